@@ -96,16 +96,16 @@ def store(stores: NewStore) -> Claims:
     return stores({})[0]
 
 
-def test_a_first_sighting_is_ours(store: Claims) -> None:
+def test_a_first_sighting_is_ours(store):
     assert store.claim(ids(3), records(3), {}) == {}
 
 
-def test_a_claim_with_our_own_coordinates_is_processed_again(store: Claims) -> None:
+def test_a_claim_with_our_own_coordinates_is_processed_again(store):
     for _ in range(3):
         assert store.claim(ids(3), records(3), {}) == {}
 
 
-def test_the_same_id_at_other_coordinates_names_its_owner(store: Claims) -> None:
+def test_the_same_id_at_other_coordinates_names_its_owner(store):
     store.claim(ids(3), records(3, partition=4, at=7), {})
     twins = [b"event-9", b"event-1", b"event-2"]
     assert store.claim(twins, records(3, at=100), {}) == {
@@ -124,19 +124,19 @@ def test_the_same_id_at_other_coordinates_names_its_owner(store: Claims) -> None
         Record("orders", 1 + 128, 5, None, None),
     ],
 )
-def test_topic_partition_and_offset_all_count(store: Claims, other: Record) -> None:
+def test_topic_partition_and_offset_all_count(store, other):
     store.claim([b"x"], [Record("orders", 1, 5, None, None)], {})
     assert store.claim([b"x"], [other], {}) == {0: Coordinates("orders", 1, 5)}
 
 
-def test_ids_that_repeat_in_one_batch_belong_to_the_first(store: Claims) -> None:
+def test_ids_that_repeat_in_one_batch_belong_to_the_first(store):
     twins = [b"x", b"y", b"x", b"x"]
     first = Coordinates("orders", 0, 0)
     for _ in range(2):
         assert store.claim(twins, records(4), {}) == {2: first, 3: first}
 
 
-def test_a_replay_inherits_the_claim_of_the_record_it_names(store: Claims) -> None:
+def test_a_replay_inherits_the_claim_of_the_record_it_names(store):
     original = records(1, at=5)
     store.claim([b"x"], original, {})
     replay = records(2, topic="dead", at=70)
@@ -144,14 +144,14 @@ def test_a_replay_inherits_the_claim_of_the_record_it_names(store: Claims) -> No
     assert store.claim([b"w", b"x"], replay, {}) == {1: original[0].coordinates}
 
 
-def test_a_replay_that_comes_first_claims_for_the_original(store: Claims) -> None:
+def test_a_replay_that_comes_first_claims_for_the_original(store):
     original = Coordinates("orders", 0, 5)
     store.claim([b"x"], records(1, topic="dead"), {0: original})
     assert store.claim([b"x"], records(1, at=5), {}) == {}
     assert store.claim([b"x"], records(1, at=6), {}) == {0: original}
 
 
-def test_a_topic_that_was_made_again_is_another_topic(stores: NewStore) -> None:
+def test_a_topic_that_was_made_again_is_another_topic(stores):
     before, after = stores(
         {"orders": "JoNxSTLoTjmNbcFvJPY3xg"}, {"orders": "0000000000000000000001"}
     )
@@ -160,16 +160,16 @@ def test_a_topic_that_was_made_again_is_another_topic(stores: NewStore) -> None:
     assert before.claim([b"x"], records(1), {}) == {}
 
 
-def test_a_batch_without_ids_claims_nothing(store: Claims) -> None:
+def test_a_batch_without_ids_claims_nothing(store):
     assert store.claim([], [], {}) == {}
 
 
-def test_ids_and_records_of_different_number_are_refused(store: Claims) -> None:
+def test_ids_and_records_of_different_number_are_refused(store):
     with pytest.raises(ValueError, match="1 ids for 2 records"):
         store.claim([b"x"], records(2), {})
 
 
-def test_ids_are_bytes_of_any_kind_and_length(store: Claims) -> None:
+def test_ids_are_bytes_of_any_kind_and_length(store):
     odd = [b"", b"\0", b"\r\n", b"{}", b"\xff" * 70_000, b"\xff" * 70_001]
     assert store.claim(odd, records(6), {}) == {}
     assert sorted(store.claim(odd, records(6, at=10), {})) == [0, 1, 2, 3, 4, 5]
@@ -203,7 +203,7 @@ def test_the_first_owner_of_an_id_stays_its_owner(
         assert found == foreign
 
 
-def test_an_owner_that_is_gone_loses_its_claim_to_the_record_that_meets_it(store: Claims) -> None:
+def test_an_owner_that_is_gone_loses_its_claim_to_the_record_that_meets_it(store):
     gone = Coordinates("orders", 0, 1)
     store.claim(ids(3), records(3), {})
     after = records(1, at=9)
@@ -212,7 +212,7 @@ def test_an_owner_that_is_gone_loses_its_claim_to_the_record_that_meets_it(store
     assert store.claim(ids(3), records(3), {}) == {1: after[0].coordinates}
 
 
-def test_of_two_that_take_a_claim_over_one_owns_it(stores: NewStore) -> None:
+def test_of_two_that_take_a_claim_over_one_owns_it(stores):
     first, second = stores({}, {})
     gone = Coordinates("gone.topic", 7, 2**40)
     first.claim([b"x"], [Record(*gone, None, None)], {})
@@ -221,19 +221,19 @@ def test_of_two_that_take_a_claim_over_one_owns_it(stores: NewStore) -> None:
     assert second.claim([b"x"], other, {}, [gone]) == {0: Coordinates("orders", 0, 5)}
 
 
-def test_of_two_records_of_one_batch_the_first_takes_the_claim_over(store: Claims) -> None:
+def test_of_two_records_of_one_batch_the_first_takes_the_claim_over(store):
     gone = Coordinates("orders", 0, 0)
     store.claim([b"x"], records(1), {})
     twins = records(3, at=4)
     assert store.claim([b"x", b"y", b"x"], twins, {}, [gone] * 3) == {2: twins[0].coordinates}
 
 
-def test_an_owner_for_each_id_or_for_none(store: Claims) -> None:
+def test_an_owner_for_each_id_or_for_none(store):
     with pytest.raises(ValueError, match="2 ids for 1 owners"):
         store.claim(ids(2), records(2), {}, [Coordinates("orders", 0, 0)])
 
 
-def test_a_claim_that_is_asked_first_and_answered_later_is_the_same_claim(store: Claims) -> None:
+def test_a_claim_that_is_asked_first_and_answered_later_is_the_same_claim(store):
     first = Coordinates("orders", 0, 1)
     assert store.ask(ids(3), records(3), {}).answer() == {}
     assert store.ask(ids(3), records(3), {}).answer() == {}
@@ -245,7 +245,7 @@ def test_a_claim_that_is_asked_first_and_answered_later_is_the_same_claim(store:
         store.ask([b"x"], records(2), {})
 
 
-def test_other_calls_between_request_and_answer_do_not_disturb_it(store: Claims) -> None:
+def test_other_calls_between_request_and_answer_do_not_disturb_it(store):
     store.claim(ids(2), records(2), {})
     asked = store.ask(ids(4), records(4, at=50), {})
     assert store.claim([b"other"], records(1, at=70), {}) == {}
@@ -255,7 +255,7 @@ def test_other_calls_between_request_and_answer_do_not_disturb_it(store: Claims)
     assert store.claim(ids(4), records(4, at=50), {}).keys() == {0, 1}
 
 
-def test_an_answer_that_is_not_wanted_is_not_read_as_that_of_another_call(store: Claims) -> None:
+def test_an_answer_that_is_not_wanted_is_not_read_as_that_of_another_call(store):
     store.claim(ids(2), records(2), {})
     for at in range(5):
         dropped = store.ask(ids(2), records(2, at=90), {})

@@ -12,7 +12,6 @@ from tests.kit.claim_stores import HOUR_MS, SMALL_BUCKETS, bare, ids, mutate, re
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hapax.sandbox.redis_server import Redis
 
@@ -29,7 +28,7 @@ def url(server: Redis) -> str:
     return server.url
 
 
-def test_every_id_names_its_owner_and_how_long_it_is_remembered(url: str) -> None:
+def test_every_id_names_its_owner_and_how_long_it_is_remembered(url):
     store = bare(url)
     far = Record("orders", 2, 7 * 2**32 + 5, None, None)
     store.claim(ids(500), records(500, at=90), {})
@@ -44,7 +43,7 @@ def test_every_id_names_its_owner_and_how_long_it_is_remembered(url: str) -> Non
     assert owned.owner == far.coordinates
 
 
-def test_the_owner_is_found_in_whichever_segment_it_stands(url: str) -> None:
+def test_the_owner_is_found_in_whichever_segment_it_stands(url):
     store = mutate(bare(url), SMALL_BUCKETS)
     for batch in range(20):
         store.claim(ids(10, at=batch * 10), records(10, at=batch * 10), {})
@@ -53,7 +52,7 @@ def test_the_owner_is_found_in_whichever_segment_it_stands(url: str) -> None:
     assert found == list(range(200))
 
 
-def test_nobody_owns_an_id_that_was_never_seen_nor_any_in_an_empty_store(url: str) -> None:
+def test_nobody_owns_an_id_that_was_never_seen_nor_any_in_an_empty_store(url):
     store = bare(url)
     assert store.owner(b"event-0") is None
     assert not store.forget(b"event-0")
@@ -62,7 +61,7 @@ def test_nobody_owns_an_id_that_was_never_seen_nor_any_in_an_empty_store(url: st
     assert bare(url, app="other").owner(b"event-0") is None
 
 
-def test_a_forgotten_id_is_a_first_sighting_again_and_its_neighbours_stay(url: str) -> None:
+def test_a_forgotten_id_is_a_first_sighting_again_and_its_neighbours_stay(url):
     store = bare(url)
     store.claim(ids(100), records(100), {})
     assert store.forget(b"event-7")
@@ -75,7 +74,7 @@ def test_a_forgotten_id_is_a_first_sighting_again_and_its_neighbours_stay(url: s
     assert owned.owner == Coordinates("orders", 1, 7)
 
 
-def test_a_store_that_is_away_is_said_to_be(tmp_path: Path) -> None:
+def test_a_store_that_is_away_is_said_to_be(tmp_path):
     with redis_server(tmp_path) as server:
         store = bare(server.url)
         store.claim(ids(1), records(1), {})

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hapax.claims.redis import RedisClaims
-    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 
@@ -57,9 +56,7 @@ def migrate(store: RedisClaims) -> int | None:
     return store.migrate(lambda _: None)
 
 
-def test_a_new_app_begins_in_the_format_of_today_and_an_earlier_version_waits(
-    server: Redis,
-) -> None:
+def test_a_new_app_begins_in_the_format_of_today_and_an_earlier_version_waits(server):
     store, earlier = bare(server.url), EarlierVersion(server.url)
     store.claim([b"x"], records(1), {})
     for _ in range(2):
@@ -69,7 +66,7 @@ def test_a_new_app_begins_in_the_format_of_today_and_an_earlier_version_waits(
     assert admin(server).get(BASE) == b"2"
 
 
-def test_a_store_of_the_format_before_is_used_as_it_is_by_both_versions(server: Redis) -> None:
+def test_a_store_of_the_format_before_is_used_as_it_is_by_both_versions(server):
     earlier = EarlierVersion(server.url)
     assert earlier.claim(ids(3), records(3)) == {}
     store = bare(server.url)
@@ -87,7 +84,7 @@ def test_a_store_of_the_format_before_is_used_as_it_is_by_both_versions(server: 
     assert store.release([(b"event-0", FIRST[0])]) == 1
 
 
-def test_workers_of_both_versions_that_claim_the_same_ids_own_each_once(server: Redis) -> None:
+def test_workers_of_both_versions_that_claim_the_same_ids_own_each_once(server):
     """A rolling upgrade: half of the workers are of the version before."""
     EarlierVersion(server.url).claim([b"w"], records(1, at=10**6))
 
@@ -112,9 +109,7 @@ def test_workers_of_both_versions_that_claim_the_same_ids_own_each_once(server: 
 
 
 @pytest.mark.parametrize("changes", [{}, OLD_SMALL_BUCKETS], ids=["", "several segments"])
-def test_every_claim_moves_with_its_owner_and_no_worker_sees_an_emptied_store(
-    server: Redis, changes: dict[str, str]
-) -> None:
+def test_every_claim_moves_with_its_owner_and_no_worker_sees_an_emptied_store(server, changes):
     emptied: list[int] = []
     before = mutate_old(
         old(server.url, topic_ids={"orders": "JoNxSTLoTjmNbcFvJPY3xg"}, cluster_id="A-id"), changes
@@ -151,7 +146,7 @@ def test_every_claim_moves_with_its_owner_and_no_worker_sees_an_emptied_store(
     assert migrate(bare(server.url)) is None
 
 
-def test_an_earlier_version_waits_once_its_claims_have_moved(server: Redis) -> None:
+def test_an_earlier_version_waits_once_its_claims_have_moved(server):
     earlier = EarlierVersion(server.url)
     earlier.claim([b"x"], records(1))
     assert migrate(bare(server.url)) == 1
@@ -160,8 +155,8 @@ def test_an_earlier_version_waits_once_its_claims_have_moved(server: Redis) -> N
 
 
 def test_while_claims_move_the_store_is_closed_and_a_migration_that_broke_off_goes_on(
-    server: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    server, monkeypatch
+):
     earlier, worker = EarlierVersion(server.url), bare(server.url)
     earlier.claim(ids(100), records(100))
     worker.claim([b"w"], records(1, partition=3), {})
@@ -189,7 +184,7 @@ def test_while_claims_move_the_store_is_closed_and_a_migration_that_broke_off_go
     assert worker.claim([b"y"], records(1, partition=1), {}) == {}
 
 
-def test_a_store_that_was_emptied_begins_in_the_format_of_today(server: Redis) -> None:
+def test_a_store_that_was_emptied_begins_in_the_format_of_today(server):
     emptied: list[int] = []
     EarlierVersion(server.url).claim([b"x"], records(1))
     worker = bare(server.url, on_emptied=lambda: emptied.append(1))
@@ -201,9 +196,7 @@ def test_a_store_that_was_emptied_begins_in_the_format_of_today(server: Redis) -
     assert bare(server.url).claim([b"x"], records(1, at=2), {}) == {0: Coordinates("orders", 0, 1)}
 
 
-def test_a_store_that_an_earlier_version_began_while_we_looked_away_is_found(
-    server: Redis,
-) -> None:
+def test_a_store_that_an_earlier_version_began_while_we_looked_away_is_found(server):
     emptied: list[int] = []
     worker = bare(server.url, on_emptied=lambda: emptied.append(1))
     worker.claim([b"x"], records(1), {})
@@ -213,9 +206,7 @@ def test_a_store_that_an_earlier_version_began_while_we_looked_away_is_found(
     assert emptied == [1]
 
 
-def test_control_without_the_closed_door_a_claim_behind_the_copy_is_lost(
-    server: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_without_the_closed_door_a_claim_behind_the_copy_is_lost(server, monkeypatch):
     """What the door is for: the old script would claim in a bucket that was copied already."""
     earlier = EarlierVersion(server.url)
     earlier.claim(ids(10), records(10))
@@ -241,7 +232,7 @@ def test_control_without_the_closed_door_a_claim_behind_the_copy_is_lost(
     assert field(server, f"{BASE}:meta", "epoch")
 
 
-def test_the_command_moves_claims_once_and_says_how_many(server: Redis) -> None:
+def test_the_command_moves_claims_once_and_says_how_many(server):
     env = {**REQUIRED, "HAPAX_APP": "shop", "HAPAX_DEDUP__REDIS_URL": server.url}
     worker = bare(server.url)
     EarlierVersion(server.url).claim(ids(20), records(20))
@@ -258,7 +249,7 @@ def test_the_command_moves_claims_once_and_says_how_many(server: Redis) -> None:
     assert worker.claim(ids(1), records(1, at=5), {}) == FIRST
 
 
-def test_the_command_says_when_the_store_is_away() -> None:
+def test_the_command_says_when_the_store_is_away():
     env = {**REQUIRED, "HAPAX_APP": "shop", "HAPAX_DEDUP__REDIS_URL": "redis://127.0.0.1:1/0"}
     done = RUN.invoke(app, ["claims", "migrate", "--yes"], env=env)
     assert done.exit_code == 1, done.output

@@ -28,11 +28,11 @@ pytestmark = pytest.mark.real
 FIRST = {0: Coordinates("orders", 0, 0)}
 
 
-def test_a_sound_server_has_no_problems(server: Redis) -> None:
+def test_a_sound_server_has_no_problems(server):
     assert bare(server.url).check() == Preflight([], [])
 
 
-def test_an_eviction_policy_that_forgets_claims_is_refused(server: Redis) -> None:
+def test_an_eviction_policy_that_forgets_claims_is_refused(server):
     admin(server).config_set("maxmemory-policy", "allkeys-lru")
     [problem] = bare(server.url).check().problems
     assert "allkeys-lru" in problem
@@ -44,7 +44,7 @@ def user(server: Redis, *rules: str) -> RedisClaims:
     return bare(f"redis://hapax:s3cret@127.0.0.1:{server.port}/0")
 
 
-def test_a_user_with_the_documented_permissions_can_do_everything(server: Redis) -> None:
+def test_a_user_with_the_documented_permissions_can_do_everything(server):
     admin(server).config_set("maxmemory-policy", "allkeys-lru")
     store = user(server, *PERMISSIONS.split()[1:])
     [problem] = store.check().problems
@@ -55,7 +55,7 @@ def test_a_user_with_the_documented_permissions_can_do_everything(server: Redis)
     assert store.claim([b"x"], records(1, at=1), {}) == FIRST
 
 
-def test_a_policy_that_nobody_may_read_is_a_warning(server: Redis) -> None:
+def test_a_policy_that_nobody_may_read_is_a_warning(server):
     found = user(server, *PERMISSIONS.split()[1:], "-info").check()
     assert found.problems == []
     assert any("noeviction" in warning for warning in found.warnings)
@@ -77,23 +77,21 @@ def test_a_policy_that_nobody_may_read_is_a_warning(server: Redis) -> None:
         "evalsha",
     ],
 )
-def test_a_missing_permission_is_found_before_the_start(server: Redis, missing: str) -> None:
+def test_a_missing_permission_is_found_before_the_start(server, missing):
     store = user(server, *PERMISSIONS.split()[1:], f"-{missing}")
     [problem] = store.check().problems
     assert "lacks a permission" in problem
 
 
 @pytest.mark.parametrize("missing", ["hget", "hset", "pexpireat", "hincrby", "hmget", "evalsha"])
-def test_a_missing_permission_is_found_in_a_store_of_the_format_before(
-    server: Redis, missing: str
-) -> None:
+def test_a_missing_permission_is_found_in_a_store_of_the_format_before(server, missing):
     old(server.url, app="shop")
     store = user(server, *PERMISSIONS.split()[1:], f"-{missing}")
     [problem] = store.check().problems
     assert "lacks a permission" in problem
 
 
-def test_a_wrong_password_is_found_and_not_told(server: Redis) -> None:
+def test_a_wrong_password_is_found_and_not_told(server):
     user(server)
     store = bare(f"redis://hapax:wr0ng@127.0.0.1:{server.port}/0")
     [problem] = store.check().problems
@@ -103,18 +101,18 @@ def test_a_wrong_password_is_found_and_not_told(server: Redis) -> None:
         store.claim([b"x"], records(1), {})
 
 
-def test_a_database_that_does_not_exist_is_found(server: Redis) -> None:
+def test_a_database_that_does_not_exist_is_found(server):
     [problem] = bare(server.url.replace("/0", "/99")).check().problems
     assert "database number" in problem
 
 
-def test_a_server_without_append_only_file_is_a_warning(server: Redis) -> None:
+def test_a_server_without_append_only_file_is_a_warning(server):
     admin(server).config_set("appendonly", "no")
     [warning] = bare(server.url).check().warnings
     assert "append-only" in warning
 
 
-def test_a_server_that_is_away_is_an_outage_and_no_reason_not_to_start(server: Redis) -> None:
+def test_a_server_that_is_away_is_an_outage_and_no_reason_not_to_start(server):
     server.kill()
     with pytest.raises(ClaimsUnavailableError, match=f"127.0.0.1:{server.port}/0"):
         bare(server.url).check()
@@ -141,7 +139,7 @@ def tls_port(server: Redis, tmp_path: Path) -> Iterator[int]:
         yield port
 
 
-def test_claims_travel_by_tls_when_the_ca_is_known(tls_port: int, tmp_path: Path) -> None:
+def test_claims_travel_by_tls_when_the_ca_is_known(tls_port, tmp_path):
     ca_file = tmp_path / "certificate.pem"
     for store in (
         bare(f"rediss://127.0.0.1:{tls_port}/0", tls=Tls(str(ca_file))),
@@ -150,6 +148,6 @@ def test_claims_travel_by_tls_when_the_ca_is_known(tls_port: int, tmp_path: Path
         assert store.claim([b"x"], records(1), {}) == {}
 
 
-def test_a_certificate_of_a_stranger_is_an_outage(tls_port: int) -> None:
+def test_a_certificate_of_a_stranger_is_an_outage(tls_port):
     with pytest.raises(ClaimsUnavailableError, match="certificate is not trusted"):
         bare(f"rediss://127.0.0.1:{tls_port}/0").claim([b"x"], records(1), {})

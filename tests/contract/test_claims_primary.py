@@ -15,7 +15,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from hapax.claims.redis import RedisClaims
 
@@ -34,9 +33,7 @@ def claimed(store: RedisClaims) -> Mapping[int, Coordinates] | None:
         return None
 
 
-def test_a_sentinels_primary_is_killed_and_the_next_call_that_succeeds_asks_its_successor(
-    tmp_path: Path,
-) -> None:
+def test_a_sentinels_primary_is_killed_and_the_next_call_that_succeeds_asks_its_successor(tmp_path):
     with redis_sentinel(tmp_path) as (primary, replica, url):
         store = bare(url)
         assert store.claim(CLAIMED, records(len(CLAIMED)), {}) == {}
@@ -51,7 +48,7 @@ def test_a_sentinels_primary_is_killed_and_the_next_call_that_succeeds_asks_its_
         assert bare(url).claim(CLAIMED, records(len(CLAIMED), at=1000), {}) == KNOWN
 
 
-def test_a_demoted_primary_that_still_runs_is_left_for_its_successor(tmp_path: Path) -> None:
+def test_a_demoted_primary_that_still_runs_is_left_for_its_successor(tmp_path):
     with redis_sentinel(tmp_path) as (primary, replica, url):
         store = bare(url)
         assert store.claim(CLAIMED, records(len(CLAIMED)), {}) == {}
@@ -62,7 +59,7 @@ def test_a_demoted_primary_that_still_runs_is_left_for_its_successor(tmp_path: P
         assert claimed(store) == KNOWN
 
 
-def test_each_named_node_of_a_cluster_leads_to_the_one_that_has_the_claims(tmp_path: Path) -> None:
+def test_each_named_node_of_a_cluster_leads_to_the_one_that_has_the_claims(tmp_path):
     with redis_cluster(tmp_path) as (first, second):
         urls = [f"redis+cluster://127.0.0.1:{node.port}" for node in (first, second)]
         stores = [bare(url) for url in urls]
@@ -76,13 +73,13 @@ def test_each_named_node_of_a_cluster_leads_to_the_one_that_has_the_claims(tmp_p
             assert f":{second.port} of the cluster of" in store.health().place
 
 
-def test_control_the_address_of_one_node_leads_to_no_other(tmp_path: Path) -> None:
+def test_control_the_address_of_one_node_leads_to_no_other(tmp_path):
     with redis_cluster(tmp_path) as (_first, second):
         store = bare(second.url)
         assert "begin the URL with redis+cluster://" in store.check().problems[0]
 
 
-def test_a_node_is_killed_and_its_replica_goes_on_with_the_claims(tmp_path: Path) -> None:
+def test_a_node_is_killed_and_its_replica_goes_on_with_the_claims(tmp_path):
     with redis_cluster(tmp_path, 3) as (first, second, replica):
         named = f"127.0.0.1:{first.port},127.0.0.1:{second.port},127.0.0.1:{replica.port}"
         store = bare(f"redis+cluster://{named}")

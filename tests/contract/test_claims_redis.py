@@ -27,7 +27,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from hapax.claims.redis import RedisClaims
-    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 
@@ -35,7 +34,7 @@ META = "hapax:{shop}:claims"
 FIRST = {0: Coordinates("orders", 0, 0)}
 
 
-def test_claims_survive_a_kill_and_the_same_object_goes_on(server: Redis) -> None:
+def test_claims_survive_a_kill_and_the_same_object_goes_on(server):
     emptied: list[int] = []
     store = bare(server.url, on_emptied=lambda: emptied.append(1))
     store.claim([b"x"], records(1), {})
@@ -53,7 +52,7 @@ def test_claims_survive_a_kill_and_the_same_object_goes_on(server: Redis) -> Non
     assert emptied == []
 
 
-def test_an_idle_connection_that_the_server_closed_costs_no_outage(server: Redis) -> None:
+def test_an_idle_connection_that_the_server_closed_costs_no_outage(server):
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     admin(server).client_kill_filter(_type="normal", skipme=True)
@@ -61,7 +60,7 @@ def test_an_idle_connection_that_the_server_closed_costs_no_outage(server: Redis
 
 
 @pytest.mark.row("R3")
-def test_every_worker_notices_once_that_the_store_was_emptied(server: Redis) -> None:
+def test_every_worker_notices_once_that_the_store_was_emptied(server):
     emptied: list[str] = []
     one = bare(server.url, on_emptied=lambda: emptied.append("one"))
     two = bare(server.url, on_emptied=lambda: emptied.append("two"))
@@ -75,14 +74,14 @@ def test_every_worker_notices_once_that_the_store_was_emptied(server: Redis) -> 
     assert emptied == ["two", "one"] * 2
 
 
-def test_the_first_worker_of_an_app_finds_the_store_fresh(server: Redis) -> None:
+def test_the_first_worker_of_an_app_finds_the_store_fresh(server):
     one, two = bare(server.url), bare(server.url)
     for store in (one, two):
         store.claim([b"x"], records(1), {})
     assert (one.fresh, two.fresh) == (True, False)
 
 
-def test_a_store_whose_first_answer_was_lost_is_still_found_fresh(server: Redis) -> None:
+def test_a_store_whose_first_answer_was_lost_is_still_found_fresh(server):
     store = bare(server.url, answer_timeout_s=0.3)
     store.ping()
     admin(server).script_load(TURN.read_text())
@@ -95,7 +94,7 @@ def test_a_store_whose_first_answer_was_lost_is_still_found_fresh(server: Redis)
     assert store.fresh
 
 
-def test_claims_of_an_epoch_that_was_lost_are_never_taken_for_another_topics(server: Redis) -> None:
+def test_claims_of_an_epoch_that_was_lost_are_never_taken_for_another_topics(server):
     bare(server.url).claim(ids(2), [*records(1), *records(1, topic="returns")], {})
     admin(server).delete(f"{META}:meta")
     for _ in range(2):
@@ -103,20 +102,20 @@ def test_claims_of_an_epoch_that_was_lost_are_never_taken_for_another_topics(ser
 
 
 @pytest.mark.row("R9")
-def test_a_script_that_redis_forgot_is_loaded_again(server: Redis) -> None:
+def test_a_script_that_redis_forgot_is_loaded_again(server):
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     admin(server).script_flush()
     assert store.claim([b"x"], records(1, at=1), {}) == FIRST
 
 
-def test_two_apps_know_nothing_of_each_other(server: Redis) -> None:
+def test_two_apps_know_nothing_of_each_other(server):
     bare(server.url, app="shop").claim([b"x"], records(1), {})
     assert bare(server.url, app="bank").claim([b"x"], records(1, at=1), {}) == {}
     assert {META.encode(), b"hapax:{bank}:claims"} < set(admin(server).keys())
 
 
-def test_ten_thousand_ids_are_one_round_trip(server: Redis) -> None:
+def test_ten_thousand_ids_are_one_round_trip(server):
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     admin(server).config_resetstat()
@@ -129,7 +128,7 @@ def test_ten_thousand_ids_are_one_round_trip(server: Redis) -> None:
     assert seen == {"hsetnx", "evalsha", "config"} | inside
 
 
-def test_ids_that_are_known_are_two_round_trips_and_one_from_then_on(server: Redis) -> None:
+def test_ids_that_are_known_are_two_round_trips_and_one_from_then_on(server):
     store = bare(server.url)
     store.claim(ids(500), records(500), {})
     for requests, claimed in ((2, 500), (1, 0), (1, 0)):
@@ -142,7 +141,7 @@ def test_ids_that_are_known_are_two_round_trips_and_one_from_then_on(server: Red
 
 
 @pytest.mark.row("R7")
-def test_of_workers_that_claim_the_same_ids_at_once_one_owns_each(server: Redis) -> None:
+def test_of_workers_that_claim_the_same_ids_at_once_one_owns_each(server):
     def work(partition: int) -> None:
         store, mine = bare(server.url), records(500, partition=partition)
         start.wait()
@@ -160,7 +159,7 @@ def test_of_workers_that_claim_the_same_ids_at_once_one_owns_each(server: Redis)
 
 
 @pytest.mark.row("R2")
-def test_a_server_that_hangs_is_an_outage_within_the_timeout(server: Redis) -> None:
+def test_a_server_that_hangs_is_an_outage_within_the_timeout(server):
     store = bare(server.url, answer_timeout_s=0.3)
     store.claim([b"x"], records(1), {})
     server.pause()
@@ -173,7 +172,7 @@ def test_a_server_that_hangs_is_an_outage_within_the_timeout(server: Redis) -> N
     assert store.claim([b"x"], records(1, at=1), {}) == FIRST
 
 
-def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server: Redis) -> None:
+def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server):
     store, witness = bare(server.url, answer_timeout_s=0.3), bare(server.url)
     store.claim([b"w"], records(1), {})
     twins = [b"x", b"y", b"x"]
@@ -188,7 +187,7 @@ def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server: 
 
 
 @pytest.mark.row("R5")
-def test_a_full_memory_is_an_outage_and_claims_nothing(server: Redis) -> None:
+def test_a_full_memory_is_an_outage_and_claims_nothing(server):
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     admin(server).config_set("maxmemory", 1)
@@ -199,9 +198,7 @@ def test_a_full_memory_is_an_outage_and_claims_nothing(server: Redis) -> None:
 
 
 @pytest.mark.row("R9")
-def test_a_replica_is_an_outage_at_the_start_too_for_it_may_be_a_failover(
-    server: Redis,
-) -> None:
+def test_a_replica_is_an_outage_at_the_start_too_for_it_may_be_a_failover(server):
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     admin(server).replicaof("127.0.0.1", "1")
@@ -214,8 +211,8 @@ def test_a_replica_is_an_outage_at_the_start_too_for_it_may_be_a_failover(
 
 
 def test_control_without_the_comparison_of_owners_a_second_attempt_drops_the_batch(
-    server: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    server, monkeypatch
+):
     store = bare(server.url)
     monkeypatch.setattr(Claim, "_is_mine", lambda *_: False)
     store.claim(ids(3), records(3), {})
@@ -224,7 +221,7 @@ def test_control_without_the_comparison_of_owners_a_second_attempt_drops_the_bat
     assert bare(server.url).claim(ids(3), records(3), {}) == {}
 
 
-def test_a_claim_that_was_taken_over_is_remembered_for_as_long_as_a_new_one(server: Redis) -> None:
+def test_a_claim_that_was_taken_over_is_remembered_for_as_long_as_a_new_one(server):
     store = mutate(bare(server.url), SMALL_BUCKETS)
     store.claim([b"x"], records(1), {})
     for batch in range(4):  # moves buckets
@@ -236,9 +233,7 @@ def test_a_claim_that_was_taken_over_is_remembered_for_as_long_as_a_new_one(serv
     assert store.owner(b"event-0") is None, "the others are over"
 
 
-def test_the_first_call_that_knows_the_cluster_writes_it_and_another_cluster_claims_nothing(
-    server: Redis,
-) -> None:
+def test_the_first_call_that_knows_the_cluster_writes_it_and_another_cluster_claims_nothing(server):
     bare(server.url).claim([b"x"], records(1), {})  # of an earlier version: no cluster
     here, there = bare(server.url, cluster_id="A-id"), bare(server.url, cluster_id="B-id")
     assert here.claim([b"x"], records(1), {}) == {}
@@ -276,7 +271,7 @@ class Behind:
         self.slept_s += time.monotonic() - before
 
 
-def test_a_clock_that_is_set_forward_past_what_went_by_is_told_once(server: Redis) -> None:
+def test_a_clock_that_is_set_forward_past_what_went_by_is_told_once(server):
     clock, jumps = Behind(), list[float]()
     store = bare(server.url, ttl_ms=200, monotonic=clock.monotonic, on_clock_jump=jumps.append)
     store.claim([b"x"], records(1), {})
@@ -288,7 +283,7 @@ def test_a_clock_that_is_set_forward_past_what_went_by_is_told_once(server: Redi
     assert len(jumps) == 1
 
 
-def test_time_that_went_by_here_too_is_no_jump(server: Redis) -> None:
+def test_time_that_went_by_here_too_is_no_jump(server):
     jumps = list[float]()
     store = bare(server.url, ttl_ms=200, on_clock_jump=jumps.append)
     store.claim([b"x"], records(1), {})
@@ -297,7 +292,7 @@ def test_time_that_went_by_here_too_is_no_jump(server: Redis) -> None:
     assert not jumps
 
 
-def test_what_goes_wrong_with_a_request_is_told_where_its_answer_is_wanted(server: Redis) -> None:
+def test_what_goes_wrong_with_a_request_is_told_where_its_answer_is_wanted(server):
     store = bare(server.url, answer_timeout_s=0.3)
     store.claim([b"x"], records(1), {})
     server.pause()

@@ -32,7 +32,7 @@ def bits(server: Redis) -> list[int]:
     return [int(each.split()[1]) for each in field(server, META, "segments").split(b",")]
 
 
-def test_buckets_expire_as_a_whole(server: Redis) -> None:
+def test_buckets_expire_as_a_whole(server):
     store = old(server.url, ttl_ms=100)
     store.claim(ids(1_000), records(1_000), {})
     assert admin(server).dbsize() > 100
@@ -50,7 +50,7 @@ def age(server: Redis, left_ms: int) -> None:
     redis.hset(META, "segments", b" ".join((number, bits, drop_ms)))
 
 
-def test_a_claim_in_an_older_segment_counts(server: Redis) -> None:
+def test_a_claim_in_an_older_segment_counts(server):
     store = old(server.url)
     store.claim([b"x"], records(1), {})
     age(server, HOUR_MS // 2)
@@ -61,14 +61,14 @@ def test_a_claim_in_an_older_segment_counts(server: Redis) -> None:
         assert store.claim([b"y"], records(1), {}) == {0: Coordinates("orders", 0, 2)}
 
 
-def test_a_segment_past_its_time_is_forgotten(server: Redis) -> None:
+def test_a_segment_past_its_time_is_forgotten(server):
     store = old(server.url)
     store.claim([b"x"], records(1), {})
     age(server, -1)
     assert store.claim([b"x"], records(1, at=1), {}) == {}
 
 
-def test_an_id_is_remembered_for_one_ttl_even_when_its_segment_is_old(server: Redis) -> None:
+def test_an_id_is_remembered_for_one_ttl_even_when_its_segment_is_old(server):
     store = old(server.url)
     store.claim([b"x"], records(1), {})
     age(server, HOUR_MS + 60_000)
@@ -77,7 +77,7 @@ def test_an_id_is_remembered_for_one_ttl_even_when_its_segment_is_old(server: Re
     assert min(bucket_ttls) > HOUR_MS
 
 
-def test_workers_with_different_ttls_do_not_open_segments_in_turn(server: Redis) -> None:
+def test_workers_with_different_ttls_do_not_open_segments_in_turn(server):
     short, long = old(server.url, ttl_ms=HOUR_MS), old(server.url, ttl_ms=10 * HOUR_MS)
     for number in range(10):
         for store in (short, long):
@@ -85,7 +85,7 @@ def test_workers_with_different_ttls_do_not_open_segments_in_turn(server: Redis)
     assert field(server, META, "segments").count(b",") == 1
 
 
-def test_a_full_segment_is_followed_by_one_with_more_buckets(server: Redis) -> None:
+def test_a_full_segment_is_followed_by_one_with_more_buckets(server):
     store = mutate_old(old(server.url), OLD_SMALL_BUCKETS)
     opened = []
     for at in range(0, 70, 10):
@@ -96,9 +96,7 @@ def test_a_full_segment_is_followed_by_one_with_more_buckets(server: Redis) -> N
     assert sorted(store.claim(ids(70), records(70, partition=1), {})) == list(range(70))
 
 
-def test_a_segment_that_stayed_nearly_empty_is_followed_by_one_with_fewer_buckets(
-    server: Redis,
-) -> None:
+def test_a_segment_that_stayed_nearly_empty_is_followed_by_one_with_fewer_buckets(server):
     store = old(server.url)
     for _ in range(2):
         store.claim([b"x"], records(1), {})
@@ -107,7 +105,7 @@ def test_a_segment_that_stayed_nearly_empty_is_followed_by_one_with_fewer_bucket
     assert bits(server) == [12, 10]
 
 
-def test_a_bucket_is_kept_packed(server: Redis) -> None:
+def test_a_bucket_is_kept_packed(server):
     store = old(server.url)
     for at in range(0, 100_000, 10_000):
         store.claim(ids(10_000, at=at), records(10_000, at=at), {})

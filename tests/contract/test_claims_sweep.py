@@ -60,7 +60,7 @@ def swept(store: RedisClaims, server: Redis) -> None:
         assert at < 9_999
 
 
-def test_nothing_outlives_an_app_that_is_gone_but_its_epoch(server: Redis) -> None:
+def test_nothing_outlives_an_app_that_is_gone_but_its_epoch(server):
     store = bare(server.url, ttl_ms=100)
     store.claim(ids(1_000), records(1_000), {})
     assert admin(server).dbsize() > 100
@@ -69,7 +69,7 @@ def test_nothing_outlives_an_app_that_is_gone_but_its_epoch(server: Redis) -> No
     assert store.claim(ids(1_000), records(1_000, at=5), {}) == {}
 
 
-def test_every_bucket_has_an_end_however_many_there_are(server: Redis) -> None:
+def test_every_bucket_has_an_end_however_many_there_are(server):
     store = mutate(bare(server.url), SMALL_BUCKETS)
     for at in range(0, 600, 30):
         store.claim(ids(30, at=at), records(30, at=at), {})
@@ -78,7 +78,7 @@ def test_every_bucket_has_an_end_however_many_there_are(server: Redis) -> None:
     assert len(live(server)) > 64
 
 
-def test_a_claim_in_the_last_of_its_time_counts(server: Redis) -> None:
+def test_a_claim_in_the_last_of_its_time_counts(server):
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     make_older(server, HOUR_MS)
@@ -88,7 +88,7 @@ def test_a_claim_in_the_last_of_its_time_counts(server: Redis) -> None:
         assert store.claim([b"y"], records(1), {}) == {0: Coordinates("orders", 0, 2)}
 
 
-def test_a_claim_past_its_time_is_forgotten_before_it_is_swept(server: Redis) -> None:
+def test_a_claim_past_its_time_is_forgotten_before_it_is_swept(server):
     store, other = bare(server.url), bare(server.url)
     store.claim([b"x"], records(1), {})
     make_older(server, HOUR_MS + HOUR_MS // 8)
@@ -97,7 +97,7 @@ def test_a_claim_past_its_time_is_forgotten_before_it_is_swept(server: Redis) ->
     assert other.claim([b"x"], records(1, at=2), {}) == {0: Coordinates("orders", 0, 1)}
 
 
-def test_our_own_claim_past_its_time_is_claimed_for_another_ttl(server: Redis) -> None:
+def test_our_own_claim_past_its_time_is_claimed_for_another_ttl(server):
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     make_older(server, HOUR_MS + HOUR_MS // 8)
@@ -107,7 +107,7 @@ def test_our_own_claim_past_its_time_is_claimed_for_another_ttl(server: Redis) -
     assert owned.life_ms > HOUR_MS
 
 
-def test_a_sweep_deletes_what_is_over_and_nothing_else(server: Redis) -> None:
+def test_a_sweep_deletes_what_is_over_and_nothing_else(server):
     store = mutate(bare(server.url), {"= 14, 14, 24": "= 5, 5, 24"})
     store.claim(ids(300), records(300), {})
     make_older(server, HOUR_MS + HOUR_MS // 8)
@@ -118,7 +118,7 @@ def test_a_sweep_deletes_what_is_over_and_nothing_else(server: Redis) -> None:
     assert sorted(others) == list(range(300, 400))
 
 
-def test_a_sweep_lets_buckets_live_on_as_long_as_the_app_does(server: Redis) -> None:
+def test_a_sweep_lets_buckets_live_on_as_long_as_the_app_does(server):
     store = mutate(bare(server.url), {"= 14, 14, 24": "= 5, 5, 24"})
     store.claim([b"x"], records(1), {})
     client = admin(server)
@@ -128,7 +128,7 @@ def test_a_sweep_lets_buckets_live_on_as_long_as_the_app_does(server: Redis) -> 
     assert min(lives_ms(server)) > 3 * HOUR_MS
 
 
-def test_buckets_that_ended_while_an_app_slept_are_made_before_it_claims(server: Redis) -> None:
+def test_buckets_that_ended_while_an_app_slept_are_made_before_it_claims(server):
     store = bare(server.url)
     store.claim([b"x"], records(1), {})
     admin(server).hset(META, mapping={"alive": 1, "start": 1})
@@ -139,7 +139,7 @@ def test_buckets_that_ended_while_an_app_slept_are_made_before_it_claims(server:
     assert min(lives_ms(server)) > HOUR_MS
 
 
-def test_a_date_that_was_too_early_is_set_right(server: Redis) -> None:
+def test_a_date_that_was_too_early_is_set_right(server):
     """As when the request of a worker waits in the socket of a server that hangs."""
     store = bare(server.url)
     store.claim([b"w"], records(1), {})
@@ -153,9 +153,7 @@ def test_a_date_that_was_too_early_is_set_right(server: Redis) -> None:
         assert owned.life_ms > HOUR_MS
 
 
-def test_a_longer_ttl_holds_from_its_first_call_and_a_shorter_one_after_a_sweep(
-    server: Redis,
-) -> None:
+def test_a_longer_ttl_holds_from_its_first_call_and_a_shorter_one_after_a_sweep(server):
     short, long = bare(server.url, ttl_ms=HOUR_MS), bare(server.url, ttl_ms=10 * HOUR_MS)
     short.claim([b"x"], records(1), {})
     long.claim([b"y"], records(1), {})
@@ -164,7 +162,7 @@ def test_a_longer_ttl_holds_from_its_first_call_and_a_shorter_one_after_a_sweep(
     assert min(lives_ms(server)) > 10 * HOUR_MS
 
 
-def test_workers_with_different_ttls_do_not_sweep_in_turn(server: Redis) -> None:
+def test_workers_with_different_ttls_do_not_sweep_in_turn(server):
     short, long = bare(server.url, ttl_ms=HOUR_MS), bare(server.url, ttl_ms=10 * HOUR_MS)
     for at in range(3):
         for store in (short, long):
@@ -176,7 +174,7 @@ def test_workers_with_different_ttls_do_not_sweep_in_turn(server: Redis) -> None
     assert "cmdstat_hgetall" not in admin(server).info("commandstats")
 
 
-def test_full_buckets_are_divided_while_claims_go_on(server: Redis) -> None:
+def test_full_buckets_are_divided_while_claims_go_on(server):
     store = mutate(bare(server.url), SMALL_BUCKETS)
     bits = []
     for at in range(0, 200, 10):
@@ -190,7 +188,7 @@ def test_full_buckets_are_divided_while_claims_go_on(server: Redis) -> None:
     assert len({key[: len(prefix) + 1] for key in live(server)}) <= 2, "the old ones are gone"
 
 
-def test_buckets_that_stayed_nearly_empty_are_joined(server: Redis) -> None:
+def test_buckets_that_stayed_nearly_empty_are_joined(server):
     store = mutate(bare(server.url), {"= 14, 14, 24": "= 9, 7, 24"})
     store.claim(ids(20), records(20), {})
     for _ in range(3):
@@ -199,9 +197,7 @@ def test_buckets_that_stayed_nearly_empty_are_joined(server: Redis) -> None:
     assert sorted(store.claim(ids(20), records(20, partition=1), {})) == list(range(20))
 
 
-def test_a_request_that_met_divided_buckets_is_claimed_again_where_it_counts(
-    server: Redis,
-) -> None:
+def test_a_request_that_met_divided_buckets_is_claimed_again_where_it_counts(server):
     """A worker that knows an old layout, beside one that divides buckets with every call."""
     stale, busy = (mutate(bare(server.url), SMALL_BUCKETS) for _ in range(2))
     stale.claim([b"w"], records(1, partition=1), {})
@@ -217,7 +213,7 @@ def test_a_request_that_met_divided_buckets_is_claimed_again_where_it_counts(
     assert min(ends) > HOUR_MS, "nothing is left where it was claimed in vain"
 
 
-def test_what_was_claimed_in_an_epoch_that_is_gone_is_taken_back(server: Redis) -> None:
+def test_what_was_claimed_in_an_epoch_that_is_gone_is_taken_back(server):
     store = bare(server.url)
     store.claim([b"w"], records(1), {})
     server.flush()
@@ -227,9 +223,7 @@ def test_what_was_claimed_in_an_epoch_that_is_gone_is_taken_back(server: Redis) 
     assert sum(map(len, live(server).values())) == 50
 
 
-def test_control_a_layout_that_is_not_compared_lets_a_duplicate_pass(
-    server: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_a_layout_that_is_not_compared_lets_a_duplicate_pass(server, monkeypatch):
     stale, busy = (mutate(bare(server.url), SMALL_BUCKETS) for _ in range(2))
     stale.claim([b"w"], records(1, partition=1), {})
     for at in range(0, 300, 20):
@@ -239,9 +233,7 @@ def test_control_a_layout_that_is_not_compared_lets_a_duplicate_pass(
 
 
 @pytest.mark.row("R7")
-def test_of_workers_that_claim_the_same_ids_while_buckets_move_one_owns_each(
-    server: Redis,
-) -> None:
+def test_of_workers_that_claim_the_same_ids_while_buckets_move_one_owns_each(server):
     def work(partition: int) -> None:
         store = mutate(bare(server.url), SMALL_BUCKETS)
         start.wait()
@@ -267,9 +259,7 @@ def test_of_workers_that_claim_the_same_ids_while_buckets_move_one_owns_each(
     assert number(server, "from") > 5
 
 
-def test_of_workers_that_meet_claims_past_their_time_while_they_are_swept_one_owns_each(
-    server: Redis,
-) -> None:
+def test_of_workers_that_meet_claims_past_their_time_while_they_are_swept_one_owns_each(server):
     small = {"= 14, 14, 24": "= 5, 5, 24", "IDS_PER_STEP = 512, 8, 16": "IDS_PER_STEP = 2, 1, 4"}
     first = mutate(bare(server.url), small)
     for round_ in range(4):
@@ -295,7 +285,7 @@ def test_of_workers_that_meet_claims_past_their_time_while_they_are_swept_one_ow
     assert set().union(*owned.values()) == set(range(800))
 
 
-def test_a_bucket_is_kept_packed(server: Redis) -> None:
+def test_a_bucket_is_kept_packed(server):
     store = bare(server.url)
     for at in range(0, 100_000, 10_000):
         store.claim(ids(10_000, at=at), records(10_000, at=at), {})
@@ -304,7 +294,7 @@ def test_a_bucket_is_kept_packed(server: Redis) -> None:
     assert {client.object("encoding", key).decode() for key in live(server)} < packed
 
 
-def test_an_id_with_its_owner_and_end_costs_40_bytes_at_most(server: Redis) -> None:
+def test_an_id_with_its_owner_and_end_costs_40_bytes_at_most(server):
     store = bare(server.url)
     store.claim([b"warm"], records(1), {})
     before = admin(server).info("memory")
@@ -318,7 +308,7 @@ def test_an_id_with_its_owner_and_end_costs_40_bytes_at_most(server: Redis) -> N
     assert (used[1] - used[0]) / 50_000 <= 40
 
 
-def test_a_claim_that_is_asked_long_before_its_answer_is_dated_by_redis(server: Redis) -> None:
+def test_a_claim_that_is_asked_long_before_its_answer_is_dated_by_redis(server):
     store = bare(server.url, ttl_ms=640)
     store.claim([b"w"], records(1), {})
     asked = store.ask([b"x"], records(1), {})
@@ -329,9 +319,7 @@ def test_a_claim_that_is_asked_long_before_its_answer_is_dated_by_redis(server: 
     assert owned.life_ms <= 640 - 150
 
 
-def test_a_number_that_another_topic_has_is_not_given_twice(
-    server: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_number_that_another_topic_has_is_not_given_twice(server, monkeypatch):
     monkeypatch.setattr("hapax.claims.redis_buckets.first_number", lambda _topic: 2**24 - 1)
     store = bare(server.url)
     assert store.claim(ids(2), [*records(1), *records(1, topic="returns")], {}) == {}
@@ -341,7 +329,7 @@ def test_a_number_that_another_topic_has_is_not_given_twice(
 
 
 @pytest.mark.parametrize("at", [1, 2, 5])
-def test_a_script_that_fails_between_two_buckets_loses_no_claim(server: Redis, at: int) -> None:
+def test_a_script_that_fails_between_two_buckets_loses_no_claim(server, at):
     """As when the slot of the app moves to another node in the middle of it."""
     store = mutate(bare(server.url), SMALL_BUCKETS)
     failing = SMALL_BUCKETS | {
@@ -362,7 +350,7 @@ def test_a_script_that_fails_between_two_buckets_loses_no_claim(server: Redis, a
     assert sorted(store.claim(ids(60), records(60, partition=1), {})) == list(range(60))
 
 
-def test_control_a_cursor_that_is_written_at_the_end_alone_loses_claims(server: Redis) -> None:
+def test_control_a_cursor_that_is_written_at_the_end_alone_loses_claims(server):
     store = mutate(bare(server.url), SMALL_BUCKETS)
     late = {"  if moves then call('HSET', meta, 'cursor', format('%.0f', at.cursor)) end\n": ""}
     failing = late | {

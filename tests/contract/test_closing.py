@@ -55,7 +55,7 @@ def await_stable(sandbox: Sandbox, group: str) -> None:
 
 
 @pytest.mark.parametrize("fast", ["auto", "off"])
-def test_a_source_closes_while_an_assignment_is_on_its_way(sandbox: Sandbox, fast: str) -> None:
+def test_a_source_closes_while_an_assignment_is_on_its_way(sandbox, fast):
     world = KafkaWorld(sandbox, fast)
     world.join()
     properties = consumer_of(world).properties
@@ -67,7 +67,7 @@ def test_a_source_closes_while_an_assignment_is_on_its_way(sandbox: Sandbox, fas
     world.close()
 
 
-def test_control_the_client_alone_hangs_there_for_ever(sandbox: Sandbox) -> None:
+def test_control_the_client_alone_hangs_there_for_ever(sandbox):
     """When this fails the client has been cured, and serving before closing may go."""
     world = KafkaWorld(sandbox)
     arguments = [sys.executable, "-c", CLIENT_ALONE, sandbox.bootstrap_servers, world.topic]
@@ -93,7 +93,7 @@ def test_control_the_client_alone_hangs_there_for_ever(sandbox: Sandbox) -> None
     world.close()
 
 
-def test_a_route_after_closing_has_no_effect(sandbox: Sandbox) -> None:
+def test_a_route_after_closing_has_no_effect(sandbox):
     """An assignment may still arrive between the last service and the end of the client."""
     pytest.importorskip("hapax_fast")
     world = KafkaWorld(sandbox, "on")

@@ -43,19 +43,19 @@ def user(store: Redis, *commands: str) -> str:
     return store.url.replace("redis://", "redis://u:p@")
 
 
-def test_a_look_leaves_no_key_and_begins_no_epoch(store: Redis) -> None:
+def test_a_look_leaves_no_key_and_begins_no_epoch(store):
     found = health(store.url, "shop")
     assert (found.problem, found.refused, found.claimed) == (None, (), False)
     await_(lambda: admin(store).keys("*") == [])
 
 
-def test_claims_of_the_app_are_seen_and_those_of_others_are_not(store: Redis) -> None:
+def test_claims_of_the_app_are_seen_and_those_of_others_are_not(store):
     bare(store.url).claim(ids(1), records(1), {})
     assert health(store.url, "shop").claimed is True
     assert health(store.url, "other").claimed is False
 
 
-def test_the_rights_of_a_claim_are_enough(store: Redis) -> None:
+def test_the_rights_of_a_claim_are_enough(store):
     found = health(user(store, *CLAIM_COMMANDS), "shop")
     assert (found.problem, found.refused, found.claimed) == (None, (), False)
     assert found.info["maxmemory_policy"] == "noeviction"
@@ -63,19 +63,19 @@ def test_the_rights_of_a_claim_are_enough(store: Redis) -> None:
 
 
 @pytest.mark.parametrize("missing", ["hset", "hincrby", "pexpireat", "evalsha"])
-def test_a_right_that_is_missing_is_named(store: Redis, missing: str) -> None:
+def test_a_right_that_is_missing_is_named(store, missing):
     found = health(user(store, *(set(CLAIM_COMMANDS) - {missing})), "shop")
     assert [one.partition(":")[0] for one in found.refused] == [missing]
     assert found.claimed is None
 
 
-def test_the_clock_of_this_machine_agrees_with_itself(store: Redis) -> None:
+def test_the_clock_of_this_machine_agrees_with_itself(store):
     skew_ms = health(store.url, "shop").skew_ms
     assert skew_ms is not None
     assert abs(skew_ms) < 5000
 
 
-def test_a_wrong_password_is_said_without_it(store: Redis) -> None:
+def test_a_wrong_password_is_said_without_it(store):
     tell(store, "ACL", "SETUSER", "u", "reset", "on", ">p")
     found = health(store.url.replace("redis://", "redis://u:hunter2@"), "shop")
     assert "refuses the configured user or password" in (found.problem or "")

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hapax.kafka.admin.answers import check_transactional_id_acl
 from tests.kit.topics import read_back, transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from hapax.sandbox import Sandbox
-
-
-def test_the_owner_of_a_transactional_id_commits_after_its_trial(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_the_owner_of_a_transactional_id_commits_after_its_trial(sandbox, unique):
     name, topic = unique("owner"), unique("trial")
     sandbox.create_topic(topic)
     servers = sandbox.bootstrap_servers

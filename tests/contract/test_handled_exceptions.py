@@ -41,10 +41,10 @@ def outlives(*, inside: bool) -> bool:
     return known() is not None
 
 
-def test_after_a_handler_nothing_is_kept() -> None:
+def test_after_a_handler_nothing_is_kept():
     assert not outlives(inside=False)
 
 
-def test_control_the_client_keeps_what_is_handled_when_its_call_fails() -> None:
+def test_control_the_client_keeps_what_is_handled_when_its_call_fails():
     """When this fails the client has been cured, and its calls may be made in handlers again."""
     assert outlives(inside=True)

@@ -106,9 +106,7 @@ def values(batches: list[Batch]) -> list[bytes | None]:
     return [record.value for batch in batches for record in batch.records]
 
 
-def test_what_waits_comes_before_the_inputs_in_input_order_without_what_has_ended(
-    world: World,
-) -> None:
+def test_what_waits_comes_before_the_inputs_in_input_order_without_what_has_ended(world):
     again = world.waiting(1, b"one again", move=2)
     produce(world.bootstrap, world.source, *(Given(b"in", b"k", (), 0),) * 3)
     produce(
@@ -125,8 +123,8 @@ def test_what_waits_comes_before_the_inputs_in_input_order_without_what_has_ende
 
 
 def test_inputs_are_held_while_a_transaction_of_before_is_open_in_their_retry_partition(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    world, monkeypatch
+):
     produce(world.bootstrap, world.source, Given(b"held", b"k", (), 0), Given(b"free", b"k", (), 1))
     with produce_open(world.bootstrap, world.retry, world.waiting(0, b"waits")) as producer:
         source = world.member("w")
@@ -141,7 +139,7 @@ def test_inputs_are_held_while_a_transaction_of_before_is_open_in_their_retry_pa
     assert values(taken(source, 2)) == [b"waits", b"held"]
 
 
-def test_a_batch_names_the_retry_partition_of_each_of_its_inputs(world: World) -> None:
+def test_a_batch_names_the_retry_partition_of_each_of_its_inputs(world):
     source = world.member("w")
     produce(world.bootstrap, world.source, Given(b"in", b"k", (), 1))
     (batch,) = taken(source, 1)
@@ -149,7 +147,7 @@ def test_a_batch_names_the_retry_partition_of_each_of_its_inputs(world: World) -
     assert list(batch.first) == [(world.source, 1)]
 
 
-def test_what_was_handed_out_comes_again_after_a_rewind(world: World) -> None:
+def test_what_was_handed_out_comes_again_after_a_rewind(world):
     source = world.member("w")
     produce(world.bootstrap, world.retry, world.waiting(0, b"zero"), world.waiting(1, b"one"))
     batches = taken(source, 2)
@@ -158,9 +156,7 @@ def test_what_was_handed_out_comes_again_after_a_rewind(world: World) -> None:
     assert values(taken(source, 2)) == [b"zero", b"one"]
 
 
-def test_two_members_have_partitions_of_the_same_numbers_and_each_what_waits_there(
-    world: World,
-) -> None:
+def test_two_members_have_partitions_of_the_same_numbers_and_each_what_waits_there(world):
     members = [world.member("v"), world.member("w")]
 
     def shared() -> bool:
@@ -177,9 +173,7 @@ def test_two_members_have_partitions_of_the_same_numbers_and_each_what_waits_the
         assert set(values(taken(member, 2))) == {b"w%d" % number, b"i%d" % number}
 
 
-def test_an_input_is_delivered_when_neither_the_engine_nor_its_retry_partition_holds_it(
-    world: World,
-) -> None:
+def test_an_input_is_delivered_when_neither_the_engine_nor_its_retry_partition_holds_it(world):
     produce(world.bootstrap, world.source, Given(b"held", b"k", (), 0), Given(b"free", b"k", (), 1))
     with produce_open(world.bootstrap, world.retry, world.waiting(0, b"waits")) as producer:
         source = world.member("w")

@@ -73,8 +73,8 @@ def ready(world: KafkaWorld, *values: bytes) -> Batch:
 
 
 def test_outputs_and_progress_become_visible_together_with_a_queue_that_is_full_all_the_time(
-    native: KafkaWorld,
-) -> None:
+    native,
+):
     batch = ready(native, *HUNDRED)
     results = [UNCHANGED, (), None, (Output(b"new"),), *[UNCHANGED] * 96]
     send(native, batch, results)
@@ -89,7 +89,7 @@ def test_outputs_and_progress_become_visible_together_with_a_queue_that_is_full_
     assert native.committed() == {(native.topic, 0): 100}
 
 
-def test_what_was_aborted_is_taken_and_sent_again(native: KafkaWorld) -> None:
+def test_what_was_aborted_is_taken_and_sent_again(native):
     batch = ready(native, *HUNDRED)
     send(native, batch, [(Output(b"never"),)] * 100)
     with pytest.raises(BatchAbortedError):
@@ -101,9 +101,7 @@ def test_what_was_aborted_is_taken_and_sent_again(native: KafkaWorld) -> None:
     assert [each.value for each in native.outputs()] == HUNDRED
 
 
-def test_a_message_too_large_names_its_record_and_nothing_of_its_batch_is_visible(
-    native: KafkaWorld,
-) -> None:
+def test_a_message_too_large_names_its_record_and_nothing_of_its_batch_is_visible(native):
     batch = ready(native, *HUNDRED)
     large: list[Any] = [UNCHANGED] * 100
     large[60] = (Output(b"x" * (BYTES_MAX + 1)),)
@@ -118,7 +116,7 @@ def test_a_message_too_large_names_its_record_and_nothing_of_its_batch_is_visibl
     assert [each.value for each in native.outputs()] == HUNDRED
 
 
-def test_a_message_that_the_broker_refuses_leaves_nothing(native: KafkaWorld) -> None:
+def test_a_message_that_the_broker_refuses_leaves_nothing(native):
     batch = ready(native, b"a", b"b")
     with pytest.raises(BatchAbortedError):  # noqa: PT012 - which call says so is open
         send(native, batch, [UNCHANGED, (Output(b"x" * (BYTES_MAX // 2 + 1000)),)])
@@ -126,7 +124,7 @@ def test_a_message_that_the_broker_refuses_leaves_nothing(native: KafkaWorld) ->
     assert (native.outputs(), native.committed()) == ([], {})
 
 
-def test_a_route_that_was_reset_is_found_and_its_records_arrive(native: KafkaWorld) -> None:
+def test_a_route_that_was_reset_is_found_and_its_records_arrive(native):
     """The client resets it where a partition is unassigned and assigned again.
 
     A look that comes before the records mends it with nothing to tell: news are not compared.
@@ -143,9 +141,7 @@ def test_a_route_that_was_reset_is_found_and_its_records_arrive(native: KafkaWor
     assert time.monotonic() - began_s < 5 * ROUTES_S
 
 
-def test_without_looking_for_lost_routes_their_records_never_arrive(
-    native: KafkaWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_looking_for_lost_routes_their_records_never_arrive(native, monkeypatch):
     """The control of the test above."""
     ready(native, *HUNDRED)
     intake = consumer_of(native).intake
@@ -174,7 +170,7 @@ class Refusing:
         raise KafkaException(KafkaError(KafkaError._STATE))
 
 
-def test_a_rewind_that_takes_the_partition_anew_reads_on_there(native: KafkaWorld) -> None:
+def test_a_rewind_that_takes_the_partition_anew_reads_on_there(native):
     ready(native, *HUNDRED)
     consumer = consumer_of(native)
     client: Any = consumer.client
@@ -185,7 +181,7 @@ def test_a_rewind_that_takes_the_partition_anew_reads_on_there(native: KafkaWorl
     assert [record.value for each in batches for record in each.records] == HUNDRED[40:]
 
 
-def test_a_member_that_was_fenced_goes_on_with_a_new_client(native: KafkaWorld) -> None:
+def test_a_member_that_was_fenced_goes_on_with_a_new_client(native):
     batch = ready(native, *HUNDRED)
     source: Any = native.source
     source.reopen()
@@ -195,7 +191,7 @@ def test_a_member_that_was_fenced_goes_on_with_a_new_client(native: KafkaWorld) 
     assert [record.value for each in joined_again for record in each.records] == HUNDRED
 
 
-def test_a_source_that_closes_with_batches_in_hand_leaves_nothing_held(sandbox: Sandbox) -> None:
+def test_a_source_that_closes_with_batches_in_hand_leaves_nothing_held(sandbox):
     hapax_fast = pytest.importorskip("hapax_fast")
     before = hapax_fast.held()
     world = KafkaWorld(sandbox, "on")
@@ -208,9 +204,7 @@ def test_a_source_that_closes_with_batches_in_hand_leaves_nothing_held(sandbox: 
 
 
 @pytest.mark.parametrize("kind", ["cooperative-sticky", "consumer"])
-def test_members_that_come_and_go_miss_nothing_and_hand_out_nothing_of_others(
-    sandbox: Sandbox, kind: str
-) -> None:
+def test_members_that_come_and_go_miss_nothing_and_hand_out_nothing_of_others(sandbox, kind):
     with closing(Group(sandbox, kind)) as group:
         group.play(rounds=6)
         assert group.foreign == []
@@ -219,7 +213,7 @@ def test_members_that_come_and_go_miss_nothing_and_hand_out_nothing_of_others(
         assert group.native > group.total / 2, "most records took the reference"
 
 
-def test_a_batch_in_hand_outlives_a_rebalance(sandbox: Sandbox) -> None:
+def test_a_batch_in_hand_outlives_a_rebalance(sandbox):
     with closing(Group(sandbox, "cooperative-sticky")) as group:
         older = group.join()
         batch = Batch([], {}, {})

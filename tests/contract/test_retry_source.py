@@ -135,9 +135,7 @@ def taken(
     return found, progress
 
 
-def test_a_record_is_held_until_its_time_in_the_order_of_its_level_and_alone(
-    world: World,
-) -> None:
+def test_a_record_is_held_until_its_time_in_the_order_of_its_level_and_alone(world):
     source = world.member("w")
     world.write("in", Given(b"first"))
     taken(world, source, 1)  # it is a member now
@@ -155,9 +153,7 @@ def test_a_record_is_held_until_its_time_in_the_order_of_its_level_and_alone(
     assert progress[(world.retry, 3)] == 2
 
 
-def test_what_was_handed_out_and_is_rewound_comes_again_and_what_is_held_is_not_lost(
-    world: World,
-) -> None:
+def test_what_was_handed_out_and_is_rewound_comes_again_and_what_is_held_is_not_lost(world):
     source = world.member("w")
     world.write("in", Given(b"first"))
     taken(world, source, 1)  # it is a member now
@@ -170,7 +166,7 @@ def test_what_was_handed_out_and_is_rewound_comes_again_and_what_is_held_is_not_
     assert [value for value, _ in taken(world, source, 2)[0]] == [b"ripe", b"held"]
 
 
-def test_what_one_member_holds_is_handed_out_by_the_next_one_when_it_leaves(world: World) -> None:
+def test_what_one_member_holds_is_handed_out_by_the_next_one_when_it_leaves(world):
     source = world.member("w")
     waiting(world, b"ripe", 0.0, level=4)
     assert [value for value, _ in taken(world, source, 1)[0]] == [b"ripe"]

@@ -53,9 +53,7 @@ def go_on(world: Rulebook, transaction: Committing, value: bytes, offset: int) -
     transaction.commit()
 
 
-def test_a_transaction_older_than_its_timeout_is_aborted_and_its_producer_fenced(
-    rulebook: Make,
-) -> None:
+def test_a_transaction_older_than_its_timeout_is_aborted_and_its_producer_fenced(rulebook):
     world = rulebook(timeout_s=1.0)
     old = {name: open_with(world, name, b"never", 5) for name in CALLS}
     stable, high = world.ends()
@@ -72,7 +70,7 @@ def test_a_transaction_older_than_its_timeout_is_aborted_and_its_producer_fenced
     assert shown(world) == ([name.encode() for name in CALLS], len(CALLS))
 
 
-def test_a_transaction_younger_than_its_timeout_is_left_alone(rulebook: Make) -> None:
+def test_a_transaction_younger_than_its_timeout_is_left_alone(rulebook):
     world = rulebook(timeout_s=8.0)
     transaction = open_with(world, "w", b"a", 5)
     world.wait(1.2)  # at least one of the coordinator's scans
@@ -80,7 +78,7 @@ def test_a_transaction_younger_than_its_timeout_is_left_alone(rulebook: Make) ->
     assert shown(world) == ([b"a"], 5)
 
 
-def test_a_new_epoch_fences_the_older_producer_at_its_next_call(rulebook: Make) -> None:
+def test_a_new_epoch_fences_the_older_producer_at_its_next_call(rulebook):
     world = rulebook()
     for offset, name in enumerate(CALLS, 1):
         older = open_with(world, name, b"never", 5)
@@ -96,7 +94,7 @@ def test_a_new_epoch_fences_the_older_producer_at_its_next_call(rulebook: Make) 
     assert shown(world) == ([name.encode() for name in CALLS], len(CALLS))
 
 
-def test_producers_of_other_ids_fence_nobody(rulebook: Make) -> None:
+def test_producers_of_other_ids_fence_nobody(rulebook):
     world = rulebook()
     one = open_with(world, "w", b"a", 5)
     world.producer(unfenced(world), "v").open()
@@ -104,7 +102,7 @@ def test_producers_of_other_ids_fence_nobody(rulebook: Make) -> None:
     assert shown(world) == ([b"a"], 5)
 
 
-def test_what_is_rolled_back_leaves_a_producer_that_goes_on(rulebook: Make) -> None:
+def test_what_is_rolled_back_leaves_a_producer_that_goes_on(rulebook):
     world = rulebook()
     transaction = open_with(world, "w", b"never", 5)
     with pytest.raises(BatchAbortedError) as caught:

@@ -64,9 +64,7 @@ def moved(world: Rulebook) -> tuple[Member, Member, bytes, int]:
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_progress_of_an_old_generation_is_refused_for_a_partition_that_moved(
-    rulebook: Make, kind: str
-) -> None:
+def test_progress_of_an_old_generation_is_refused_for_a_partition_that_moved(rulebook, kind):
     world = rulebook(kind)
     older, _newer, old, number = moved(world)
     claim = Claim(old, *places(world))
@@ -82,9 +80,7 @@ def test_progress_of_an_old_generation_is_refused_for_a_partition_that_moved(
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_only_members_are_believed_but_whoever_names_none_and_whatever_is_whose(
-    rulebook: Make, kind: str
-) -> None:
+def test_only_members_are_believed_but_whoever_names_none_and_whatever_is_whose(rulebook, kind):
     world = rulebook(kind)
     older, newer, _old, number = moved(world)
     live = older.member()
@@ -110,7 +106,7 @@ def test_only_members_are_believed_but_whoever_names_none_and_whatever_is_whose(
     assert not offer(world, transaction, number, 10)
 
 
-def test_of_two_static_members_of_one_name_the_newer_fences_the_older(rulebook: Make) -> None:
+def test_of_two_static_members_of_one_name_the_newer_fences_the_older(rulebook):
     world = rulebook("static")
     older = world.member("a")
     share(world, older)
@@ -133,9 +129,7 @@ def test_of_two_static_members_of_one_name_the_newer_fences_the_older(rulebook: 
     assert shown(world) == ([b"6"], 6)
 
 
-def test_a_static_member_that_comes_back_has_its_partitions_and_no_rebalance(
-    rulebook: Make,
-) -> None:
+def test_a_static_member_that_comes_back_has_its_partitions_and_no_rebalance(rulebook):
     world = rulebook("static")
     older = world.member("a")
     share(world, older)

@@ -71,7 +71,7 @@ def after(*, commit: bool) -> tuple[list[bytes | None], int | None]:
 
 @pytest.mark.row("S-K1")
 @pytest.mark.parametrize("commit", ENDS)
-def test_nothing_begins_while_a_doubt_stands(rulebook: Make, *, commit: bool) -> None:
+def test_nothing_begins_while_a_doubt_stands(rulebook, *, commit):
     world = rulebook()
     transaction, late = first(world, "TxnOffsetCommit" if commit else "EndTxn", commit=commit)
     for _ in range(2):
@@ -92,8 +92,8 @@ def test_nothing_begins_while_a_doubt_stands(rulebook: Make, *, commit: bool) ->
 @pytest.mark.parametrize("fenced", [False, True])
 @pytest.mark.parametrize("commit", ENDS)
 def test_a_late_end_is_taken_inside_the_next_transaction_unless_its_epoch_is_old(
-    rulebook: Make, *, commit: bool, fenced: bool
-) -> None:
+    rulebook, *, commit, fenced
+):
     world = rulebook()
     transaction, late = first_disregarded(world, "EndTxn", commit=commit)
     before = after(commit=commit)
@@ -114,7 +114,7 @@ def test_a_late_end_is_taken_inside_the_next_transaction_unless_its_epoch_is_old
 
 
 @pytest.mark.parametrize("commit", ENDS)
-def test_outputs_behind_a_late_end_are_refused(rulebook: Make, *, commit: bool) -> None:
+def test_outputs_behind_a_late_end_are_refused(rulebook, *, commit):
     world = rulebook()
     transaction, late = first_disregarded(world, "EndTxn", commit=commit)
     transaction.begin()
@@ -135,9 +135,7 @@ def test_outputs_behind_a_late_end_are_refused(rulebook: Make, *, commit: bool) 
 
 @pytest.mark.row("S-K1")
 @pytest.mark.parametrize("fenced", [False, True])
-def test_late_offsets_move_the_progress_back_unless_their_epoch_is_old(
-    rulebook: Make, *, fenced: bool
-) -> None:
+def test_late_offsets_move_the_progress_back_unless_their_epoch_is_old(rulebook, *, fenced):
     world = rulebook()
     transaction, late = first_disregarded(world, "TxnOffsetCommit")
     if fenced:
@@ -150,7 +148,7 @@ def test_late_offsets_move_the_progress_back_unless_their_epoch_is_old(
     assert shown(world) == ([b"1", b"2"], 9 if fenced else 5)
 
 
-def test_late_offsets_between_two_transactions_are_refused(rulebook: Make) -> None:
+def test_late_offsets_between_two_transactions_are_refused(rulebook):
     world = rulebook()
     transaction, late = first_disregarded(world, "TxnOffsetCommit")
     transaction.begin()
@@ -161,7 +159,7 @@ def test_late_offsets_between_two_transactions_are_refused(rulebook: Make) -> No
     assert shown(world) == ([b"1", b"2"], 9)
 
 
-def test_a_late_end_between_two_transactions_changes_nothing(rulebook: Make) -> None:
+def test_a_late_end_between_two_transactions_changes_nothing(rulebook):
     world = rulebook()
     transaction, late = first_disregarded(world, "EndTxn")
     assert late.release() == ACCEPTED
@@ -173,9 +171,7 @@ def test_a_late_end_between_two_transactions_changes_nothing(rulebook: Make) -> 
 
 
 @pytest.mark.parametrize("api", ["AddPartitionsToTxn", "Produce", "AddOffsetsToTxn"])
-def test_any_other_late_request_does_no_harm_inside_the_next_transaction(
-    rulebook: Make, api: str
-) -> None:
+def test_any_other_late_request_does_no_harm_inside_the_next_transaction(rulebook, api):
     world = rulebook()
     transaction, late = first_disregarded(world, api)
     transaction.begin()
@@ -186,9 +182,7 @@ def test_any_other_late_request_does_no_harm_inside_the_next_transaction(
     assert shown(world) == ([b"1", b"2"], 9)
 
 
-def test_a_late_registration_while_nothing_is_open_ends_in_a_time_out_that_fences(
-    rulebook: Make,
-) -> None:
+def test_a_late_registration_while_nothing_is_open_ends_in_a_time_out_that_fences(rulebook):
     world = rulebook(timeout_s=1.0)
     transaction, late = first_disregarded(world, "AddPartitionsToTxn")
     _, high = world.ends()

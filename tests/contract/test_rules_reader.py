@@ -48,8 +48,8 @@ def reader(world: Rulebook) -> tuple[Source, Reading]:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_reader_waits_before_an_open_transaction_also_for_plain_records_behind_it(
-    rulebook: Make, *, commit: bool
-) -> None:
+    rulebook, *, commit
+):
     world = rulebook()
     source, reading = reader(world)
     world.write(b"before")
@@ -66,7 +66,7 @@ def test_a_reader_waits_before_an_open_transaction_also_for_plain_records_behind
     assert (source.ends() or {})[places(world)[0]] == 5  # four records and a marker
 
 
-def test_what_is_committed_behind_an_open_transaction_waits_for_its_end(rulebook: Make) -> None:
+def test_what_is_committed_behind_an_open_transaction_waits_for_its_end(rulebook):
     world = rulebook()
     source, reading = reader(world)
     first, second = world.upstream(b"f"), world.upstream(b"s")
@@ -77,9 +77,7 @@ def test_what_is_committed_behind_an_open_transaction_waits_for_its_end(rulebook
     reading.take(b"s")
 
 
-def test_the_older_of_two_open_transactions_frees_what_lies_before_the_newer(
-    rulebook: Make,
-) -> None:
+def test_the_older_of_two_open_transactions_frees_what_lies_before_the_newer(rulebook):
     world = rulebook()
     source, reading = reader(world)
     first, second = world.upstream(b"f"), world.upstream(b"s")
@@ -93,7 +91,7 @@ def test_the_older_of_two_open_transactions_frees_what_lies_before_the_newer(
     reading.take(b"f", b"s")
 
 
-def test_a_pause_outlives_the_partition_until_it_is_resumed(rulebook: Make) -> None:
+def test_a_pause_outlives_the_partition_until_it_is_resumed(rulebook):
     world = rulebook()
     source, reading = reader(world)
     source.pause()

@@ -23,7 +23,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hapax.operations.doctor.check import Case
 
@@ -58,9 +57,7 @@ def record(value: bytes) -> Record[Any]:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 404, 200, 301])
-def test_whatever_is_no_answer_of_a_registry_is_an_outage_and_ends_by_itself(
-    registry: RegistryDouble, status: int
-) -> None:
+def test_whatever_is_no_answer_of_a_registry_is_an_outage_and_ends_by_itself(registry, status):
     decoder, lookup = reading(registry)
     registry.status = status
     with pytest.raises(SchemasUnavailableError) as outage:
@@ -75,7 +72,7 @@ def test_whatever_is_no_answer_of_a_registry_is_an_outage_and_ends_by_itself(
     assert decoder.decode(record(VALUE)) == {"id": 1, "name": "a"}
 
 
-def test_a_registry_that_is_dead_or_does_not_answer_is_an_outage(registry: RegistryDouble) -> None:
+def test_a_registry_that_is_dead_or_does_not_answer_is_an_outage(registry):
     decoder, lookup = reading(registry)
     registry.kill()
     with pytest.raises(SchemasUnavailableError, match="does not answer"):
@@ -90,7 +87,7 @@ def test_a_registry_that_is_dead_or_does_not_answer_is_an_outage(registry: Regis
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_is_no_outage(registry: RegistryDouble, status: int) -> None:
+def test_a_refusal_is_no_outage(registry, status):
     decoder, _lookup = reading(registry)
     registry.status = status
     with pytest.raises(SchemasUnavailableError, match="HAPAX_REGISTRY__USER") as refusal:
@@ -98,7 +95,7 @@ def test_a_refusal_is_no_outage(registry: RegistryDouble, status: int) -> None:
     assert refusal.value.refused
 
 
-def test_an_unknown_id_is_waited_for_and_given_up_after_its_grace(registry: RegistryDouble) -> None:
+def test_an_unknown_id_is_waited_for_and_given_up_after_its_grace(registry):
     registry.hidden.add(1)
     now_s = [0.0]
     formats = options(registry, after_grace="dead-letter", grace_s=60.0)
@@ -118,7 +115,7 @@ def test_an_unknown_id_is_waited_for_and_given_up_after_its_grace(registry: Regi
     assert decoder.decode(record(VALUE))["id"] == 1
 
 
-def test_an_unknown_id_is_held_for_ever_where_that_is_the_policy(registry: RegistryDouble) -> None:
+def test_an_unknown_id_is_held_for_ever_where_that_is_the_policy(registry):
     registry.hidden.add(1)
     formats = options(registry, grace_s=0.0)
     lookup = Lookup(formats.registry)
@@ -132,8 +129,8 @@ def test_an_unknown_id_is_held_for_ever_where_that_is_the_policy(registry: Regis
 
 
 def test_a_start_with_the_cache_needs_no_registry_and_damage_is_told_and_fetched_again(
-    registry: RegistryDouble, tmp_path: Path
-) -> None:
+    registry, tmp_path
+):
     cached = {"cache": str(tmp_path)}
     reading(registry, **cached)[0].decode(record(VALUE))
     check_output(options(registry, **cached), Lookup(options(registry, **cached).registry))
@@ -160,8 +157,8 @@ def test_a_start_with_the_cache_needs_no_registry_and_damage_is_told_and_fetched
 
 
 def test_a_missing_subject_is_told_before_the_start_and_registered_where_that_is_allowed(
-    registry: RegistryDouble, tmp_path: Path
-) -> None:
+    registry, tmp_path
+):
     other = FormatOptions(output="avro", topic="bills", registry=options(registry).registry)
     with pytest.raises(ConfigurationError, match="bills-value"):
         check_output(other, Lookup(other.registry))
@@ -183,9 +180,7 @@ def test_a_missing_subject_is_told_before_the_start_and_registered_where_that_is
     ("subjects", "subject"),
     [("topic", "bills-value"), ("record", "shop.Bill"), ("topic-record", "bills-shop.Bill")],
 )
-def test_subjects_are_named_by_the_strategy(
-    registry: RegistryDouble, tmp_path: Path, subjects: Any, subject: str
-) -> None:
+def test_subjects_are_named_by_the_strategy(registry, tmp_path, subjects, subject):
     file = tmp_path / "bill.avsc"
     file.write_text('{"type": "record", "name": "shop.Bill", "fields": []}')
     told = RegistryOptions(urls=(registry.url,), subjects=subjects)
@@ -193,9 +188,7 @@ def test_subjects_are_named_by_the_strategy(
     assert Encoder(formats, Lookup(told)).key("bills").startswith(f"subject:{subject}\n")
 
 
-def test_a_password_is_that_of_its_file_now_and_is_never_shown(
-    registry: RegistryDouble, tmp_path: Path
-) -> None:
+def test_a_password_is_that_of_its_file_now_and_is_never_shown(registry, tmp_path):
     file = tmp_path / "password"
     file.write_text("first\n")
     secret = Secret("s3cr3t", str(file))
@@ -207,7 +200,7 @@ def test_a_password_is_that_of_its_file_now_and_is_never_shown(
     assert registry.logins == ["Basic bWU6Zmlyc3Q=", "Basic bWU6c2Vjb25k"]
 
 
-def test_of_many_threads_one_asks(registry: RegistryDouble) -> None:
+def test_of_many_threads_one_asks(registry):
     _decoder, lookup = reading(registry)
     threads = [threading.Thread(target=lookup.get, args=("id:1",)) for _ in range(8)]
     for thread in threads:
@@ -219,7 +212,7 @@ def test_of_many_threads_one_asks(registry: RegistryDouble) -> None:
 
 @given(value=st.binary(max_size=40))
 @settings(max_examples=300, deadline=None)
-def test_bytes_that_cannot_be_decoded_are_poison_and_nothing_else(value: bytes) -> None:
+def test_bytes_that_cannot_be_decoded_are_poison_and_nothing_else(value):
     decoder = Decoder(_KNOWN, _LOOKUP, Any)
     with suppress(Poison):  # by chance it may be an order
         assert decoder.decode(record(b"\0\0\0\0\1" + value)).keys() == {"id", "name"}
@@ -236,8 +229,8 @@ _DOUBLE.kill()
 
 
 def test_doctor_tells_a_registry_that_is_away_one_without_the_subject_and_one_that_takes_anything(
-    registry: RegistryDouble,
-) -> None:
+    registry,
+):
     told = {"HAPAX_OUTPUT__FORMAT": "avro", "HAPAX_OUTPUT__TOPIC": "orders"}
     case = healthy(**told, HAPAX_REGISTRY__URL=registry.url)
     found = {one.check: one for one in judge(case)}["schema-registry"]

@@ -20,7 +20,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 HOLDER = {
     "type": "record",
@@ -41,9 +40,7 @@ def lookup(registry: RegistryDouble, **more: Any) -> Lookup:
     return Lookup(RegistryOptions(urls=(registry.url,), **more))
 
 
-def test_a_call_waits_a_fraction_of_an_answer_and_the_next_ones_not_at_all(
-    registry: RegistryDouble,
-) -> None:
+def test_a_call_waits_a_fraction_of_an_answer_and_the_next_ones_not_at_all(registry):
     ids = [registry.add("orders-value", ORDER | {"doc": str(number)}) for number in range(5)]
     registry.hang = True
     waiting = lookup(registry, timeout_s=30.0, wait_s=0.05)
@@ -59,7 +56,7 @@ def test_a_call_waits_a_fraction_of_an_answer_and_the_next_ones_not_at_all(
     assert [waiting.get(f"id:{number}").id for number in ids] == ids
 
 
-def test_an_answer_that_comes_after_the_wait_is_taken(registry: RegistryDouble) -> None:
+def test_an_answer_that_comes_after_the_wait_is_taken(registry):
     registry.add("orders-value", ORDER)
     registry.slow_s = 0.15
     waiting = lookup(registry, wait_s=0.05)
@@ -71,8 +68,8 @@ def test_an_answer_that_comes_after_the_wait_is_taken(registry: RegistryDouble) 
 
 @pytest.mark.parametrize("nothing", NOTHING)
 def test_a_reference_that_is_answered_with_no_schema_is_an_outage_and_ends_by_itself(
-    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch, nothing: dict[str, Any]
-) -> None:
+    registry, monkeypatch, nothing
+):
     registry.add("order", ORDER)
     holder = registry.add("holders-value", HOLDER, references=[REFERENCE])
     with monkeypatch.context() as odd:
@@ -87,8 +84,8 @@ def test_a_reference_that_is_answered_with_no_schema_is_an_outage_and_ends_by_it
 
 
 def test_an_answer_that_breaks_its_reader_is_an_outage_that_is_named_and_ends_by_itself(
-    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    registry, monkeypatch
+):
     registry.add("orders-value", ORDER)
     times: list[int] = []
 
@@ -107,9 +104,7 @@ def test_an_answer_that_breaks_its_reader_is_an_outage_that_is_named_and_ends_by
 
 
 @pytest.mark.parametrize("nothing", NOTHING)
-def test_a_descriptor_that_is_answered_with_no_text_is_an_outage(
-    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch, nothing: dict[str, Any]
-) -> None:
+def test_a_descriptor_that_is_answered_with_no_text_is_an_outage(registry, monkeypatch, nothing):
     number = registry.add("orders-value", "message Order {}", "PROTOBUF")
     whole = registry.found
 
@@ -125,14 +120,14 @@ def test_a_descriptor_that_is_answered_with_no_text_is_an_outage(
     assert not outage.value.refused
 
 
-def test_an_empty_descriptor_is_none_and_no_fault_of_the_record(registry: RegistryDouble) -> None:
+def test_an_empty_descriptor_is_none_and_no_fault_of_the_record(registry):
     number = registry.add("orders-value", "message Order {}", "PROTOBUF", serialized="")
     assert lookup(registry).get(f"id:{number}").serialized is None
 
 
 def test_files_of_tls_that_have_changed_are_read_and_those_that_cannot_be_are_told_at_the_start(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     authority, stranger = Authority(tmp_path / "known"), Authority(tmp_path / "stranger")
     shown = authority.issue("registry")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -113,8 +113,8 @@ def in_context(
 @pytest.mark.parametrize("placement", ["prefix", "header"])
 @pytest.mark.parametrize("data", SALES)
 def test_avro_with_references_is_written_and_read_as_by_the_official_serdes(
-    registry: RegistryDouble, placement: Placement, data: dict[str, Any]
-) -> None:
+    registry, placement, data
+):
     theirs = in_context(AvroSerializer(official(registry), conf=settings(placement)), data)
     assert encoder(registry, "avro", placement).encode(data, None) == theirs
     record: Record[Any] = Record(TOPIC, 0, 0, None, *theirs)
@@ -128,8 +128,8 @@ def test_avro_with_references_is_written_and_read_as_by_the_official_serdes(
 @pytest.mark.parametrize("placement", ["prefix", "header"])
 @pytest.mark.parametrize("data", SHAPES)
 def test_json_schema_with_references_is_written_and_read_as_by_the_official_serdes(
-    registry: RegistryDouble, placement: Placement, data: dict[str, Any]
-) -> None:
+    registry, placement, data
+):
     topic = f"shapes-{placement}-{data['id']}"
     item = {"type": "object", "properties": {"sku": {"type": "string"}}}
     registry.add(f"item-{topic}", item, "JSON")
@@ -166,9 +166,7 @@ def _shop() -> Any:
 @pytest.mark.parametrize(
     ("name", "data"), [("Other", {}), ("Sale", {"id": "7"}), ("Sale.Line", {"sku": "ä"})]
 )
-def test_protobuf_is_written_and_read_as_by_the_official_serdes(
-    registry: RegistryDouble, name: str, data: dict[str, str]
-) -> None:
+def test_protobuf_is_written_and_read_as_by_the_official_serdes(registry, name, data):
     pool = _shop()
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shop.{name}"))
     message = ParseDict(data, kind())
@@ -197,9 +195,7 @@ class Other(msgspec.Struct):
 
 
 @pytest.mark.parametrize("given", [7, 2**62, 0])
-def test_a_struct_takes_the_numbers_of_protobuf_as_numbers(
-    registry: RegistryDouble, given: int
-) -> None:
+def test_a_struct_takes_the_numbers_of_protobuf_as_numbers(registry, given):
     kind = message_factory.GetMessageClass(_shop().FindMessageTypeByName("shop.Sale"))
     conf = settings() | {"use.deprecated.format": False, "auto.register.schemas": True}
     write = ProtobufSerializer(kind, official(registry), conf | {"use.latest.version": False})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from tests.kit.worlds import INTAKES_MAX, World, joined, message, take
+from tests.kit.worlds import INTAKES_MAX, joined, message, take
 
 if TYPE_CHECKING:
     from hapax.core.ports import Batch
@@ -19,7 +19,7 @@ def values(batches: list[Batch]) -> list[bytes | None]:
     return [record.value for batch in batches for record in batch.records]
 
 
-def test_records_come_in_order_per_partition_with_first_and_next(world: World) -> None:
+def test_records_come_in_order_per_partition_with_first_and_next(world):
     world.write(*TEN)
     world.write(*TEN[:4], partition=1)
     joined(world)
@@ -48,7 +48,7 @@ def test_records_come_in_order_per_partition_with_first_and_next(world: World) -
     ]
 
 
-def test_an_end_behind_hidden_offsets_is_told_without_records(world: World) -> None:
+def test_an_end_behind_hidden_offsets_is_told_without_records(world):
     world.write(b"1")
     world.hide()
     joined(world)
@@ -62,7 +62,7 @@ def test_an_end_behind_hidden_offsets_is_told_without_records(world: World) -> N
     assert seen[(world.topic, 0)] == end
 
 
-def test_nothing_comes_twice_unless_it_is_rewound(world: World) -> None:
+def test_nothing_comes_twice_unless_it_is_rewound(world):
     world.write(*TEN)
     joined(world)
     first = take(world, 10)
@@ -72,7 +72,7 @@ def test_nothing_comes_twice_unless_it_is_rewound(world: World) -> None:
     assert values(first) == TEN
 
 
-def test_a_rewind_reaches_what_was_attended_but_not_taken(world: World) -> None:
+def test_a_rewind_reaches_what_was_attended_but_not_taken(world):
     world.write(*TEN)
     joined(world)
     taken = take(world, 1, records_max=1)
@@ -82,14 +82,14 @@ def test_a_rewind_reaches_what_was_attended_but_not_taken(world: World) -> None:
     assert values(take(world, 10)) == TEN
 
 
-def test_a_rewind_of_a_partition_that_is_not_ours_changes_nothing(world: World) -> None:
+def test_a_rewind_of_a_partition_that_is_not_ours_changes_nothing(world):
     world.write(*TEN)
     joined(world)
     world.source.rewind({(world.topic, 77): 0, ("elsewhere", 0): 0})
     assert values(take(world, 10)) == TEN
 
 
-def test_attending_takes_nothing(world: World) -> None:
+def test_attending_takes_nothing(world):
     world.write(*TEN)
     joined(world)
     for _ in range(5):
@@ -97,7 +97,7 @@ def test_attending_takes_nothing(world: World) -> None:
     assert values(take(world, 10)) == TEN
 
 
-def test_paused_partitions_bring_nothing_until_they_are_resumed(world: World) -> None:
+def test_paused_partitions_bring_nothing_until_they_are_resumed(world):
     world.write(b"before")
     joined(world)
     take(world, 1)
@@ -109,7 +109,7 @@ def test_paused_partitions_bring_nothing_until_they_are_resumed(world: World) ->
     assert values(take(world, 10)) == TEN
 
 
-def test_an_assignment_is_told_once(world: World) -> None:
+def test_an_assignment_is_told_once(world):
     joined(world)
     world.source.take(1, 0.1)
     changes = world.source.changes()
@@ -118,7 +118,7 @@ def test_an_assignment_is_told_once(world: World) -> None:
     assert (again.assigned, again.revoked, again.lost) == (None, [], [])
 
 
-def test_what_is_settled_is_where_to_read_again(world: World) -> None:
+def test_what_is_settled_is_where_to_read_again(world):
     world.write(*TEN)
     joined(world)
     (batch,) = [batch for batch in take(world, 10) if batch.records]
@@ -128,27 +128,27 @@ def test_what_is_settled_is_where_to_read_again(world: World) -> None:
     assert world.source.processed()[(world.topic, 0)] == 0
 
 
-def test_ends_are_those_of_a_reader(world: World) -> None:
+def test_ends_are_those_of_a_reader(world):
     world.write(*TEN)
     joined(world)
     take(world, 4, records_max=4)
     assert world.source.ends() == {(world.topic, 0): 10, (world.topic, 1): 0}
 
 
-def test_a_group_without_offsets_has_none_committed(world: World) -> None:
+def test_a_group_without_offsets_has_none_committed(world):
     joined(world)
     places = [(world.topic, 0), (world.topic, 1)]
     assert world.source.committed(places) == dict.fromkeys(places)
     assert world.source.committed([]) == {}
 
 
-def test_who_is_no_member_yet_has_no_metadata(world: World) -> None:
+def test_who_is_no_member_yet_has_no_metadata(world):
     with pytest.raises(BatchAbortedError):
         world.source.member()
     assert world.source.assignment() == frozenset()
 
 
-def test_a_source_that_joins_anew_goes_on_at_what_is_committed(world: World) -> None:
+def test_a_source_that_joins_anew_goes_on_at_what_is_committed(world):
     world.write(*TEN)
     joined(world)
     world.transaction.open()

@@ -75,7 +75,7 @@ def attend(member: KafkaMember, seconds: float) -> None:
         member.attend(0.05)
 
 
-def test_a_member_holds_its_partitions_without_fetching_anything(app: Application) -> None:
+def test_a_member_holds_its_partitions_without_fetching_anything(app):
     write(app, 3)
     member = app.member()
     assert member.changes().assigned is not None
@@ -84,9 +84,7 @@ def test_a_member_holds_its_partitions_without_fetching_anything(app: Applicatio
     assert member.changes().errors == []
 
 
-def test_without_the_pause_the_client_fetches_what_nobody_takes(
-    app: Application, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_pause_the_client_fetches_what_nobody_takes(app, monkeypatch):
     """The control of the test above."""
     paused = KafkaMember._on_assign
 
@@ -99,7 +97,7 @@ def test_without_the_pause_the_client_fetches_what_nobody_takes(
     assert goes_on_fetching(app, app.member())
 
 
-def test_lent_metadata_commits_in_the_name_of_the_member(app: Application) -> None:
+def test_lent_metadata_commits_in_the_name_of_the_member(app):
     write(app, 3)
     member = app.member()
     assert lend(app, member.member(), {app.partitions[0]: 2}) is None
@@ -107,7 +105,7 @@ def test_lent_metadata_commits_in_the_name_of_the_member(app: Application) -> No
     assert member.committed(app.partitions) == {app.partitions[0]: 2, app.partitions[1]: None}
 
 
-def test_metadata_from_before_a_rebalance_is_refused_for_what_was_lost(app: Application) -> None:
+def test_metadata_from_before_a_rebalance_is_refused_for_what_was_lost(app):
     write(app, 3)
     first = app.member()
     before = first.member()
@@ -123,7 +121,7 @@ def test_metadata_from_before_a_rebalance_is_refused_for_what_was_lost(app: Appl
     assert app.committed() == {kept[1]: 2, lost[1]: None}
 
 
-def test_metadata_from_before_a_partition_went_and_came_back_is_refused(app: Application) -> None:
+def test_metadata_from_before_a_partition_went_and_came_back_is_refused(app):
     write(app, 3)
     first = app.member()
     before = first.member()
@@ -137,7 +135,7 @@ def test_metadata_from_before_a_partition_went_and_came_back_is_refused(app: App
     assert lend(app, first.member(), {moved: 2}) is None
 
 
-def test_metadata_of_a_member_that_left_is_refused(app: Application) -> None:
+def test_metadata_of_a_member_that_left_is_refused(app):
     write(app, 3)
     member = app.member()
     before = member.member()
@@ -160,7 +158,7 @@ def classic(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Applicat
     made.close()
 
 
-def test_a_stable_end_lies_before_the_first_open_transaction(classic: Application) -> None:
+def test_a_stable_end_lies_before_the_first_open_transaction(classic):
     write(classic, 3)
     member = classic.member()
     first, second = classic.partitions
@@ -175,13 +173,11 @@ def test_a_stable_end_lies_before_the_first_open_transaction(classic: Applicatio
         )
 
 
-def test_nobody_is_asked_for_the_ends_of_nothing(classic: Application) -> None:
+def test_nobody_is_asked_for_the_ends_of_nothing(classic):
     assert classic.member().stable_ends([]) == {}
 
 
-def test_a_producer_of_an_older_epoch_cannot_commit_with_live_metadata(
-    classic: Application,
-) -> None:
+def test_a_producer_of_an_older_epoch_cannot_commit_with_live_metadata(classic):
     write(classic, 3)
     member = classic.member()
     with transaction(classic.bootstrap, classic.lane) as zombie:

@@ -43,7 +43,7 @@ def ended(source: KafkaRange, where: tuple[str, int], end: int) -> None:
     raise AssertionError(f"no end {end}: {source.positions()}")
 
 
-def test_a_range_reads_from_where_it_was_placed_and_confirmed(app: Application) -> None:
+def test_a_range_reads_from_where_it_was_placed_and_confirmed(app):
     write(app, 5)
     write(app, 3, partition=1)
     first, second = app.partitions
@@ -58,9 +58,7 @@ def test_a_range_reads_from_where_it_was_placed_and_confirmed(app: Application) 
     assert source.processed() == {first: 2, second: 1}
 
 
-def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(
-    app: Application,
-) -> None:
+def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(app):
     write(app, 5)
     first, _second = app.partitions
     app.commit({first: 1})
@@ -73,7 +71,7 @@ def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(
     assert source.processed() == {first: 3}
 
 
-def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app: Application) -> None:
+def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app):
     write(app, 5)
     first, _second = app.partitions
     source = app.range({first: None}, LIVE)
@@ -85,9 +83,7 @@ def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app: Applicati
 
 @pytest.mark.row("SP12")
 @pytest.mark.parametrize("now", [None, 2])
-def test_offsets_that_were_set_back_or_deleted_are_refused(
-    app: Application, now: int | None
-) -> None:
+def test_offsets_that_were_set_back_or_deleted_are_refused(app, now):
     write(app, 5)
     first, _second = app.partitions
     if now is not None:
@@ -100,8 +96,8 @@ def test_offsets_that_were_set_back_or_deleted_are_refused(
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_a_partition_without_an_offset_is_read_from_its_first_record_for_the_driver_has_begun(
-    app: Application, start: str
-) -> None:
+    app, start
+):
     write(app, 3)
     first, _second = app.partitions
     source = app.range({first: None}, LIVE, start)
@@ -111,7 +107,7 @@ def test_a_partition_without_an_offset_is_read_from_its_first_record_for_the_dri
     assert [record.offset for record in taken(source, 5)] == [0, 1, 2, 3, 4]
 
 
-def test_a_group_without_offsets_is_refused_where_that_was_asked_for(app: Application) -> None:
+def test_a_group_without_offsets_is_refused_where_that_was_asked_for(app):
     write(app, 3)
     source = app.range({app.partitions[0]: None}, LIVE, "refuse")
     source.place()
@@ -120,7 +116,7 @@ def test_a_group_without_offsets_is_refused_where_that_was_asked_for(app: Applic
         taken(source, 1)
 
 
-def test_control_records_and_aborted_data_at_the_end_are_told_as_an_end(app: Application) -> None:
+def test_control_records_and_aborted_data_at_the_end_are_told_as_an_end(app):
     first, _second = app.partitions
     produce_committed(app.bootstrap, app.input, Given(b"a", partition=0))
     produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
@@ -133,9 +129,7 @@ def test_control_records_and_aborted_data_at_the_end_are_told_as_an_end(app: App
     assert source.take(100, 0.1).records == []
 
 
-def test_a_range_over_deleted_records_begins_where_the_log_begins_now(
-    app: Application, sandbox: Sandbox
-) -> None:
+def test_a_range_over_deleted_records_begins_where_the_log_begins_now(app, sandbox):
     write(app, 5)
     first, _second = app.partitions
     sandbox.delete_records(app.input, 0, 4)
@@ -146,9 +140,7 @@ def test_a_range_over_deleted_records_begins_where_the_log_begins_now(
 
 
 @pytest.mark.row("SP13")
-def test_a_committed_offset_that_fell_off_the_log_stops_the_service(
-    app: Application, sandbox: Sandbox
-) -> None:
+def test_a_committed_offset_that_fell_off_the_log_stops_the_service(app, sandbox):
     write(app, 5)
     first, _second = app.partitions
     app.commit({first: 1})
@@ -160,7 +152,7 @@ def test_a_committed_offset_that_fell_off_the_log_stops_the_service(
         taken(source, 1)
 
 
-def test_an_empty_partition_has_its_end_where_it_begins(app: Application) -> None:
+def test_an_empty_partition_has_its_end_where_it_begins(app):
     first, _second = app.partitions
     source = app.range({first: None}, LIVE)
     source.place()
@@ -168,16 +160,14 @@ def test_an_empty_partition_has_its_end_where_it_begins(app: Application) -> Non
     ended(source, first, 0)
 
 
-def test_the_members_metadata_is_handed_on_as_it_is_and_only_of_a_live_one(
-    app: Application,
-) -> None:
+def test_the_members_metadata_is_handed_on_as_it_is_and_only_of_a_live_one(app):
     assert app.range({}, LIVE).member() == LIVE
     for dead in (metadata(-1, "member-1"), metadata(3, "")):
         with pytest.raises(BatchAbortedError, match="no live member"):
             app.range({}, dead).member()
 
 
-def test_a_range_is_no_member_of_the_group(app: Application) -> None:
+def test_a_range_is_no_member_of_the_group(app):
     write(app, 2)
     first, second = app.partitions
     source = app.range({first: None, second: None}, LIVE)

@@ -53,9 +53,7 @@ def _without_native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("wanted", "path"), [("auto", "native"), ("on", "native"), ("off", "python (HAPAX_FAST=off)")]
 )
-def test_a_task_reports_its_record_path_and_where_it_ran(
-    app: Application, wanted: str, path: str
-) -> None:
+def test_a_task_reports_its_record_path_and_where_it_ran(app, wanted, path):
     report = app.run(app.plan(app.member()), HAPAX_FAST=wanted)
     assert (report.outcome, report.reason) == (RangeOutcome.DONE, "")
     assert report.executor == platform.node()
@@ -63,9 +61,7 @@ def test_a_task_reports_its_record_path_and_where_it_ran(
     assert app.values() == UPPER
 
 
-def test_native_records_of_a_task_really_come_from_the_native_intake(
-    app: Application, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_native_records_of_a_task_really_come_from_the_native_intake(app, monkeypatch):
     taken = []
     arrivals = NativeIntake.arrivals
 
@@ -81,16 +77,14 @@ def test_native_records_of_a_task_really_come_from_the_native_intake(
 
 
 @pytest.mark.usefixtures("_without_native")
-def test_an_executor_without_the_native_part_takes_python_and_says_why(app: Application) -> None:
+def test_an_executor_without_the_native_part_takes_python_and_says_why(app):
     report = app.run(app.plan(app.member()), HAPAX_FAST="auto")
     assert report.record_path == "python (hapax_fast is not installed)"
     assert app.values() == UPPER
 
 
 @pytest.mark.usefixtures("_without_native")
-def test_an_executor_without_the_native_part_refuses_where_it_must_be_used(
-    app: Application,
-) -> None:
+def test_an_executor_without_the_native_part_refuses_where_it_must_be_used(app):
     report = app.run(app.plan(app.member()), HAPAX_FAST="on")
     assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.CONFIGURATION)
     assert report.reason == (
@@ -101,7 +95,7 @@ def test_an_executor_without_the_native_part_refuses_where_it_must_be_used(
     assert app.outputs() == []
 
 
-def test_ranges_leave_no_client_behind_however_they_end(app: Application) -> None:
+def test_ranges_leave_no_client_behind_however_they_end(app):
     member = app.member()
     plan = app.plan(member, pace=2)
     gc.collect()
@@ -120,7 +114,7 @@ def test_ranges_leave_no_client_behind_however_they_end(app: Application) -> Non
     assert fast.clients() == before
 
 
-def test_a_range_ends_although_its_batch_is_held_and_fetched_records_wait(app: Application) -> None:
+def test_a_range_ends_although_its_batch_is_held_and_fetched_records_wait(app):
     """Librdkafka's destructor waits for ever for messages and queues that are open."""
     parts = RangeParts(app.with_settings(HAPAX_FAST="on"), app.plan(app.member()))
     gc.collect()  # what earlier tests have left

@@ -24,7 +24,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from confluent_kafka import Producer
 
@@ -71,7 +70,7 @@ def refused(producer: Producer) -> KafkaError:
 # -- a range ------------------------------------------------------------------------------
 
 
-def test_a_range_is_committed_whole_with_its_headers(app: Application) -> None:
+def test_a_range_is_committed_whole_with_its_headers(app):
     write(app, *TEN)
     member = app.member()
     report = app.run(app.plan(member))
@@ -85,9 +84,7 @@ def test_a_range_is_committed_whole_with_its_headers(app: Application) -> None:
 
 
 @pytest.mark.parametrize("transform", ["spell", "spell_later", "spell_all"])
-def test_calls_of_each_form_overlap_within_a_batch_and_outputs_are_in_input_order(
-    app: Application, transform: str
-) -> None:
+def test_calls_of_each_form_overlap_within_a_batch_and_outputs_are_in_input_order(app, transform):
     write(app, *TEN, b"boom", *TEN)
     plan = app.plan(app.member())
     report = app.run(
@@ -100,7 +97,7 @@ def test_calls_of_each_form_overlap_within_a_batch_and_outputs_are_in_input_orde
     assert app.committed() == {0: 21}
 
 
-def test_plans_of_one_spark_partition_are_run_one_after_another(app: Application) -> None:
+def test_plans_of_one_spark_partition_are_run_one_after_another(app):
     write(app, *TEN[:4])
     plan = app.plan(app.member())
     first, second = run_plans(app.settings, [plan, plan])
@@ -108,9 +105,7 @@ def test_plans_of_one_spark_partition_are_run_one_after_another(app: Application
     assert app.values() == UPPER[:4]
 
 
-def test_a_range_that_was_done_before_is_done_at_once_and_nothing_is_written_twice(
-    app: Application,
-) -> None:
+def test_a_range_that_was_done_before_is_done_at_once_and_nothing_is_written_twice(app):
     write(app, *TEN)
     plan = app.plan(app.member())
     app.run(plan)
@@ -120,7 +115,7 @@ def test_a_range_that_was_done_before_is_done_at_once_and_nothing_is_written_twi
     assert app.values() == UPPER
 
 
-def test_a_range_goes_on_behind_what_an_earlier_attempt_came_to(app: Application) -> None:
+def test_a_range_goes_on_behind_what_an_earlier_attempt_came_to(app):
     write(app, *TEN)
     member = app.member()
     plan = app.plan(member)
@@ -130,9 +125,7 @@ def test_a_range_goes_on_behind_what_an_earlier_attempt_came_to(app: Application
     assert app.values() == UPPER
 
 
-def test_a_partition_that_is_not_in_the_plan_is_left_alone(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_a_partition_that_is_not_in_the_plan_is_left_alone(sandbox, unique):
     app = Application(sandbox, unique("task"), partitions=2)
     write(app, *TEN[:3])
     write(app, b"other", partition=1)
@@ -144,7 +137,7 @@ def test_a_partition_that_is_not_in_the_plan_is_left_alone(
 
 
 @pytest.mark.parametrize("count", [1, 3, 10])
-def test_a_counted_range_takes_exactly_so_many_records(app: Application, count: int) -> None:
+def test_a_counted_range_takes_exactly_so_many_records(app, count):
     write(app, *TEN)
     report = app.run(app.plan(app.member(), records_max=count, pace=2))
     assert sum(settled.records for settled in report.settled) == count
@@ -152,7 +145,7 @@ def test_a_counted_range_takes_exactly_so_many_records(app: Application, count: 
     assert app.committed() == {0: count}
 
 
-def test_the_pace_of_the_last_range_is_where_the_next_begins(app: Application) -> None:
+def test_the_pace_of_the_last_range_is_where_the_next_begins(app):
     write(app, *TEN)
     member = app.member()
     first = app.run(app.plan(member, pace=1, records_max=5))
@@ -163,14 +156,14 @@ def test_the_pace_of_the_last_range_is_where_the_next_begins(app: Application) -
 
 
 @pytest.mark.row("SP18")
-def test_no_transaction_is_larger_than_the_plan_allows(app: Application) -> None:
+def test_no_transaction_is_larger_than_the_plan_allows(app):
     write(app, *TEN)
     report = app.run(app.plan(app.member(), batch_max=2))
     assert report.settled[0].records == 2
     assert app.values() == UPPER
 
 
-def test_a_range_ends_in_time_and_the_rest_is_for_the_next(app: Application) -> None:
+def test_a_range_ends_in_time_and_the_rest_is_for_the_next(app):
     write(app, *TEN)
     member = app.member()
     report = app.run(app.plan(member, duration_s=0.0))
@@ -181,9 +174,7 @@ def test_a_range_ends_in_time_and_the_rest_is_for_the_next(app: Application) -> 
 # -- what no reader sees ------------------------------------------------------------------
 
 
-def test_a_tail_of_control_records_and_aborted_data_is_committed_as_an_end(
-    app: Application,
-) -> None:
+def test_a_tail_of_control_records_and_aborted_data_is_committed_as_an_end(app):
     produce_committed(app.bootstrap, app.input, Given(b"a", partition=0))
     produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
     member = app.member()
@@ -197,7 +188,7 @@ def test_a_tail_of_control_records_and_aborted_data_is_committed_as_an_end(
 
 
 @pytest.mark.row("SP14")
-def test_a_range_without_any_visible_record_still_commits_its_end(app: Application) -> None:
+def test_a_range_without_any_visible_record_still_commits_its_end(app):
     produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
     member = app.member()
     plan = app.plan(member)
@@ -206,16 +197,14 @@ def test_a_range_without_any_visible_record_still_commits_its_end(app: Applicati
     assert app.committed() == {0: plan.ends[(app.input, 0)]}
 
 
-def test_where_an_empty_partition_begins_is_committed(app: Application) -> None:
+def test_where_an_empty_partition_begins_is_committed(app):
     member = app.member()
     report = app.run(app.plan(member))
     assert report.outcome is RangeOutcome.DONE
     assert app.committed() == {0: 0}
 
 
-def test_where_latest_begins_is_committed_by_the_driver_before_anything_is_planned(
-    app: Application,
-) -> None:
+def test_where_latest_begins_is_committed_by_the_driver_before_anything_is_planned(app):
     write(app, *TEN[:3])
     member = app.member(start="latest")
     first = (app.input, 0)
@@ -229,7 +218,7 @@ def test_where_latest_begins_is_committed_by_the_driver_before_anything_is_plann
 # -- records that fail --------------------------------------------------------------------
 
 
-def test_poison_becomes_a_dead_letter_in_the_same_range(app: Application) -> None:
+def test_poison_becomes_a_dead_letter_in_the_same_range(app):
     write(app, b"a", b"boom", b"c")
     report = app.run(app.plan(app.member()))
     assert (app.values(), app.letters()) == ([b"A", b"C"], [b"boom"])
@@ -237,7 +226,7 @@ def test_poison_becomes_a_dead_letter_in_the_same_range(app: Application) -> Non
     assert (str(coordinates), failure.reason) == (f"{app.input}/0/1", "ValueError")
 
 
-def test_a_twin_of_an_earlier_range_has_no_output(app: Application, redis_url: str) -> None:
+def test_a_twin_of_an_earlier_range_has_no_output(app, redis_url):
     settings = {"HAPAX_DEDUP__REDIS_URL": redis_url, "HAPAX_DEDUP__ID": "header:id"}
     given = [Given(b"a", headers=(("id", b"1"),)), Given(b"b", headers=(("id", b"2"),))]
     produce(app.bootstrap, app.input, *given)
@@ -250,7 +239,7 @@ def test_a_twin_of_an_earlier_range_has_no_output(app: Application, redis_url: s
 
 
 @pytest.mark.row("SP21")
-def test_without_claims_nothing_is_written(app: Application) -> None:
+def test_without_claims_nothing_is_written(app):
     produce(app.bootstrap, app.input, Given(b"a", b"key"))
     report = app.run(
         app.plan(app.member()),
@@ -263,7 +252,7 @@ def test_without_claims_nothing_is_written(app: Application) -> None:
 
 
 @pytest.mark.row("SP1")
-def test_what_brokers_refuse_aborts_the_range_and_names_a_suspect(app: Application) -> None:
+def test_what_brokers_refuse_aborts_the_range_and_names_a_suspect(app):
     write(app, b"a", b"large")
     member = app.member()
     report = app.run(app.plan(member, batch_max=1))
@@ -277,8 +266,8 @@ def test_what_brokers_refuse_aborts_the_range_and_names_a_suspect(app: Applicati
 
 
 def test_a_transaction_that_outlived_half_its_time_halves_what_the_lane_takes_next(
-    app: Application, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    app, monkeypatch
+):
     write(app, *TEN)
     member = app.member()
 
@@ -297,9 +286,7 @@ def test_a_transaction_that_outlived_half_its_time_halves_what_the_lane_takes_ne
     assert sum(settled.records for settled in report.settled) == 10
 
 
-def test_marks_of_a_range_are_gone_with_its_report_and_its_partitions_are_trusted(
-    app: Application,
-) -> None:
+def test_marks_of_a_range_are_gone_with_its_report_and_its_partitions_are_trusted(app):
     write(app, *TEN)
     member = app.member()
     report = app.run(app.plan(member))
@@ -308,9 +295,7 @@ def test_marks_of_a_range_are_gone_with_its_report_and_its_partitions_are_truste
     assert report.suspected == []
 
 
-def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(
-    app: Application, sandbox: Sandbox
-) -> None:
+def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(app, sandbox):
     for value in (b"a", b"b", b"c"):
         write(app, value)
     damage(sandbox, app.input, 0, 1)
@@ -319,7 +304,7 @@ def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(
     assert (app.values(), app.committed()) == ([b"A"], {0: 1})
 
 
-def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
+def test_a_condemned_record_becomes_a_dead_letter(app):
     write(app, b"a", b"large", b"c")
     rejected = {Coordinates(app.input, 0, 1): Failure("Refused", "too large", 1)}
     report = app.run(app.plan(app.member(), rejected=rejected, attempt=4))
@@ -328,7 +313,7 @@ def test_a_condemned_record_becomes_a_dead_letter(app: Application) -> None:
     assert report.settled[0].attempt == 4
 
 
-def test_failures_of_other_lanes_count_in_the_rate(app: Application) -> None:
+def test_failures_of_other_lanes_count_in_the_rate(app):
     write(app, b"a", b"boom")
     settings = {"HAPAX_DEAD_LETTER__RATE_MAX": "0.5", "HAPAX_DEAD_LETTER__RECORDS_MIN": "10"}
     member = app.member()
@@ -366,9 +351,7 @@ def staying(app: Application, member: KafkaMember, **facts: Any) -> Running:
     return running
 
 
-def test_a_task_that_stays_takes_what_comes_behind_its_ends_and_where_it_had_none(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_a_task_that_stays_takes_what_comes_behind_its_ends_and_where_it_had_none(sandbox, unique):
     app = Application(sandbox, unique("task"), partitions=2)
     app.commit(dict.fromkeys(app.partitions, 0))
     member = app.member()
@@ -386,9 +369,7 @@ def test_a_task_that_stays_takes_what_comes_behind_its_ends_and_where_it_had_non
     app.close()
 
 
-def test_a_task_that_stays_ends_soon_when_nothing_comes_behind_committed_markers(
-    app: Application,
-) -> None:
+def test_a_task_that_stays_ends_soon_when_nothing_comes_behind_committed_markers(app):
     produce_committed(app.bootstrap, app.input, *(Given(value) for value in TEN))
     member = app.member()
     began_s = time.monotonic()
@@ -398,7 +379,7 @@ def test_a_task_that_stays_ends_soon_when_nothing_comes_behind_committed_markers
     assert report.progress == {(app.input, 0): 11}, "the marker is committed, too"
 
 
-def test_a_task_that_stays_ends_when_it_is_recalled(app: Application, tmp_path: Path) -> None:
+def test_a_task_that_stays_ends_when_it_is_recalled(app, tmp_path):
     recall = tmp_path / "recall"
     running = staying(app, app.member(), recall=str(recall))
     recall.touch()
@@ -408,7 +389,7 @@ def test_a_task_that_stays_ends_when_it_is_recalled(app: Application, tmp_path: 
     assert app.committed() == {0: 1}
 
 
-def test_a_task_that_stays_is_fenced_by_the_lanes_next_registration(app: Application) -> None:
+def test_a_task_that_stays_is_fenced_by_the_lanes_next_registration(app):
     running = staying(app, app.member())
     fence(app.settings, app.lane)
     write(app, b"second")
@@ -418,7 +399,7 @@ def test_a_task_that_stays_is_fenced_by_the_lanes_next_registration(app: Applica
     assert (app.values(), app.committed()) == ([b"FIRST"], {0: 1})
 
 
-def test_a_task_that_stays_is_refused_once_its_partitions_have_moved(app: Application) -> None:
+def test_a_task_that_stays_is_refused_once_its_partitions_have_moved(app):
     member = app.member()
     running = staying(app, member)
     app.leave(member)
@@ -434,7 +415,7 @@ def test_a_task_that_stays_is_refused_once_its_partitions_have_moved(app: Applic
 # -- who may commit -----------------------------------------------------------------------
 
 
-def test_a_task_of_a_member_that_has_left_is_refused_and_leaves_nothing(app: Application) -> None:
+def test_a_task_of_a_member_that_has_left_is_refused_and_leaves_nothing(app):
     write(app, *TEN)
     member = app.member()
     plan = app.plan(member)
@@ -446,7 +427,7 @@ def test_a_task_of_a_member_that_has_left_is_refused_and_leaves_nothing(app: App
 
 
 @pytest.mark.row("SP2")
-def test_a_killed_attempt_leaves_no_trace_and_the_next_one_does_it_once(app: Application) -> None:
+def test_a_killed_attempt_leaves_no_trace_and_the_next_one_does_it_once(app):
     write(app, *TEN)
     member = app.member()
     plan = app.plan(member)
@@ -459,9 +440,7 @@ def test_a_killed_attempt_leaves_no_trace_and_the_next_one_does_it_once(app: App
 
 
 @pytest.mark.row("SP10")
-def test_a_task_that_was_fenced_meanwhile_says_so(
-    app: Application, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_was_fenced_meanwhile_says_so(app, monkeypatch):
     write(app, *TEN)
     plan = app.plan(app.member())
     fenced = False
@@ -480,7 +459,7 @@ def test_a_task_that_was_fenced_meanwhile_says_so(
 
 
 @pytest.mark.row("SP12")
-def test_offsets_that_were_set_back_stop_the_service(app: Application) -> None:
+def test_offsets_that_were_set_back_stop_the_service(app):
     write(app, *TEN)
     app.commit({(app.input, 0): 2})
     plan = app.plan(app.member(), starts={(app.input, 0): 6})
@@ -490,9 +469,7 @@ def test_offsets_that_were_set_back_stop_the_service(app: Application) -> None:
     assert app.values() == []
 
 
-def test_a_request_that_may_have_gone_out_twice_is_fenced_off(
-    app: Application, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_may_have_gone_out_twice_is_fenced_off(app, monkeypatch):
     from hapax.kafka.produce.transaction import KafkaTransaction  # noqa: PLC0415 - patched here
 
     commit, opened = KafkaTransaction.commit, KafkaTransaction.open
@@ -521,7 +498,7 @@ def test_a_request_that_may_have_gone_out_twice_is_fenced_off(
 # -- fences -------------------------------------------------------------------------------
 
 
-def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app: Application) -> None:
+def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app):
     write(app, *TEN)
     member = app.member()
     zombie = left_open(app, member, [b"never"], 5)
@@ -531,7 +508,7 @@ def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app: Applicati
     assert (app.values(), app.committed()) == ([], {0: None})
 
 
-def test_a_fence_of_one_name_leaves_the_others_alone(app: Application) -> None:
+def test_a_fence_of_one_name_leaves_the_others_alone(app):
     write(app, *TEN)
     producer = left_open(app, app.member(), [b"alive"], 5)
     fence(app.settings, app.worker)

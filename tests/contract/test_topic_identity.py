@@ -116,14 +116,14 @@ def process(parts: Parts, count: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_the_topics_id_stands_beside_committed_offsets(topic: Topic, protocol: str) -> None:
+def test_the_topics_id_stands_beside_committed_offsets(topic, protocol):
     topic.write(TEN)
     with topic.parts(HAPAX_GROUP__PROTOCOL=protocol) as parts:
         process(parts, 10)
     assert topic.committed() == (10, topic.beside())
 
 
-def test_an_offset_of_another_topic_is_never_read_from(topic: Topic) -> None:
+def test_an_offset_of_another_topic_is_never_read_from(topic):
     topic.write(TEN)
     topic.commit(5, OTHER)
     with topic.parts() as parts, pytest.raises(PositionLostError, match="belongs to a topic that"):
@@ -131,9 +131,7 @@ def test_an_offset_of_another_topic_is_never_read_from(topic: Topic) -> None:
     assert topic.committed() == (5, OTHER)
 
 
-def test_an_offset_of_another_topic_at_the_end_of_this_one_is_never_taken_for_its_own(
-    topic: Topic,
-) -> None:
+def test_an_offset_of_another_topic_at_the_end_of_this_one_is_never_taken_for_its_own(topic):
     topic.write(TEN)
     topic.commit(10, OTHER)
     with topic.parts() as parts, pytest.raises(PositionLostError, match="belongs to a topic that"):
@@ -141,9 +139,7 @@ def test_an_offset_of_another_topic_at_the_end_of_this_one_is_never_taken_for_it
 
 
 @pytest.mark.parametrize("words", ["", "an operator's note"])
-def test_an_offset_without_an_id_is_accepted_and_the_next_commit_names_its_topic(
-    topic: Topic, words: str
-) -> None:
+def test_an_offset_without_an_id_is_accepted_and_the_next_commit_names_its_topic(topic, words):
     topic.write(TEN)
     topic.commit(5, words)
     with topic.parts() as parts:
@@ -153,9 +149,7 @@ def test_an_offset_without_an_id_is_accepted_and_the_next_commit_names_its_topic
 
 @pytest.mark.row("M1")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(
-    topic: Topic, protocol: str
-) -> None:
+def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(topic, protocol):
     topic.write(TEN)
     with topic.parts(HAPAX_GROUP__PROTOCOL=protocol) as parts:
         process(parts, 10)
@@ -175,9 +169,7 @@ def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(
 # -- within a task of Spark ---------------------------------------------------------------
 
 
-def test_a_task_never_reads_from_an_offset_of_another_topic(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_a_task_never_reads_from_an_offset_of_another_topic(sandbox, unique):
     app = Application(sandbox, unique("identity"), partitions=1)
     try:
         produce(app.bootstrap, app.input, *TEN)
@@ -194,9 +186,7 @@ def test_a_task_never_reads_from_an_offset_of_another_topic(
         app.close()
 
 
-def test_a_task_names_the_topic_of_its_offsets(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_a_task_names_the_topic_of_its_offsets(sandbox, unique):
     app = Application(sandbox, unique("identity"), partitions=1)
     try:
         produce(app.bootstrap, app.input, *TEN)

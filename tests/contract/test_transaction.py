@@ -34,7 +34,7 @@ def values(world: World) -> list[bytes | None]:
     return [record.value for record in world.outputs()]
 
 
-def test_outputs_and_progress_become_visible_together(ready: World) -> None:
+def test_outputs_and_progress_become_visible_together(ready):
     begin(ready, b"a", None, b"", b"b")
     ready.transaction.send_offsets({(ready.topic, 0): 4})
     assert values(ready) == []
@@ -47,7 +47,7 @@ def test_outputs_and_progress_become_visible_together(ready: World) -> None:
     assert record.headers == (("h", b"1"), ("n", None))
 
 
-def test_one_transaction_after_another_keeps_order(ready: World) -> None:
+def test_one_transaction_after_another_keeps_order(ready):
     for number in range(1, 6):
         begin(ready, b"%d" % number, b"%d!" % number)
         commit(ready, number)
@@ -58,14 +58,14 @@ def test_one_transaction_after_another_keeps_order(ready: World) -> None:
 
 
 @pytest.mark.row("FLINK-31363")
-def test_progress_alone_can_be_committed(ready: World) -> None:
+def test_progress_alone_can_be_committed(ready):
     ready.transaction.begin()
     commit(ready, 10)
     assert (values(ready), ready.committed()) == ([], {(ready.topic, 0): 10})
 
 
 @pytest.mark.row("G4")
-def test_progress_of_a_partition_that_is_not_ours_rolls_everything_back(ready: World) -> None:
+def test_progress_of_a_partition_that_is_not_ours_rolls_everything_back(ready):
     begin(ready, b"never")
     with pytest.raises(BatchAbortedError) as caught:
         ready.transaction.send_offsets({(ready.topic, 0): 4, (ready.topic, 77): 1})
@@ -76,7 +76,7 @@ def test_progress_of_a_partition_that_is_not_ours_rolls_everything_back(ready: W
 
 
 @pytest.mark.row("G4")
-def test_progress_without_membership_rolls_everything_back(world: World) -> None:
+def test_progress_without_membership_rolls_everything_back(world):
     world.transaction.open()
     begin(world, b"never")
     with pytest.raises(BatchAbortedError) as caught:
@@ -85,9 +85,7 @@ def test_progress_without_membership_rolls_everything_back(world: World) -> None
     assert (values(world), world.committed()) == ([], {})
 
 
-def test_a_message_too_large_to_send_is_named_and_nothing_of_its_batch_is_visible(
-    ready: World,
-) -> None:
+def test_a_message_too_large_to_send_is_named_and_nothing_of_its_batch_is_visible(ready):
     ready.transaction.begin()
     messages = [message(ready, b"a"), message(ready, b"x" * (BYTES_MAX + 1)), message(ready, b"b")]
     with pytest.raises(BatchAbortedError) as caught:
@@ -119,7 +117,7 @@ def test_a_message_that_the_broker_refuses_rolls_back_and_blames_the_content(
     assert (values(ready), ready.committed()) == ([b"a", b"b"], {(ready.topic, 0): 3})
 
 
-def test_a_successor_fences_its_predecessor_and_undoes_what_it_left(ready: World) -> None:
+def test_a_successor_fences_its_predecessor_and_undoes_what_it_left(ready):
     begin(ready, b"never")
     ready.transaction.send_offsets({(ready.topic, 0): 10})
     successor = ready.twin()
@@ -135,7 +133,7 @@ def test_a_successor_fences_its_predecessor_and_undoes_what_it_left(ready: World
     assert (values(ready), ready.committed()) == ([b"a"], {(ready.topic, 0): 1})
 
 
-def test_a_fenced_producer_that_opens_again_goes_on(ready: World) -> None:
+def test_a_fenced_producer_that_opens_again_goes_on(ready):
     ready.twin().open()
     with pytest.raises(ProducerDeadError) as caught:  # noqa: PT012 - which call tells is open
         begin(ready, b"never")
@@ -147,12 +145,12 @@ def test_a_fenced_producer_that_opens_again_goes_on(ready: World) -> None:
     assert (values(ready), ready.committed()) == ([b"a"], {(ready.topic, 0): 1})
 
 
-def test_without_a_producer_nothing_begins(world: World) -> None:
+def test_without_a_producer_nothing_begins(world):
     with pytest.raises(ProducerDeadError):
         world.transaction.begin()
 
 
-def test_a_transaction_is_as_old_as_its_begin(ready: World) -> None:
+def test_a_transaction_is_as_old_as_its_begin(ready):
     begin(ready, b"a")
     young_s = ready.transaction.age_s
     commit(ready, 1)
@@ -163,7 +161,7 @@ def test_a_transaction_is_as_old_as_its_begin(ready: World) -> None:
     commit(ready, 2)
 
 
-def test_an_open_transaction_leaves_no_stable_offset_and_its_end_does(ready: World) -> None:
+def test_an_open_transaction_leaves_no_stable_offset_and_its_end_does(ready):
     where = (ready.topic, 0)
     begin(ready, b"a")
     ready.transaction.send_offsets({where: 4})

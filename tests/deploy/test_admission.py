@@ -54,9 +54,7 @@ def space(server: ApiServer) -> str:
 
 
 @pytest.mark.parametrize("layer", [*LAYERS, SHARED])
-def test_the_server_takes_every_layer_of_kustomize(
-    server: ApiServer, space: str, layer: str
-) -> None:
+def test_the_server_takes_every_layer_of_kustomize(server, space, layer):
     objects = kustomized(layer)
     # That of its own, or the one that it is applied to.
     own = {each["metadata"].get("namespace", space) for each in objects} - {space}
@@ -66,17 +64,13 @@ def test_the_server_takes_every_layer_of_kustomize(
 
 
 @pytest.mark.parametrize("layer", RENDERED)
-def test_the_server_takes_what_the_chart_makes_of_every_file_of_values(
-    server: ApiServer, space: str, layer: str
-) -> None:
+def test_the_server_takes_what_the_chart_makes_of_every_file_of_values(server, space, layer):
     done = server.checked(charted(*RENDERED[layer]), space)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_server_takes_what_the_chart_makes_of_further_values(
-    server: ApiServer, space: str, tmp_path: Path, name: str
-) -> None:
+def test_the_server_takes_what_the_chart_makes_of_further_values(server, space, tmp_path, name):
     done = server.checked(rendered(tmp_path, VALUES[name]), space)
     assert done.returncode == 0, done.stderr
 
@@ -90,7 +84,7 @@ def test_the_server_takes_every_field_that_values_hand_on(
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "ScaledObject", "PodMonitor", "NetworkPolicy"])
-def test_a_misspelt_field_is_refused(server: ApiServer, space: str, kind: str) -> None:
+def test_a_misspelt_field_is_refused(server, space, kind):
     objects = charted("production", "autoscaled")
     only(objects, kind)["spec"]["nothing"] = 1
     done = server.checked(objects, space)
@@ -98,7 +92,7 @@ def test_a_misspelt_field_is_refused(server: ApiServer, space: str, kind: str) -
     assert "spec.nothing" in done.stderr
 
 
-def test_a_value_that_no_schema_forbids_is_refused(server: ApiServer, space: str) -> None:
+def test_a_value_that_no_schema_forbids_is_refused(server, space):
     objects = kustomized("base")
     only(objects, "StatefulSet")["spec"]["selector"]["matchLabels"]["another"] = "label"
     assert "`selector` does not match template `labels`" in server.checked(objects, space).stderr
@@ -128,9 +122,7 @@ def pods(objects: list[Object]) -> list[Object]:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_every_pod_is_admitted_to_a_restricted_namespace(
-    server: ApiServer, space: str, layer: str
-) -> None:
+def test_every_pod_is_admitted_to_a_restricted_namespace(server, space, layer):
     made = pods(kustomized(layer))
     assert made
     done = server.checked(made, space)
@@ -145,9 +137,7 @@ def test_every_pod_is_admitted_to_a_restricted_namespace(
         ({"ports": [{"containerPort": 1, "hostPort": 1}]}, "host"),
     ],
 )
-def test_a_pod_that_could_do_more_is_not_admitted(
-    server: ApiServer, space: str, change: Object, words: str
-) -> None:
+def test_a_pod_that_could_do_more_is_not_admitted(server, space, change, words):
     made = pods(kustomized("base"))
     made[0]["spec"]["containers"][0] |= change
     done = server.checked(made, space)
@@ -157,9 +147,7 @@ def test_a_pod_that_could_do_more_is_not_admitted(
 
 
 @pytest.mark.parametrize("layer", PAIRS)
-def test_the_controller_creates_all_pods_in_a_restricted_namespace(
-    server: ApiServer, layer: str
-) -> None:
+def test_the_controller_creates_all_pods_in_a_restricted_namespace(server, layer):
     objects = charted(*PAIRS[layer])
     workload = only(objects, *WORKLOADS)
     made = Pods(server, server.restricted(), workload["kind"])
@@ -169,7 +157,7 @@ def test_the_controller_creates_all_pods_in_a_restricted_namespace(
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_a_pod_that_is_refused_is_an_event_and_no_pod(server: ApiServer, kind: str) -> None:
+def test_a_pod_that_is_refused_is_an_event_and_no_pod(server, kind):
     objects = charted(*PAIRS["overlays/deployment" if kind == "Deployment" else "base"])
     only(objects, kind)["spec"]["template"]["spec"]["securityContext"] = {}
     made = Pods(server, server.restricted(), kind)
@@ -182,8 +170,6 @@ def test_a_pod_that_is_refused_is_an_event_and_no_pod(server: ApiServer, kind: s
 # -- without the programs ------------------------------------------------------------------
 
 
-def test_programs_that_are_not_built_are_not_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_programs_that_are_not_built_are_not_found(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert control_plane.found() is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -29,9 +29,6 @@ from tests.deploy.manifests import (
 from tests.deploy.settled import SECRETS, environment, secret_files, settled
 from tests.deploy.values_schema import OWNED, settable
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ROOT = DEPLOY.parent
 DAY_S = 86_400
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -50,13 +47,13 @@ def patience_s(probe: Any) -> int:
     return int(probe["periodSeconds"]) * int(probe["failureThreshold"])
 
 
-def test_the_settings_are_sound(objects: list[Object], tmp_path: Path) -> None:
+def test_the_settings_are_sound(objects, tmp_path):
     settings = settled(objects, tmp_path)
     assert settings.instance in {"hapax-0", "driver"}
     assert settings.engine == ("spark" if "SPARK" in str(environment(objects)) else "worker")
 
 
-def test_the_config_map_holds_settings_and_no_secrets(objects: list[Object]) -> None:
+def test_the_config_map_holds_settings_and_no_secrets(objects):
     given = set(only(objects, "ConfigMap")["data"])
     allowed = set(settable())
     if any(each["kind"] == "SparkApplication" for each in objects):
@@ -65,7 +62,7 @@ def test_the_config_map_holds_settings_and_no_secrets(objects: list[Object]) -> 
     assert [each["kind"] for each in objects if each["kind"] == "Secret"] == []
 
 
-def test_nothing_that_a_secret_says_can_stand_in_a_config_map() -> None:
+def test_nothing_that_a_secret_says_can_stand_in_a_config_map():
     secrets = {variable.name for variable in VARIABLES if variable.form.secret}
     assert len(secrets) >= 4
     assert secrets & set(settable()) == set()
@@ -73,12 +70,12 @@ def test_nothing_that_a_secret_says_can_stand_in_a_config_map() -> None:
     assert {variable.name for variable in VARIABLES} >= OWNED
 
 
-def test_the_base_asks_for_what_every_pipeline_has_of_its_own() -> None:
+def test_the_base_asks_for_what_every_pipeline_has_of_its_own():
     examples = {each.name: each.example for each in VARIABLES if each.default is None}
     assert only(kustomized("base"), "ConfigMap")["data"] == examples
 
 
-def test_secrets_are_files_of_a_volume_that_is_there(objects: list[Object]) -> None:
+def test_secrets_are_files_of_a_volume_that_is_there(objects):
     spec = driver(objects)["spec"]
     mounts = {each["mountPath"]: each for each in container(objects)["volumeMounts"]}
     volumes = {each["name"]: each for each in spec["volumes"]}
@@ -89,9 +86,7 @@ def test_secrets_are_files_of_a_volume_that_is_there(objects: list[Object]) -> N
     assert volume.get("optional", False) == (secret_files(objects) == set())
 
 
-def test_the_grace_period_is_longer_than_a_stop_may_take(
-    objects: list[Object], tmp_path: Path
-) -> None:
+def test_the_grace_period_is_longer_than_a_stop_may_take(objects, tmp_path):
     settings = settled(objects, tmp_path)
     grace_ms = driver(objects)["spec"]["terminationGracePeriodSeconds"] * 1000
     stop_ms = settings.transaction.timeout_ms + settings.shutdown.timeout_ms
@@ -100,9 +95,7 @@ def test_the_grace_period_is_longer_than_a_stop_may_take(
     assert grace_ms < settings.group.max_poll_interval_ms
 
 
-def test_probes_wait_longer_than_what_they_watch_may_take(
-    objects: list[Object], tmp_path: Path
-) -> None:
+def test_probes_wait_longer_than_what_they_watch_may_take(objects, tmp_path):
     settings = settled(objects, tmp_path)
     probes = container(objects)
     alive_s = patience_s(probes["livenessProbe"])
@@ -112,7 +105,7 @@ def test_probes_wait_longer_than_what_they_watch_may_take(
     assert patience_s(probes["startupProbe"]) >= max(DAY_S, Opening.TIMEOUT_S)
 
 
-def test_probes_ask_what_the_service_answers(objects: list[Object]) -> None:
+def test_probes_ask_what_the_service_answers(objects):
     ports = {each["name"]: each["containerPort"] for each in container(objects)["ports"]}
     default = next(each.default for each in VARIABLES if each.name == "HAPAX_TELEMETRY__PORT")
     assert ports == {"telemetry": int(default or 0)}
@@ -125,7 +118,7 @@ def test_probes_ask_what_the_service_answers(objects: list[Object]) -> None:
     assert paths == ["/startupz", "/livez", "/readyz"]
 
 
-def test_whatever_selects_pods_selects_ours_and_knows_their_port(objects: list[Object]) -> None:
+def test_whatever_selects_pods_selects_ours_and_knows_their_port(objects):
     template = driver(objects)
     for each in objects:
         spec = each.get("spec", {})
@@ -149,9 +142,7 @@ def test_whatever_selects_pods_selects_ours_and_knows_their_port(objects: list[O
         assert spread["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
 
 
-def test_the_stateful_set_names_members_and_the_deployment_does_not(
-    objects: list[Object], tmp_path: Path
-) -> None:
+def test_the_stateful_set_names_members_and_the_deployment_does_not(objects, tmp_path):
     kinds = {each["kind"] for each in objects}
     dynamic = settled(objects, tmp_path).group.membership == "dynamic"
     assert dynamic == ("Deployment" in kinds)
@@ -162,7 +153,7 @@ def test_the_stateful_set_names_members_and_the_deployment_does_not(
         assert only(objects, "Service")["spec"]["clusterIP"] == "None"
 
 
-def test_a_changed_setting_replaces_the_pods() -> None:
+def test_a_changed_setting_replaces_the_pods():
     names = {
         layer: only(kustomized(layer), "ConfigMap")["metadata"]["name"]
         for layer in LAYERS
@@ -173,7 +164,7 @@ def test_a_changed_setting_replaces_the_pods() -> None:
     assert all(re.fullmatch(r"hapax-settings-[a-z0-9]{10}", name) for name in names.values())
 
 
-def test_the_operator_is_given_the_settings_of_production() -> None:
+def test_the_operator_is_given_the_settings_of_production():
     ours, theirs = (
         only(kustomized(layer), "ConfigMap")["data"] for layer in ("overlays/production", OPERATOR)
     )
@@ -182,7 +173,7 @@ def test_the_operator_is_given_the_settings_of_production() -> None:
     assert set(theirs) - set(ours) == {"HAPAX_ENGINE", "HAPAX_INSTANCE"} | spark
 
 
-def test_versions_are_those_of_the_project() -> None:
+def test_versions_are_those_of_the_project():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == hapax.__version__
     texts = [path.read_text() for path in KUSTOMIZE.rglob("*.yaml")]
@@ -195,13 +186,13 @@ def test_versions_are_those_of_the_project() -> None:
     assert f"pyspark=={versions['sparkVersion']}" in project["optional-dependencies"]["spark"]
 
 
-def test_spark_has_the_cores_that_it_believes_to_have(tmp_path: Path) -> None:
+def test_spark_has_the_cores_that_it_believes_to_have(tmp_path):
     objects = kustomized("overlays/spark")
     cores = container(objects)["resources"]["requests"]["cpu"]
     assert settled(objects, tmp_path).spark.master == f"local[{cores}]"
 
 
-def test_policies_of_spark_allow_what_its_pods_exchange() -> None:
+def test_policies_of_spark_allow_what_its_pods_exchange():
     objects = kustomized(OPERATOR)
     spec = only(objects, "SparkApplication")["spec"]
     conf = spec["sparkConf"]
@@ -232,7 +223,7 @@ def test_policies_of_spark_allow_what_its_pods_exchange() -> None:
     assert policies["hapax-executor"]["egress"][1:] == policies["hapax"]["egress"]
 
 
-def test_the_driver_of_the_operator_is_on_kubernetes(tmp_path: Path) -> None:
+def test_the_driver_of_the_operator_is_on_kubernetes(tmp_path):
     objects = kustomized(OPERATOR)
     assert settled(objects, tmp_path).spark.master.startswith("k8s://https://")
     spec = only(objects, "SparkApplication")["spec"]

@@ -6,7 +6,6 @@ No KEDA: ``kubectl scale`` changes the number through the same subresource as it
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -15,10 +14,6 @@ from tests.deploy import tools
 from tests.deploy.manifests import Object, kustomized
 from tests.deploy.release import IMAGE, REPLICAS, Release
 from tests.deploy.test_values import BOTH
-
-if TYPE_CHECKING:
-    from tests.deploy.api_server import ApiServer
-    from tests.deploy.test_values import Tool
 
 ON = ("autoscaled",)
 ORDERED = pytest.mark.parametrize("kind", ["StatefulSet"])
@@ -30,9 +25,7 @@ def scale(release: Release, count: int) -> None:
 
 @BOTH
 @ORDERED
-def test_an_upgrade_to_autoscaling_keeps_the_pods_that_run(
-    server: ApiServer, kind: str, helm: Tool
-) -> None:
+def test_an_upgrade_to_autoscaling_keeps_the_pods_that_run(server, kind, helm):
     release = Release(server, helm(), kind)
     pods = release.installed()
     release.chart("upgrade", files=ON)
@@ -46,9 +39,7 @@ def test_an_upgrade_to_autoscaling_keeps_the_pods_that_run(
 
 @BOTH
 @ORDERED
-def test_an_upgrade_to_the_values_of_an_earlier_revision_keeps_the_pods(
-    server: ApiServer, kind: str, helm: Tool
-) -> None:
+def test_an_upgrade_to_the_values_of_an_earlier_revision_keeps_the_pods(server, kind, helm):
     release = Release(server, helm(), kind)
     release.installed()
     release.chart("upgrade", files=ON)
@@ -60,9 +51,7 @@ def test_an_upgrade_to_the_values_of_an_earlier_revision_keeps_the_pods(
 
 
 @ORDERED
-def test_a_rollback_of_helm_4_does_not_overwrite_the_number_of_the_autoscaler(
-    release: Release,
-) -> None:
+def test_a_rollback_of_helm_4_does_not_overwrite_the_number_of_the_autoscaler(release):
     release.installed()
     release.chart("upgrade", files=ON)
     release.chart("upgrade", "--set", "image.tag=broken", files=ON)
@@ -73,9 +62,7 @@ def test_a_rollback_of_helm_4_does_not_overwrite_the_number_of_the_autoscaler(
 
 
 @ORDERED
-def test_a_rollback_of_helm_3_takes_the_number_of_its_revision(
-    server: ApiServer, kind: str
-) -> None:
+def test_a_rollback_of_helm_3_takes_the_number_of_its_revision(server, kind):
     """A limit that docs/kubernetes.md names: an upgrade to the earlier values has none of it."""
     release = Release(server, tools.old_helm(), kind)
     release.installed()
@@ -120,8 +107,8 @@ def handed_over(release: Release) -> None:
 @pytest.mark.parametrize("option", ["--server-side=false", "--server-side=true"])
 @pytest.mark.parametrize("prepared", ["prepared", "unprepared"])
 def test_kubectl_apply_with_autoscaling_keeps_the_pods_when_it_was_prepared(
-    release: Release, option: str, prepared: str
-) -> None:
+    release, option, prepared
+):
     """The commands of docs/kubernetes.md, with the work of ``jq`` done here."""
     words = ("apply", option, "-f", "-")
     release.kubectl(*words, given=moved("overlays/production"))

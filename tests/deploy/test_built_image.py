@@ -65,7 +65,7 @@ def settings(sandbox: Sandbox, folder: Path) -> tuple[PipelineUnderTest, dict[st
     return route, {name: text for name, text in given.items() if name.startswith("HAPAX_")}
 
 
-def test_it_says_its_version_and_what_it_is(image: Image) -> None:
+def test_it_says_its_version_and_what_it_is(image):
     done = run(image, "--version")
     assert (done.returncode, done.stdout.split()) == (0, ["hapax", hapax.__version__]), done.stderr
     assert image.config["User"] == "65532:65532"
@@ -74,14 +74,12 @@ def test_it_says_its_version_and_what_it_is(image: Image) -> None:
     assert len(labels["org.opencontainers.image.revision"]) == 40
 
 
-def test_its_root_cannot_be_written_by_its_user(image: Image) -> None:
+def test_its_root_cannot_be_written_by_its_user(image):
     done = run(image, "-c", _WRITE, entry=["python"])
     assert done.stdout.splitlines() == ["Read-only file system"] * 4, done.stderr
 
 
-def test_a_worker_in_it_does_all_records_on_real_servers(
-    image: Image, sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_a_worker_in_it_does_all_records_on_real_servers(image, sandbox, tmp_path):
     route, variables = settings(sandbox, tmp_path)
     route.create()
     app = tmp_path / "app"
@@ -99,9 +97,7 @@ def test_a_worker_in_it_does_all_records_on_real_servers(
     assert (route.lag(), route.dead()) == (0, [])
 
 
-def test_a_worker_in_it_drains_when_it_is_told_to_stop(
-    image: Image, sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_a_worker_in_it_drains_when_it_is_told_to_stop(image, sandbox, tmp_path):
     route, variables = settings(sandbox, tmp_path)
     route.create()
     route.write(b"first")
@@ -119,12 +115,12 @@ def test_a_worker_in_it_drains_when_it_is_told_to_stop(
     assert route.lag() == 0
 
 
-def test_the_native_record_path_is_in_it(image: Image) -> None:
+def test_the_native_record_path_is_in_it(image):
     done = run(image, "-c", "import hapax_fast; print(hapax_fast.__file__)", entry=["python"])
     assert "/opt/hapax/" in done.stdout, done.stderr
 
 
-def test_what_wheels_bundle_is_in_its_bill(image: Image) -> None:
+def test_what_wheels_bundle_is_in_its_bill(image):
     found = {(each["name"], each.get("version")) for each in contents(image.root)}
     names = {name for name, _ in found}
     assert {"librdkafka", "OpenSSL", "confluent-kafka", "opentelemetry-sdk", "orjson"} <= names
@@ -132,7 +128,7 @@ def test_what_wheels_bundle_is_in_its_bill(image: Image) -> None:
     assert names & {"pip", "setuptools", "pytest"} == set()
 
 
-def test_nothing_that_installs_python_packages_is_in_it(image: Image) -> None:
+def test_nothing_that_installs_python_packages_is_in_it(image):
     done = run(image, "-m", "pip", "--version", entry=["/usr/local/bin/python"])
     assert done.returncode == 1
     assert "No module named pip" in done.stderr

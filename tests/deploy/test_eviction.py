@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from tests.deploy.release import EACH_KIND, IMAGE, REPLICAS
-
-if TYPE_CHECKING:
-    from tests.deploy.release import Release
 
 ALLOWED, REFUSED = HTTPStatus.CREATED, HTTPStatus.TOO_MANY_REQUESTS
 
 
 @EACH_KIND
-def test_a_second_pod_is_not_evicted_before_the_first_is_back(release: Release) -> None:
+def test_a_second_pod_is_not_evicted_before_the_first_is_back(release):
     pods = release.installed()
     pods.await_budget(healthy=REPLICAS, allowed=1)
     first, second, _third = pods.ready()
@@ -30,13 +26,13 @@ def test_a_second_pod_is_not_evicted_before_the_first_is_back(release: Release) 
 
 
 @EACH_KIND
-def test_without_a_budget_all_pods_are_evicted_at_once(release: Release) -> None:
+def test_without_a_budget_all_pods_are_evicted_at_once(release):
     pods = release.installed("--set", "disruptionBudget.enabled=false")
     assert [pods.evict(name) for name in pods.ready()] == [ALLOWED] * REPLICAS
 
 
 @EACH_KIND
-def test_pods_that_are_not_ready_can_be_evicted_all_at_once(release: Release) -> None:
+def test_pods_that_are_not_ready_can_be_evicted_all_at_once(release):
     pods = release.installed()
     names = pods.ready()
     for name in names:

@@ -30,7 +30,7 @@ FINAL = ("worker", "spark")
 USER = 65532
 
 
-def test_the_linter_has_nothing_to_say() -> None:
+def test_the_linter_has_nothing_to_say():
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run(
         [hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
@@ -39,7 +39,7 @@ def test_the_linter_has_nothing_to_say() -> None:
 
 
 @pytest.mark.parametrize("name", FINAL)
-def test_an_image_runs_as_nobody_and_gets_its_signals(name: str) -> None:
+def test_an_image_runs_as_nobody_and_gets_its_signals(name):
     steps = [step for stage in lineage(name) for step in stage.steps]
     last = {step.word: step.text for step in steps}
     assert last["USER"] == f"{USER}:{USER}"
@@ -53,7 +53,7 @@ def test_an_image_runs_as_nobody_and_gets_its_signals(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FINAL)
-def test_an_image_says_what_it_is(name: str) -> None:
+def test_an_image_says_what_it_is(name):
     stage = stages()[name]
     [labels] = stage.texts("LABEL")
     told = set(re.findall(r"org\.opencontainers\.image\.([a-z.]+)=", labels))
@@ -62,14 +62,14 @@ def test_an_image_says_what_it_is(name: str) -> None:
     assert f"VERSION={hapax.__version__}" in stage.texts("ARG")
 
 
-def test_the_base_can_be_given_by_its_digest() -> None:
+def test_the_base_can_be_given_by_its_digest():
     text = (ROOT / "Dockerfile").read_text()
     assert re.findall(r"(?m)^ARG PYTHON_IMAGE=(\S+)$", text)
     foreign = {stage.base for stage in stages().values()} - set(stages())
     assert foreign == {"${PYTHON_IMAGE}"}
 
 
-def test_whatever_is_installed_is_locked() -> None:
+def test_whatever_is_installed_is_locked():
     runs = [text for stage in stages().values() for text in stage.texts("RUN")]
     installs = [
         part
@@ -84,7 +84,7 @@ def test_whatever_is_installed_is_locked() -> None:
     assert [part for part in into_image if "--only-binary :all:" not in part] == []
 
 
-def test_final_images_take_only_what_was_built() -> None:
+def test_final_images_take_only_what_was_built():
     for name in FINAL:
         copied = [text for stage in lineage(name) for text in stage.texts("COPY")]
         own = [text for text in copied if "--from=build" not in text]
@@ -160,7 +160,7 @@ def run(image: Path, *words: str, **variables: str) -> subprocess.CompletedProce
     )
 
 
-def test_what_the_file_builds_runs_as_nobody_on_a_root_that_is_read_only(image: Path) -> None:
+def test_what_the_file_builds_runs_as_nobody_on_a_root_that_is_read_only(image):
     before = listing(image)
     version = run(image, "version")
     assert (version.returncode, version.stdout.strip()) == (0, hapax.__version__), version.stderr
@@ -184,7 +184,7 @@ def test_what_the_file_builds_runs_as_nobody_on_a_root_that_is_read_only(image: 
     assert listing(image) == before
 
 
-def test_nothing_that_builds_or_installs_is_in_the_image(image: Path) -> None:
+def test_nothing_that_builds_or_installs_is_in_the_image(image):
     programs = {path.name for path in (image / "opt/hapax/bin").iterdir()}
     assert "hapax" in programs
     assert [name for name in programs if name.startswith(("pip", "wheel", "hatch"))] == []
@@ -195,9 +195,7 @@ def test_nothing_that_builds_or_installs_is_in_the_image(image: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["demo", "sandbox", "dev"])
-def test_sandbox_demo_and_dev_are_not_in_the_image_and_their_commands_say_so(
-    image: Path, command: str
-) -> None:
+def test_sandbox_demo_and_dev_are_not_in_the_image_and_their_commands_say_so(image, command):
     [package] = (image / "opt/hapax/lib").glob("python3*/site-packages/hapax")
     assert not (package / command).exists()
     done = run(image, command, *(["up"] if command == "sandbox" else []))
@@ -205,7 +203,7 @@ def test_sandbox_demo_and_dev_are_not_in_the_image_and_their_commands_say_so(
     assert "pip install '.[sandbox]'" in done.stderr
 
 
-def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image: Path) -> None:
+def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image):
     compiled = list((image / "opt/hapax/lib").rglob("hapax/**/*.pyc"))
     compiled += (image / "opt/hapax/lib").rglob("site-packages/redis/*.pyc")
     assert len(compiled) > 100
@@ -214,7 +212,7 @@ def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image: Pa
     assert flags == {1}
 
 
-def test_the_base_is_left_without_an_installer(image: Path) -> None:
+def test_the_base_is_left_without_an_installer(image):
     [step] = stages()["runtime"].texts("RUN")
     [remove, clean] = step.split(" && ")
     assert clean == "rm -rf /usr/local/lib/python3.*/ensurepip"
@@ -233,7 +231,7 @@ def test_the_base_is_left_without_an_installer(image: Path) -> None:
 @pytest.mark.rounds
 @at_length
 @pytest.mark.timeout(1800)  # a source archive of 400 MB, unpacked, packed and unpacked
-def test_what_the_file_builds_for_spark_has_all_that_spark_needs(tmp_path: Path) -> None:
+def test_what_the_file_builds_for_spark_has_all_that_spark_needs(tmp_path):
     build = Build(tmp_path)
     for stage in lineage("build-spark"):
         build.carry_out(stage)

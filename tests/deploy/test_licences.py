@@ -12,11 +12,11 @@ from hapax.engines.spark.connector import CONNECTOR
 from hapax.jars import locked
 
 
-def test_no_image_holds_anything_under_a_licence_that_is_not_allowed() -> None:
+def test_no_image_holds_anything_under_a_licence_that_is_not_allowed():
     assert [one for one in licensed() if refused(one.licence)] == []
 
 
-def test_every_line_of_a_lock_and_every_jar_is_on_the_page() -> None:
+def test_every_line_of_a_lock_and_every_jar_is_on_the_page():
     listed = {(one.name, one.version) for one in licensed()}
     jars = {(f"{jar.group}:{jar.artifact}", jar.version) for jar in locked(CONNECTOR)}
     assert listed == {pin for image in IMAGES for pin in pins(image)} | jars
@@ -35,14 +35,14 @@ def test_every_line_of_a_lock_and_every_jar_is_on_the_page() -> None:
         "",
     ],
 )
-def test_what_is_not_allowed_or_not_known_is_refused(expression: str) -> None:
+def test_what_is_not_allowed_or_not_known_is_refused(expression):
     assert refused(expression)
 
 
 @pytest.mark.parametrize(
     "expression", ["MIT", "GPL-3.0-only OR MIT", "MPL-2.0 AND (Apache-2.0 OR GPL-2.0-only)"]
 )
-def test_a_choice_that_has_an_allowed_side_is_not_refused(expression: str) -> None:
+def test_a_choice_that_has_an_allowed_side_is_not_refused(expression):
     assert not refused(expression)
 
 
@@ -64,23 +64,21 @@ def test_a_choice_that_has_an_allowed_side_is_not_refused(expression: str) -> No
         ([], None),
     ],
 )
-def test_a_licence_is_taken_from_metadata_where_it_can_mean_one_only(
-    fields: list[tuple[str, str]], licence: str | None
-) -> None:
+def test_a_licence_is_taken_from_metadata_where_it_can_mean_one_only(fields, licence):
     given = Message()
     for name, value in fields:
         given[name] = value
     assert licence_in(given) == licence
 
 
-def test_a_library_of_another_version_or_that_states_nothing_has_to_be_read() -> None:
+def test_a_library_of_another_version_or_that_states_nothing_has_to_be_read():
     with pytest.raises(LookupError, match="make setup"):
         licence_of("typer", "0.0.1")
     with pytest.raises(LookupError, match="record its licence"):
         licence_of("not-installed-anywhere", "1.0")
 
 
-def test_what_is_recorded_is_locked_and_agrees_with_what_is_installed() -> None:
+def test_what_is_recorded_is_locked_and_agrees_with_what_is_installed():
     held = {f"{one.name} {one.version}" for one in licensed()}
     assert set(RECORDED) - held == set(), "what is locked no more is recorded no more"
     disagreeing = {}

@@ -14,7 +14,6 @@ from tests.deploy.test_monitoring_rules import MONITORING, promtool, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 __all__ = ["promtool"]  # a fixture
 
@@ -49,7 +48,7 @@ def everywhere() -> Iterator[tuple[str, str]]:
             yield variable["name"], _filled(f"group by ({question[2]}) ({question[1]})")
 
 
-def test_the_expressions_are_sound(promtool: Path, tmp_path: Path) -> None:
+def test_the_expressions_are_sound(promtool, tmp_path):
     rules = [
         {"record": f"panel:{number}", "expr": expression}
         for number, (_title, expression) in enumerate(everywhere())
@@ -62,7 +61,7 @@ def test_the_expressions_are_sound(promtool: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: str(panel["title"]))
-def test_a_panel_names_metrics_labels_and_values_that_exist(panel: dict[str, Any]) -> None:
+def test_a_panel_names_metrics_labels_and_values_that_exist(panel):
     known = known_metrics()
     assert expressions(panel)
     for target, expression in zip(panel["targets"], expressions(panel), strict=True):
@@ -76,7 +75,7 @@ def test_a_panel_names_metrics_labels_and_values_that_exist(panel: dict[str, Any
             assert shown <= set(re.findall(r"\w+", kept))
 
 
-def test_what_annotations_and_variables_name_exists() -> None:
+def test_what_annotations_and_variables_name_exists():
     known = known_metrics()
     titles = {panel["title"] for panel in PANELS}
     others = [expression for title, expression in everywhere() if title not in titles]
@@ -84,14 +83,14 @@ def test_what_annotations_and_variables_name_exists() -> None:
     assert [found for expression in others for found in complaints(expression, known)] == []
 
 
-def test_there_is_a_row_for_each_side_of_a_pipeline() -> None:
+def test_there_is_a_row_for_each_side_of_a_pipeline():
     rows = [one["title"] for one in DASHBOARD["panels"] if one["type"] == "row"]
     assert rows == [
         *("Health", "Throughput", "Latency", "Transactions", "Claims", "Partitions", "Spark")
     ]
 
 
-def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+def test_panels_have_ids_of_their_own_and_do_not_overlap():
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -107,7 +106,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
         taken |= cells
 
 
-def test_every_metric_has_its_place() -> None:
+def test_every_metric_has_its_place():
     shown = set().union(*(metrics_in(expression) for _title, expression in everywhere()))
     bare = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
     own = {

@@ -14,12 +14,12 @@ PARTS = ["Meaning", "Impact", "Diagnosis", "Action"]
 SECTIONS = dict(re.findall(r"(?ms)^## (Hapax\w+)\n(.*?)(?=^## |\Z)", PAGE.read_text()))
 
 
-def test_each_alert_has_its_section_in_the_order_of_the_rules() -> None:
+def test_each_alert_has_its_section_in_the_order_of_the_rules():
     assert list(SECTIONS) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_section_says_what_it_means_what_it_does_where_to_look_and_what_to_do(name: str) -> None:
+def test_a_section_says_what_it_means_what_it_does_where_to_look_and_what_to_do(name):
     section = SECTIONS[name]
     assert re.findall(r"(?m)^\*\*(\w+)\.\*\*", section) == PARTS
     diagnosis = section.partition("**Diagnosis.**")[2].partition("**Action.**")[0]

@@ -53,9 +53,7 @@ def metrics(prometheus: Prometheus) -> Iterator[Metrics]:
     server.close()
 
 
-def test_an_alert_fires_while_its_cause_lasts_and_ends_with_it(
-    prometheus: Prometheus, metrics: Metrics
-) -> None:
+def test_an_alert_fires_while_its_cause_lasts_and_ends_with_it(prometheus, metrics):
     assert "HapaxClaimStoreDown" not in firing(prometheus.url)
 
     metrics.dedup_store_up.of().set(0)
@@ -72,7 +70,7 @@ def test_an_alert_fires_while_its_cause_lasts_and_ends_with_it(
 
 
 @pytest.mark.usefixtures("metrics")
-def test_every_expression_of_the_dashboard_has_an_answer(prometheus: Prometheus) -> None:
+def test_every_expression_of_the_dashboard_has_an_answer(prometheus):
     answers = {title: query(prometheus.url, expression) for title, expression in everywhere()}
     assert answers["Workers"][0]["value"][1] == "1"
     assert answers["Claim store"][0]["value"][1] == "1"
@@ -81,9 +79,7 @@ def test_every_expression_of_the_dashboard_has_an_answer(prometheus: Prometheus)
     ]
 
 
-def test_promtool_has_no_complaint_about_an_exposition(
-    promtool: Path, prometheus: Prometheus, metrics: Metrics
-) -> None:
+def test_promtool_has_no_complaint_about_an_exposition(promtool, prometheus, metrics):
     metrics.consumer_lag.of("in", "0").set(1)
     metrics.retention_margin_seconds.of("in", "0").set(float("inf"))
     metrics.records_dead_lettered.of("KeyError").inc()
@@ -106,7 +102,7 @@ def complaints_about(promtool: Path, exposition: str) -> str:
     return checked.stdout + checked.stderr
 
 
-def test_a_rule_that_is_wrong_is_named(tmp_path: Path) -> None:
+def test_a_rule_that_is_wrong_is_named(tmp_path):
     rules = tmp_path / "rules.yaml"
     rules.write_text("groups: [{name: g, rules: [{alert: Wrong, expr: 'rate('}]}]")
     with (
@@ -116,19 +112,19 @@ def test_a_rule_that_is_wrong_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_rules_that_are_not_there_are_said_so(tmp_path: Path) -> None:
+def test_rules_that_are_not_there_are_said_so(tmp_path):
     with pytest.raises(SandboxError, match="no file of rules"), monitoring(rules=tmp_path / "no"):
         pass
 
 
-def test_data_given_a_place_stay_there(tmp_path: Path) -> None:
+def test_data_given_a_place_stay_there(tmp_path):
     with monitoring(data_dir=tmp_path / "kept") as one:
         assert ask(one.port, "/-/healthy")[0] == 200
     assert (tmp_path / "kept" / "data").is_dir()
     assert not one.running
 
 
-def test_rules_for_no_prometheus_are_refused_before_anything_starts() -> None:
+def test_rules_for_no_prometheus_are_refused_before_anything_starts():
     answer = CliRunner().invoke(app, ["sandbox", "up", "--rules", "rules.yaml"])
     assert answer.exit_code == 2
     assert "Rules are for --monitoring" in answer.output

@@ -6,7 +6,7 @@ import copy
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -14,9 +14,6 @@ import yaml
 from hapax.sandbox import SandboxError, machine
 from hapax.settings import load_settings
 from tests.deploy.expressions import complaints, known_metrics, metrics_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy/monitoring"
@@ -44,13 +41,13 @@ def each_alert() -> pytest.MarkDecorator:
     return pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
 
 
-def test_the_rules_are_sound(promtool: Path) -> None:
+def test_the_rules_are_sound(promtool):
     checked = run(promtool, "check", "rules", MONITORING / "alerts.yaml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert f"{len(ALERTS)} rules found" in checked.stdout
 
 
-def test_each_alert_fires_when_it_must_and_keeps_quiet_at_a_near_miss(promtool: Path) -> None:
+def test_each_alert_fires_when_it_must_and_keeps_quiet_at_a_near_miss(promtool):
     tested = run(promtool, "test", "rules", MONITORING / "alerts_test.yaml")
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
@@ -69,9 +66,7 @@ def at_once(alert: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mutate", [never, always, at_once])
-def test_no_alert_can_be_broken_without_a_test_that_notices(
-    promtool: Path, tmp_path: Path, mutate: Callable[[dict[str, Any]], None]
-) -> None:
+def test_no_alert_can_be_broken_without_a_test_that_notices(promtool, tmp_path, mutate):
     rules = copy.deepcopy(RULES)
     changed = set()
     for group in rules["groups"]:
@@ -90,13 +85,13 @@ def test_no_alert_can_be_broken_without_a_test_that_notices(
     assert changed - noticed == set()
 
 
-def test_alerts_have_names_of_their_own() -> None:
+def test_alerts_have_names_of_their_own():
     assert len(set(NAMES)) == len(NAMES)
     assert [name for name in NAMES if not re.fullmatch(r"Hapax[A-Z][A-Za-z]+", name)] == []
 
 
 @each_alert()
-def test_an_alert_names_metrics_labels_and_values_that_exist(alert: dict[str, Any]) -> None:
+def test_an_alert_names_metrics_labels_and_values_that_exist(alert):
     known = known_metrics()
     assert metrics_in(alert["expr"])
     assert list(complaints(alert["expr"], known)) == []
@@ -107,9 +102,7 @@ def test_an_alert_names_metrics_labels_and_values_that_exist(alert: dict[str, An
 
 
 @each_alert()
-def test_an_alert_says_how_urgent_it_is_what_is_the_matter_and_where_to_read_on(
-    alert: dict[str, Any],
-) -> None:
+def test_an_alert_says_how_urgent_it_is_what_is_the_matter_and_where_to_read_on(alert):
     assert alert["labels"] == {"severity": alert["labels"]["severity"]}
     assert alert["labels"]["severity"] in {"critical", "warning"}
     assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
@@ -118,12 +111,12 @@ def test_an_alert_says_how_urgent_it_is_what_is_the_matter_and_where_to_read_on(
 
 
 @each_alert()
-def test_no_alert_counts_records_of_lag(alert: dict[str, Any]) -> None:
+def test_no_alert_counts_records_of_lag(alert):
     compared = re.findall(r"\bhapax_consumer_lag\b[^a-z]*?([<>]=?|==)\s*([\d.]+)", alert["expr"])
     assert {number for _operator, number in compared} <= {"0"}
 
 
-def test_a_transaction_hangs_after_twice_the_timeout_at_the_least() -> None:
+def test_a_transaction_hangs_after_twice_the_timeout_at_the_least():
     (alert,) = (one for one in ALERTS if one["alert"] == "HapaxHangingTransaction")
     settings = load_settings(
         {
@@ -147,6 +140,6 @@ def test_a_transaction_hangs_after_twice_the_timeout_at_the_least() -> None:
         ("hapax_transactions_total offset 5m > hapax_transactions", "no metric hapax_transactions"),
     ],
 )
-def test_what_does_not_exist_is_noticed(expression: str, complaint: str) -> None:
+def test_what_does_not_exist_is_noticed(expression, complaint):
     (found,) = complaints(expression, known_metrics())
     assert re.search(complaint, found)

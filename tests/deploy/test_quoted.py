@@ -38,7 +38,7 @@ def page(folder: Path, mark: str) -> Path:
     return found
 
 
-def test_rows_and_columns_are_quoted_as_they_are_now(tmp_path: Path) -> None:
+def test_rows_and_columns_are_quoted_as_they_are_now(tmp_path):
     mark = "times.md / Times / a freeze, long | a kill / max s | n"
     made = quoted(page(tmp_path, mark))
     assert made == (
@@ -47,7 +47,7 @@ def test_rows_and_columns_are_quoted_as_they_are_now(tmp_path: Path) -> None:
     )
 
 
-def test_a_row_whose_first_cell_is_no_name_is_named_by_two(tmp_path: Path) -> None:
+def test_a_row_whose_first_cell_is_no_name_is_named_by_two(tmp_path):
     assert "| 1,000 loop | 7 |" in quoted(page(tmp_path, "times.md / Others / 1,000 loop / ms"))
 
 
@@ -59,13 +59,13 @@ def test_a_row_whose_first_cell_is_no_name_is_named_by_two(tmp_path: Path) -> No
         "times.md / Times / a kill / no such column",
     ],
 )
-def test_what_is_not_there_any_more_is_an_error(mark: str, tmp_path: Path) -> None:
+def test_what_is_not_there_any_more_is_an_error(mark, tmp_path):
     with pytest.raises(LookupError):
         quoted(page(tmp_path, mark))
 
 
 @pytest.mark.parametrize("path", QUOTING, ids=lambda path: path.name)
-def test_a_page_that_quotes_does_so_in_every_mark_it_has(path: Path) -> None:
+def test_a_page_that_quotes_does_so_in_every_mark_it_has(path):
     text = path.read_text()
     assert quoted(path) == text, "run: make generate"
     marks = re.findall(r"(?m)^<!-- quoted from ", text)

@@ -58,19 +58,19 @@ def tagged(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_commit_agrees_with_its_tag(tagged: Path) -> None:
+def test_a_commit_agrees_with_its_tag(tagged):
     assert disagreements(tagged, VERSION, f"v{VERSION}") == []
     assert disagreements(ROOT, VERSION, None) == []
 
 
 @pytest.mark.parametrize("name", NAMES_VERSION)
-def test_a_file_that_names_another_version_is_named(name: str, tagged: Path) -> None:
+def test_a_file_that_names_another_version_is_named(name, tagged):
     text = (tagged / name).read_text()
     (tagged / name).write_text(text.replace(VERSION, "7.0.0"))
     assert disagreements(tagged, VERSION, None) == [f"{name} names 7.0.0, not {VERSION}"]
 
 
-def test_a_tag_of_another_version_or_commit_is_named(tagged: Path) -> None:
+def test_a_tag_of_another_version_or_commit_is_named(tagged):
     (other,) = disagreements(tagged, VERSION, "v7.0.0")[:1]
     assert other == f"the tag is v7.0.0, and the version is {VERSION}"
     with (tagged / "CHANGELOG.md").open("a") as file:
@@ -82,16 +82,14 @@ def test_a_tag_of_another_version_or_commit_is_named(tagged: Path) -> None:
     assert "not at this commit" in elsewhere
 
 
-def test_a_changelog_with_unreleased_entries_is_named(tagged: Path) -> None:
+def test_a_changelog_with_unreleased_entries_is_named(tagged):
     changelog = tagged / "CHANGELOG.md"
     text = changelog.read_text().replace("## [Unreleased]", "## [Unreleased]\n\n- More.", 1)
     changelog.write_text(text)
     assert any("Unreleased" in line for line in disagreements(tagged, VERSION, f"v{VERSION}"))
 
 
-def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(
-    tmp_path: Path,
-) -> None:
+def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(tmp_path):
     if not (ROOT / ".git").exists():
         pytest.skip("no git checkout")
     bills, folder = tmp_path / "sbom", tmp_path / "build/release"
@@ -128,9 +126,7 @@ def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(
         shutil.rmtree(home, ignore_errors=True)
 
 
-def test_a_wheel_of_the_native_path_is_the_same_bytes_and_computes_known_answers(
-    tmp_path: Path,
-) -> None:
+def test_a_wheel_of_the_native_path_is_the_same_bytes_and_computes_known_answers(tmp_path):
     for name in ("one", "two"):
         native_wheels.build(ROOT / "fast", tmp_path / name)
     [one], [two] = ((tmp_path / name).iterdir() for name in ("one", "two"))
@@ -152,7 +148,7 @@ def test_a_wheel_of_the_native_path_is_the_same_bytes_and_computes_known_answers
     assert said[1:3] == ["True", "librdkafka"]
 
 
-def test_the_images_are_built_with_the_arguments_that_the_dockerfile_has() -> None:
+def test_the_images_are_built_with_the_arguments_that_the_dockerfile_has():
     arguments = {
         text.partition("=")[0] for stage in stages().values() for text in stage.texts("ARG")
     }

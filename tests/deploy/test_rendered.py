@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("helm", [tools.helm, tools.old_helm], ids=lambda helm: helm.__name__)
 @pytest.mark.parametrize("layer", RENDERED)
-def test_the_chart_makes_the_objects_of_the_kustomization(layer: str, helm: Tool) -> None:
+def test_the_chart_makes_the_objects_of_the_kustomization(layer, helm):
     ours = comparable(kustomized(layer))
     theirs = comparable(charted(*RENDERED[layer], helm=helm()))
     assert sorted(ours) == sorted(theirs)
@@ -45,13 +45,13 @@ def test_the_chart_makes_the_objects_of_the_kustomization(layer: str, helm: Tool
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("layer", [*LAYERS, SHARED])
-def test_every_object_is_known_to_kubernetes_field_by_field(layer: str, version: str) -> None:
+def test_every_object_is_known_to_kubernetes_field_by_field(layer, version):
     objects = kustomized(layer)
     assert len(objects) > (1 if layer == SHARED else 3)
     assert [problem for each in objects for problem in problems(each, version)] == []
 
 
-def test_a_field_that_does_not_exist_is_noticed() -> None:
+def test_a_field_that_does_not_exist_is_noticed():
     objects = kustomized("overlays/autoscaled")
     noticed = set()
     for each in objects:
@@ -61,7 +61,7 @@ def test_a_field_that_does_not_exist_is_noticed() -> None:
     assert noticed == {each["kind"] for each in objects}
 
 
-def test_helm_finds_nothing_to_complain_about() -> None:
+def test_helm_finds_nothing_to_complain_about():
     done = subprocess.run(
         [tools.helm(), "lint", "--strict", CHART], capture_output=True, text=True, check=False
     )
@@ -80,7 +80,7 @@ def test_helm_finds_nothing_to_complain_about() -> None:
     ],
 )
 @pytest.mark.parametrize("helm", [tools.helm, tools.old_helm], ids=lambda helm: helm.__name__)
-def test_the_chart_refuses_settings_that_cannot_work(helm: Tool, option: str, words: str) -> None:
+def test_the_chart_refuses_settings_that_cannot_work(helm, option, words):
     done = subprocess.run(
         [helm(), "template", "hapax", CHART, "--set", option],
         capture_output=True,
@@ -93,31 +93,31 @@ def test_the_chart_refuses_settings_that_cannot_work(helm: Tool, option: str, wo
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
-def test_generated_files_are_up_to_date(path: Path) -> None:
+def test_generated_files_are_up_to_date(path):
     assert path.read_text() == files()[path], "run: make generate"
 
 
-def test_the_alerts_are_the_same_everywhere() -> None:
+def test_the_alerts_are_the_same_everywhere():
     groups = yaml.safe_load((DEPLOY / "monitoring/alerts.yaml").read_text())["groups"]
     assert groups
     for objects in (kustomized(SHARED), charted("cluster")):
         assert only(objects, "PrometheusRule")["spec"]["groups"] == groups
 
 
-def test_alerts_and_dashboard_come_once_and_not_with_each_pipeline() -> None:
+def test_alerts_and_dashboard_come_once_and_not_with_each_pipeline():
     for objects in (*map(kustomized, LAYERS), *(charted(*names) for names in PAIRS.values())):
         assert {"PrometheusRule"}.isdisjoint(each["kind"] for each in objects)
         assert len([each for each in objects if each["kind"] == "ConfigMap"]) == 1
 
 
-def test_the_dashboard_is_the_one_of_the_repository() -> None:
+def test_the_dashboard_is_the_one_of_the_repository():
     original = json.loads((DEPLOY / "monitoring/dashboard.json").read_text())
     for objects in (kustomized(SHARED), charted("cluster")):
         [content] = only(objects, "ConfigMap")["data"].values()
         assert json.loads(content) == original
 
 
-def test_the_links_of_the_alerts_lead_where_the_runbooks_are() -> None:
+def test_the_links_of_the_alerts_lead_where_the_runbooks_are():
     option = ("--set", "monitoring.rules.runbooks=https://example.org/night")
     rule = only(charted("cluster", options=option), "PrometheusRule")
     links = [str(value) for path, value in leaves(rule) if path.endswith("runbook_url")]

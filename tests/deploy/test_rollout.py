@@ -11,9 +11,7 @@ from tests.deploy.test_values import BOTH
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from tests.deploy.api_server import ApiServer
     from tests.deploy.pods import Pods
-    from tests.deploy.test_values import Tool
 
 BROKEN = "hapax:broken"
 ORDERED = pytest.mark.parametrize("kind", ["StatefulSet"])
@@ -27,9 +25,7 @@ def await_image(pods: Pods, image: str) -> None:
 
 
 @EACH_KIND
-def test_an_update_stops_at_an_image_that_never_gets_ready_and_a_rollback_replaces_it(
-    release: Release,
-) -> None:
+def test_an_update_stops_at_an_image_that_never_gets_ready_and_a_rollback_replaces_it(release):
     pods = release.installed()
     release.chart("upgrade", "--set", "image.tag=broken")
     await_image(pods, BROKEN)
@@ -42,7 +38,7 @@ def test_an_update_stops_at_an_image_that_never_gets_ready_and_a_rollback_replac
 
 
 @EACH_KIND
-def test_kubectl_takes_back_an_update_that_never_gets_ready(release: Release) -> None:
+def test_kubectl_takes_back_an_update_that_never_gets_ready(release):
     pods = release.installed()
     release.kubectl("set", "image", release.target, f"hapax={BROKEN}")
     await_image(pods, BROKEN)
@@ -52,7 +48,7 @@ def test_kubectl_takes_back_an_update_that_never_gets_ready(release: Release) ->
 
 
 @EACH_KIND
-def test_an_update_replaces_one_pod_at_a_time_and_all_of_them(release: Release) -> None:
+def test_an_update_replaces_one_pod_at_a_time_and_all_of_them(release):
     pods = release.installed()
     before = pods.uids()
     release.chart("upgrade", "--set", "image.tag=0.1.1")
@@ -61,7 +57,7 @@ def test_an_update_replaces_one_pod_at_a_time_and_all_of_them(release: Release) 
 
 
 @EACH_KIND
-def test_a_changed_setting_replaces_one_pod_at_a_time_and_all_of_them(release: Release) -> None:
+def test_a_changed_setting_replaces_one_pod_at_a_time_and_all_of_them(release):
     pods = release.installed()
     before = pods.uids()
     release.chart("upgrade", "--set", "settings.HAPAX_OUTPUT__TOPIC=elsewhere")
@@ -69,7 +65,7 @@ def test_a_changed_setting_replaces_one_pod_at_a_time_and_all_of_them(release: R
 
 
 @EACH_KIND
-def test_an_upgrade_that_changes_nothing_replaces_no_pod(release: Release) -> None:
+def test_an_upgrade_that_changes_nothing_replaces_no_pod(release):
     pods = release.installed()
     before = pods.uids()
     release.chart("upgrade")
@@ -78,7 +74,7 @@ def test_an_upgrade_that_changes_nothing_replaces_no_pod(release: Release) -> No
 
 
 @ORDERED
-def test_a_canary_is_the_pods_from_its_ordinal_on(release: Release) -> None:
+def test_a_canary_is_the_pods_from_its_ordinal_on(release):
     pods = release.installed()
     release.chart("upgrade", "--set", "image.tag=canary,update.partition=2")
     await_(lambda: pods.waiting() == ["hapax-2"], 60, lambda: f"{pods.waiting()}")
@@ -92,9 +88,7 @@ def test_a_canary_is_the_pods_from_its_ordinal_on(release: Release) -> None:
 
 @BOTH
 @ORDERED
-def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
-    server: ApiServer, kind: str, helm: Tool
-) -> None:
+def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(server, kind, helm):
     release = Release(server, helm(), kind)
     pods = release.installed()
     first = release.settings()
@@ -114,9 +108,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
 
 
 @ORDERED
-def test_an_upgrade_turns_a_stateful_set_into_a_deployment_and_back(
-    release: Release,
-) -> None:
+def test_an_upgrade_turns_a_stateful_set_into_a_deployment_and_back(release):
     pods = release.installed()
     before = pods.uids()
     release.chart("upgrade", files=("deployment",))
@@ -128,7 +120,7 @@ def test_an_upgrade_turns_a_stateful_set_into_a_deployment_and_back(
 
 
 @ORDERED
-def test_an_upgrade_after_a_restart_by_kubectl_is_no_conflict(release: Release) -> None:
+def test_an_upgrade_after_a_restart_by_kubectl_is_no_conflict(release):
     pods = release.installed()
     release.kubectl("rollout", "restart", release.target)
     release.chart("upgrade", "--set", "image.tag=0.1.1")
@@ -137,9 +129,7 @@ def test_an_upgrade_after_a_restart_by_kubectl_is_no_conflict(release: Release) 
 
 @ORDERED
 @pytest.mark.parametrize("words", ["scale TARGET --replicas=6", "set image TARGET hapax=other:1"])
-def test_what_kubectl_changed_in_a_release_helm_changes_back_only_by_force(
-    release: Release, words: str
-) -> None:
+def test_what_kubectl_changed_in_a_release_helm_changes_back_only_by_force(release, words):
     """With Helm 4; docs/kubernetes.md says so. Helm 3 changes it back unasked."""
     pods = release.installed()
     release.kubectl(*words.replace("TARGET", release.target).split())

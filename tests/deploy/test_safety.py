@@ -65,11 +65,11 @@ def loose(pod: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_pods_pass_the_restricted_standard(layer: str) -> None:
+def test_pods_pass_the_restricted_standard(layer):
     assert [loose(pod) for pod in pods(kustomized(layer))] == [[]] * (1 + (layer == OPERATOR))
 
 
-def test_a_pod_that_could_do_more_is_noticed() -> None:
+def test_a_pod_that_could_do_more_is_noticed():
     pod = pods(kustomized("base"))[0]
     pod["hostNetwork"] = True
     pod["securityContext"] = {"runAsUser": 0}
@@ -82,7 +82,7 @@ def test_a_pod_that_could_do_more_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_pods_have_no_token_unless_they_start_pods(layer: str) -> None:
+def test_pods_have_no_token_unless_they_start_pods(layer):
     objects = kustomized(layer)
     account = only(objects, "ServiceAccount")
     assert account["automountServiceAccountToken"] is False
@@ -94,7 +94,7 @@ def test_pods_have_no_token_unless_they_start_pods(layer: str) -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_the_user_is_that_of_the_image(layer: str) -> None:
+def test_the_user_is_that_of_the_image(layer):
     users = set(re.findall(r"(?m)^USER (\d+):(\d+)$", (ROOT / "Dockerfile").read_text()))
     told = {
         (str(pod["securityContext"]["runAsUser"]), str(pod["securityContext"]["runAsGroup"]))
@@ -104,7 +104,7 @@ def test_the_user_is_that_of_the_image(layer: str) -> None:
 
 
 @pytest.mark.parametrize("layer", [layer for layer in LAYERS if layer.startswith("overlays/")])
-def test_namespaces_let_nothing_else_in(layer: str) -> None:
+def test_namespaces_let_nothing_else_in(layer):
     objects = kustomized(layer)
     if layer == "overlays/development":  # it goes into whatever namespace is there
         assert all("namespace" not in each["metadata"] for each in objects)
@@ -115,7 +115,7 @@ def test_namespaces_let_nothing_else_in(layer: str) -> None:
     assert {each["metadata"]["namespace"] for each in others} == {space["name"]}
 
 
-def test_nodes_can_be_drained_one_pod_at_a_time() -> None:
+def test_nodes_can_be_drained_one_pod_at_a_time():
     budget = only(kustomized("overlays/production"), "PodDisruptionBudget")["spec"]
     assert budget["maxUnavailable"] == 1
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
@@ -129,9 +129,7 @@ def second(tmp_path: Path) -> list[Object]:
     return kustomized(tmp_path)
 
 
-def test_the_overlay_of_the_page_is_another_pipeline_in_a_namespace_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_the_overlay_of_the_page_is_another_pipeline_in_a_namespace_of_its_own(tmp_path):
     objects = second(tmp_path)
     data = only(objects, "ConfigMap")["data"]
     first = only(kustomized("overlays/production"), "ConfigMap")["data"]
@@ -144,7 +142,7 @@ def test_the_overlay_of_the_page_is_another_pipeline_in_a_namespace_of_its_own(
     assert driver(objects)["spec"]["containers"][0]["image"] == "registry.example/payments:1.0.0"
 
 
-def test_two_releases_in_one_namespace_do_not_meet() -> None:
+def test_two_releases_in_one_namespace_do_not_meet():
     first = charted("production", "autoscaled")
     other = charted("production", "autoscaled", release="payments")
     names = [

@@ -49,7 +49,7 @@ def told(component: Any) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("image", ["worker", "spark"])
-def test_the_bill_is_the_lock(image: str, bills: Path) -> None:
+def test_the_bill_is_the_lock(image, bills):
     bill = json.loads((bills / f"{image}.json").read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     about = bill["metadata"]["component"]
@@ -65,6 +65,6 @@ def test_the_bill_is_the_lock(image: str, bills: Path) -> None:
 
 
 @pytest.mark.parametrize("image", ["worker", "spark"])
-def test_the_bill_is_of_the_form_that_others_read(image: str, bills: Path) -> None:
+def test_the_bill_is_of_the_form_that_others_read(image, bills):
     text = (bills / f"{image}.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None

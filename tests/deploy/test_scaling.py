@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -13,11 +13,6 @@ from tests.deploy.manifests import WORKLOADS, Object, charted, driver, kustomize
 from tests.deploy.schemas import problems
 from tests.deploy.settled import SECRETS, secret_files, settled
 from tests.deploy.test_values import BOTH, refusal, rendered
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.deploy.test_values import Tool
 
 SASL = {"SCRAM-SHA-512": "scram_sha512", "SCRAM-SHA-256": "scram_sha256", "PLAIN": "plaintext"}
 
@@ -32,9 +27,7 @@ def scaled(objects: list[Object]) -> Any:
     return only(objects, "ScaledObject")["spec"]
 
 
-def test_every_input_topic_has_a_trigger_on_the_lag_of_our_group(
-    objects: list[Object], scaled: Any, tmp_path: Path
-) -> None:
+def test_every_input_topic_has_a_trigger_on_the_lag_of_our_group(objects, scaled, tmp_path):
     settings = settled(objects, tmp_path)
     asked = [trigger["metadata"] for trigger in scaled["triggers"]]
     assert [each["topic"] for each in asked] == list(settings.input.topics)
@@ -50,9 +43,7 @@ def test_every_input_topic_has_a_trigger_on_the_lag_of_our_group(
         assert [int(part) for part in each["version"].split(".")] >= [2, 1, 0]
 
 
-def test_pods_leave_one_by_one_and_not_before_the_one_before_is_gone(
-    objects: list[Object], scaled: Any, tmp_path: Path
-) -> None:
+def test_pods_leave_one_by_one_and_not_before_the_one_before_is_gone(objects, scaled, tmp_path):
     settings = settled(objects, tmp_path)
     grace_s = driver(objects)["spec"]["terminationGracePeriodSeconds"]
     session_s = settings.group.session_timeout_ms / 1000
@@ -63,7 +54,7 @@ def test_pods_leave_one_by_one_and_not_before_the_one_before_is_gone(
     assert down["policies"][0]["periodSeconds"] > grace_s + session_s
 
 
-def test_the_number_of_pods_is_kedas(objects: list[Object], scaled: Any) -> None:
+def test_the_number_of_pods_is_kedas(objects, scaled):
     workload = only(objects, *WORKLOADS)
     assert "replicas" not in workload["spec"]
     target = scaled["scaleTargetRef"]
@@ -72,7 +63,7 @@ def test_the_number_of_pods_is_kedas(objects: list[Object], scaled: Any) -> None
     assert target["envSourceContainerName"] in names
 
 
-def test_keda_logs_in_with_the_files_of_our_secret(objects: list[Object], scaled: Any) -> None:
+def test_keda_logs_in_with_the_files_of_our_secret(objects, scaled):
     login = only(objects, "TriggerAuthentication")
     names = {trigger["authenticationRef"]["name"] for trigger in scaled["triggers"]}
     assert names == {login["metadata"]["name"]}
@@ -83,7 +74,7 @@ def test_keda_logs_in_with_the_files_of_our_secret(objects: list[Object], scaled
     assert [each["name"] in data for each in login["spec"]["env"]] == [True]
 
 
-def test_the_chart_makes_a_trigger_for_each_topic() -> None:
+def test_the_chart_makes_a_trigger_for_each_topic():
     topics = "--set", r"settings.HAPAX_INPUT__TOPICS=orders\,returns"
     start = "--set", "settings.HAPAX_INPUT__START=latest"
     objects = charted(options=("--set", "autoscaling.enabled=true", *topics, *start))
@@ -165,14 +156,7 @@ def scaling(security: dict[str, str], **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_login_of_keda_follows_from_the_settings(
-    tmp_path: Path,
-    helm: Tool,
-    security: dict[str, str],
-    words: tuple[str, str],
-    env: dict[str, str],
-    keys: dict[str, str],
-) -> None:
+def test_the_login_of_keda_follows_from_the_settings(tmp_path, helm, security, words, env, keys):
     objects = rendered(tmp_path, scaling(security), helm=helm())
     assert [one for each in objects for one in problems(each)] == []
     [trigger] = only(objects, "ScaledObject")["spec"]["triggers"]
@@ -186,7 +170,7 @@ def test_the_login_of_keda_follows_from_the_settings(
         assert {each["name"] for each in login["secretTargetRef"]} == {"hapax"}
 
 
-def test_a_password_of_extra_env_is_one_that_keda_can_read(tmp_path: Path) -> None:
+def test_a_password_of_extra_env_is_one_that_keda_can_read(tmp_path):
     name = f"{SECURITY}PASSWORD"
     source = {"secretKeyRef": {"name": "vault", "key": "password"}}
     security = {key: value for key, value in SCRAM.items() if key != "PASSWORD_FILE"}
@@ -224,15 +208,13 @@ def without(security: dict[str, str], name: str) -> dict[str, str]:
         ),
     ],
 )
-def test_what_keda_cannot_do_is_refused(
-    tmp_path: Path, helm: Tool, values: dict[str, Any], words: str
-) -> None:
+def test_what_keda_cannot_do_is_refused(tmp_path, helm, values, words):
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     assert words in refusal(helm(), file)
 
 
-def test_our_own_lag_in_prometheus_is_the_alternative(tmp_path: Path) -> None:
+def test_our_own_lag_in_prometheus_is_the_alternative(tmp_path):
     prometheus = {"serverAddress": "http://prometheus.monitoring:9090", "authModes": "bearer"}
     scale = {"enabled": True, "trigger": "prometheus", "prometheus": prometheus}
     given = scaling(OAUTH | {"OAUTH_CA_FILE": f"{SECRETS}/idp.pem"}, autoscaling=scale)
@@ -247,7 +229,7 @@ def test_our_own_lag_in_prometheus_is_the_alternative(tmp_path: Path) -> None:
     assert [each for each in objects if each["kind"] == "TriggerAuthentication"] == []
 
 
-def test_the_pace_follows_a_grace_period_that_is_longer(tmp_path: Path) -> None:
+def test_the_pace_follows_a_grace_period_that_is_longer(tmp_path):
     slow = {"HAPAX_SHUTDOWN__TIMEOUT": "8m", "HAPAX_GROUP__SESSION_TIMEOUT": "1m"}
     given = {"settings": slow, "autoscaling": {"enabled": True}}
     objects = rendered(tmp_path, given)
@@ -259,7 +241,7 @@ def test_the_pace_follows_a_grace_period_that_is_longer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_a_switch_to_autoscaling_keeps_the_pods_that_run(kind: str) -> None:
+def test_a_switch_to_autoscaling_keeps_the_pods_that_run(kind):
     """A number that disappears from a manifest becomes 1 in the cluster."""
     path = f"/apis/apps/v1/namespaces/default/{kind.lower()}s/hapax"
     owner = {"meta.helm.sh/release-name": "hapax", "meta.helm.sh/release-namespace": "default"}

@@ -78,9 +78,7 @@ def bounds(*pairs: tuple[str, str]) -> list[dict[str, str]]:
         (bounds(("introduced", "0"), ("fixed", "of no form")), ["cannot be compared"]),
     ],
 )
-def test_a_range_of_events_decides(
-    events: list[dict[str, str]], expected: list[str], tmp_path: Path
-) -> None:
+def test_a_range_of_events_decides(events, expected, tmp_path):
     assert fixed(tmp_path, advisory(events)) == expected
 
 
@@ -94,25 +92,23 @@ def test_a_range_of_events_decides(
         (bounds(("introduced", "3.10")), []),
     ],
 )
-def test_jars_are_compared_by_the_rules_of_maven(
-    events: list[dict[str, str]], expected: list[str], tmp_path: Path
-) -> None:
+def test_jars_are_compared_by_the_rules_of_maven(events, expected, tmp_path):
     assert fixed(tmp_path, advisory(events, of=CLIENTS), CLIENTS) == expected
 
 
-def test_a_version_that_is_listed_is_affected_whatever_the_ranges_say(tmp_path: Path) -> None:
+def test_a_version_that_is_listed_is_affected_whatever_the_ranges_say(tmp_path):
     other = bounds(("introduced", "0"), ("fixed", "2"))
     assert fixed(tmp_path, advisory(other, versions=["8.0.0", "8.1.0"])) == ["none"]
     assert fixed(tmp_path, advisory(other, versions=["8.0.0"])) == []
 
 
-def test_a_range_of_commits_alone_is_left_to_people(tmp_path: Path) -> None:
+def test_a_range_of_commits_alone_is_left_to_people(tmp_path):
     record = advisory()
     record["affected"][0]["ranges"] = [{"type": "GIT", "events": [{"introduced": "0"}]}]
     assert fixed(tmp_path, record) == ["cannot be compared"]
 
 
-def test_other_packages_and_withdrawn_advisories_say_nothing(tmp_path: Path) -> None:
+def test_other_packages_and_withdrawn_advisories_say_nothing(tmp_path):
     every = bounds(("introduced", "0"))
     jar = Component("Maven", "redis", "8.1.0")
     other = Component("PyPI", "redis-py", "8.1.0")
@@ -123,9 +119,7 @@ def test_other_packages_and_withdrawn_advisories_say_nothing(tmp_path: Path) -> 
     assert fixed(tmp_path, advisory(every, of=spelled)) == ["none"]
 
 
-def test_findings_are_a_table_and_exit_code_1(
-    bills: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_findings_are_a_table_and_exit_code_1(bills, tmp_path, capsys):
     jar = advisory(bounds(("introduced", "0"), ("fixed", "3.9.3")), of=CLIENTS, id="TEST-2")
     every = advisory(bounds(("introduced", "0")), aliases=["CVE-1", "CVE-2"])
     assert main([str(bills), str(written(tmp_path, every, jar))]) == 1
@@ -151,7 +145,7 @@ def test_findings_are_a_table_and_exit_code_1(
     ]
 
 
-def test_a_folder_and_an_archive_are_read_as_a_file_is(bills: Path, tmp_path: Path) -> None:
+def test_a_folder_and_an_archive_are_read_as_a_file_is(bills, tmp_path):
     file = written(tmp_path, advisory(bounds(("introduced", "0"))))
     folder = tmp_path / "many/PyPI"
     folder.mkdir(parents=True)
@@ -162,17 +156,13 @@ def test_a_folder_and_an_archive_are_read_as_a_file_is(bills: Path, tmp_path: Pa
         assert main([str(bills), str(place)]) == 1
 
 
-def test_nothing_found_is_exit_code_0(
-    bills: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_found_is_exit_code_0(bills, tmp_path, capsys):
     fine = advisory(bounds(("introduced", "0"), ("fixed", "8.1.0")))
     assert main([str(bills), str(written(tmp_path, fine))]) == 0
     assert capsys.readouterr().out == "2 components, 1 advisories: 0 findings\n"
 
 
-def test_without_an_advisory_file_that_is_said_loudly(
-    bills: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_an_advisory_file_that_is_said_loudly(bills, capsys):
     assert main([str(bills)]) == 0
     assert "NO ADVISORY FILE" in capsys.readouterr().out
 
@@ -187,12 +177,8 @@ def test_without_an_advisory_file_that_is_said_loudly(
     ],
 )
 def test_a_file_that_is_no_advisory_is_an_error_that_names_it(
-    content: bytes,
-    reason: str,
-    bills: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    content, reason, bills, tmp_path, capsys
+):
     file = tmp_path / "wrong.json"
     file.write_bytes(content)
     assert main([str(bills), str(file)]) == 2
@@ -201,7 +187,7 @@ def test_a_file_that_is_no_advisory_is_an_error_that_names_it(
     assert "wrong.json" in said
 
 
-def test_what_is_not_there_is_an_error_too(bills: Path, tmp_path: Path) -> None:
+def test_what_is_not_there_is_an_error_too(bills, tmp_path):
     assert main([str(bills), str(tmp_path / "nothing.json")]) == 2
     (tmp_path / "empty").mkdir()
     assert main([str(bills), str(tmp_path / "empty")]) == 2

@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 from tests.deploy.steps import ROOT
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) -> None:
+def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
     done = subprocess.run(
         list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False

@@ -37,13 +37,13 @@ def script() -> Any:
     return module
 
 
-def test_other_words_are_for_hapax() -> None:
+def test_other_words_are_for_hapax():
     assert script().plan(["run"], {"A": "b"}, HOME) == (["hapax", "run"], {"A": "b"})
     assert script().plan(["config", "check"], {}, HOME)[0] == ["hapax", "config", "check"]
     assert script().plan([], {}, HOME)[0] == ["hapax"]
 
 
-def test_a_driver_is_hapax_with_the_properties_of_its_pod() -> None:
+def test_a_driver_is_hapax_with_the_properties_of_its_pod():
     words = (
         "driver --properties-file /opt/spark/conf/spark.properties --class a.B local:///x.py run"
     )
@@ -58,7 +58,7 @@ def test_a_driver_is_hapax_with_the_properties_of_its_pod() -> None:
     )
 
 
-def test_an_executor_is_the_jvm_that_spark_asks_for() -> None:
+def test_an_executor_is_the_jvm_that_spark_asks_for():
     options = {f"SPARK_JAVA_OPT_{number}": f"-Dn={number}" for number in (10, 9, 0)}
     environ = {**EXECUTOR, **options, "SPARK_CLASSPATH": "/opt/spark/conf", "JAVA_HOME": "/java"}
     command, given = script().plan(["executor"], environ, HOME)
@@ -77,7 +77,7 @@ def test_an_executor_is_the_jvm_that_spark_asks_for() -> None:
     }
 
 
-def test_the_class_of_the_executor_is_in_pyspark() -> None:
+def test_the_class_of_the_executor_is_in_pyspark():
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -87,7 +87,7 @@ def test_the_class_of_the_executor_is_in_pyspark() -> None:
     assert name.encode() in jar.read_bytes()  # names stand in a jar's directory as they are
 
 
-def test_the_entry_point_becomes_the_program_and_stays_process_one(tmp_path: Path) -> None:
+def test_the_entry_point_becomes_the_program_and_stays_process_one(tmp_path):
     program = tmp_path / "hapax"
     program.write_text('#!/bin/sh\necho "$$ $* $PYSPARK_SUBMIT_ARGS"\n')
     program.chmod(0o755)

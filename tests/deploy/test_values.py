@@ -149,13 +149,13 @@ def rendered(
 
 
 @pytest.mark.parametrize(("typo", "word"), TYPOS, ids=[typo for typo, _ in TYPOS])
-def test_a_typo_is_refused_by_name(tmp_path: Path, typo: str, word: str) -> None:
+def test_a_typo_is_refused_by_name(tmp_path, typo, word):
     file = tmp_path / "values.yaml"
     file.write_text(typo)
     assert word in refusal(tools.helm(), file)
 
 
-def test_an_old_helm_refuses_the_same(tmp_path: Path) -> None:
+def test_an_old_helm_refuses_the_same(tmp_path):
     passed = []
     for number, (typo, word) in enumerate(TYPOS):
         file = tmp_path / f"{number}.yaml"
@@ -175,7 +175,7 @@ def keys(schema: Any, values: Any, path: str = "") -> Iterator[tuple[str, bool]]
         yield from keys(inner, values.get(name) if isinstance(values, dict) else None, where)
 
 
-def test_each_value_of_the_schema_has_its_default_in_the_file() -> None:
+def test_each_value_of_the_schema_has_its_default_in_the_file():
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     found = dict(keys(schema, values))
@@ -196,11 +196,11 @@ def loose(schema: Any, path: str = "") -> Iterator[str]:
             yield from loose(inner, f"{path}/{name}")
 
 
-def test_the_schema_is_closed_on_every_level() -> None:
+def test_the_schema_is_closed_on_every_level():
     assert list(loose(json.loads((CHART / "values.schema.json").read_text()))) == []
 
 
-def test_examples_and_defaults_of_all_settings_are_of_their_form(tmp_path: Path) -> None:
+def test_examples_and_defaults_of_all_settings_are_of_their_form(tmp_path):
     names = settable()
     settings = {
         each.name: each.example or str(each.default)
@@ -226,7 +226,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: str(variable.name))
-def test_the_chart_takes_every_text_that_the_service_reads(variable: Variable) -> None:
+def test_the_chart_takes_every_text_that_the_service_reads(variable):
     if variable.name not in settable():
         return
     schema = jsonschema.Draft7Validator(form(variable.name, variable.form.allowed))
@@ -252,14 +252,14 @@ def parsed(variable: Variable, text: str) -> bool:
 
 
 @BOTH
-def test_a_large_number_stays_a_number(tmp_path: Path, helm: Tool) -> None:
+def test_a_large_number_stays_a_number(tmp_path, helm):
     given = {"settings": {"HAPAX_DEAD_LETTER__RECORDS_MIN": 100_000_000}}
     data = only(rendered(tmp_path, given, helm=helm()), "ConfigMap")["data"]
     assert data["HAPAX_DEAD_LETTER__RECORDS_MIN"] == "100000000"
 
 
 @BOTH
-def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path: Path, helm: Tool) -> None:
+def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path, helm):
     objects = rendered(tmp_path, GIVEN, helm=helm())
     assert [one for each in objects for one in problems(each, VERSIONS[-1])] == []
     workload = only(objects, "StatefulSet")
@@ -298,7 +298,7 @@ def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path: Path, hel
     assert policy["ingress"][1:] == GIVEN["networkPolicy"]["extraIngress"]
 
 
-def test_a_threshold_changes_its_rule_and_no_other(tmp_path: Path) -> None:
+def test_a_threshold_changes_its_rule_and_no_other(tmp_path):
     def expressions(thresholds: dict[str, float]) -> dict[str, str]:
         rules = {"enabled": True, "thresholds": thresholds}
         found = only(rendered(tmp_path, {"monitoring": {"rules": rules}}), "PrometheusRule")
@@ -320,7 +320,7 @@ def test_a_threshold_changes_its_rule_and_no_other(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_openshift_can_unset_the_ids(tmp_path: Path, helm: Tool) -> None:
+def test_openshift_can_unset_the_ids(tmp_path, helm):
     unset = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
     pod = driver(rendered(tmp_path, {"podSecurityContext": unset}, helm=helm()))["spec"]
     assert pod["securityContext"] == {
@@ -329,14 +329,14 @@ def test_openshift_can_unset_the_ids(tmp_path: Path, helm: Tool) -> None:
     }
 
 
-def test_an_account_that_exists_is_used_and_none_is_made(tmp_path: Path) -> None:
+def test_an_account_that_exists_is_used_and_none_is_made(tmp_path):
     objects = rendered(tmp_path, {"serviceAccount": {"create": False, "name": "shared"}})
     assert driver(objects)["spec"]["serviceAccountName"] == "shared"
     assert [each for each in objects if each["kind"] == "ServiceAccount"] == []
 
 
 @BOTH
-def test_long_names_are_cut_in_time_and_do_not_meet(tmp_path: Path, helm: Tool) -> None:
+def test_long_names_are_cut_in_time_and_do_not_meet(tmp_path, helm):
     long = "payments-of-the-northern-european-subsidiaries-clean"
     made = [rendered(tmp_path, {}, helm=helm(), release=name) for name in (f"{long}1", f"{long}2")]
     names = [only(objects, "StatefulSet")["metadata"]["name"] for objects in made]
@@ -352,7 +352,7 @@ def test_long_names_are_cut_in_time_and_do_not_meet(tmp_path: Path, helm: Tool) 
 # -- what follows from the settings --------------------------------------------------------
 
 
-def test_grace_period_and_liveness_follow_from_the_settings(tmp_path: Path) -> None:
+def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
     slow = {
         "HAPAX_WATCHDOG__TIMEOUT": "1.5m",
         "HAPAX_SHUTDOWN__TIMEOUT": "2500ms",
@@ -385,9 +385,7 @@ def test_grace_period_and_liveness_follow_from_the_settings(tmp_path: Path) -> N
     ],
 )
 @BOTH
-def test_contradictions_are_refused_with_their_reason(
-    tmp_path: Path, helm: Tool, values: str, words: str
-) -> None:
+def test_contradictions_are_refused_with_their_reason(tmp_path, helm, values, words):
     file = tmp_path / "values.yaml"
     file.write_text(values)
     assert words in refusal(helm(), file)

@@ -13,7 +13,6 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,11 +21,6 @@ from deploy.release import build
 from tests.deploy.steps import ROOT
 from tests.kit.proof import at_length
 from tests.kit.topics import produce, read_back
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
 
 TRANSFORM = """
 from hapax import Output, Poison, Record
@@ -60,9 +54,7 @@ def built(source: Path, target: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in target.iterdir()}
 
 
-def test_wheel_and_sdist_are_the_same_bytes_wherever_and_whenever_they_are_built(
-    tmp_path: Path,
-) -> None:
+def test_wheel_and_sdist_are_the_same_bytes_wherever_and_whenever_they_are_built(tmp_path):
     first = built(tmp_path / "first", tmp_path / "dist-1")
     for file in (tmp_path / "first").rglob("*"):
         os.utime(file, (1, 1))
@@ -74,7 +66,7 @@ def test_wheel_and_sdist_are_the_same_bytes_wherever_and_whenever_they_are_built
     assert first == second
 
 
-def test_the_sdist_builds_the_same_wheel(tmp_path: Path) -> None:
+def test_the_sdist_builds_the_same_wheel(tmp_path):
     files = built(tmp_path / "source", tmp_path / "dist")
     [sdist] = (name for name in files if name.endswith(".tar.gz"))
     with tarfile.open(tmp_path / "dist" / sdist) as archive:
@@ -104,9 +96,7 @@ def newest() -> str:
 @pytest.mark.timeout(900)  # libraries are installed, and perhaps fetched
 @pytest.mark.rounds
 @pytest.mark.parametrize("which", ["this", pytest.param("newest", marks=at_length)])
-def test_the_wheel_installs_and_runs_in_an_empty_environment(
-    which: str, wheel: Path, tmp_path: Path
-) -> None:
+def test_the_wheel_installs_and_runs_in_an_empty_environment(which, wheel, tmp_path):
     python = newest() if which == "newest" else sys._base_executable  # type: ignore[attr-defined] # typeshed does not know it
     # What tests before this one have set is for this interpreter.
     bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -129,7 +119,7 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(
     assert "4 passed" in said(project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
-def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel):
     assert wheel.name == f"hapax_kafka-{hapax.__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -142,7 +132,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
     assert "hapax/py.typed" in found
 
 
-def test_the_metadata_says_what_it_is_and_under_which_licence(wheel: Path) -> None:
+def test_the_metadata_says_what_it_is_and_under_which_licence(wheel):
     about = f"hapax_kafka-{hapax.__version__}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
         metadata = email.parser.Parser().parsestr(archive.read(f"{about}/METADATA").decode())
@@ -166,7 +156,7 @@ def test_the_metadata_says_what_it_is_and_under_which_licence(wheel: Path) -> No
         assert metadata[field], field
 
 
-def test_what_installs_an_extra_names_this_distribution() -> None:
+def test_what_installs_an_extra_names_this_distribution():
     """The index knows another project as ``hapax``, and pip would fetch it without a word."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = "|".join(project["optional-dependencies"])
@@ -200,9 +190,7 @@ def installed(checkout: Path, environment: dict[str, str]) -> str:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)  # libraries are installed, and perhaps fetched
-def test_installed_as_the_page_says_it_runs_outside_the_checkout(
-    sandbox: Sandbox, tmp_path: Path, unique: Callable[[str], str]
-) -> None:
+def test_installed_as_the_page_says_it_runs_outside_the_checkout(sandbox, tmp_path, unique):
     checkout, home = tmp_path / "checkout", tmp_path / "home"
     home.mkdir()
     checkout.mkdir()

@@ -31,10 +31,9 @@ from tests.kit.managed_process import WorkerProcess
 from tests.kit.proof import at_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tests.fault.plan import Fault, Plan, Step
+    from tests.fault.plan import Plan, Step
 
 ROWS = {
     *(f"P{number}" for number in range(1, 24)),
@@ -57,18 +56,18 @@ class Reader:
         return self.fed_ms
 
 
-def test_the_catalogue_has_a_fault_for_each_row_that_campaigns_can_strike() -> None:
+def test_the_catalogue_has_a_fault_for_each_row_that_campaigns_can_strike():
     struck = {row for fault in strikes.CATALOGUE for row in fault.rows}
     assert struck == ROWS
     assert struck <= MATRIX.keys() | SPARK_MATRIX.keys()
 
 
-def test_no_two_faults_have_one_name() -> None:
+def test_no_two_faults_have_one_name():
     names = [fault.name for fault in strikes.CATALOGUE]
     assert len(names) == len(set(names))
 
 
-def test_ci_strikes_with_every_fault_of_workers_exactly_once() -> None:
+def test_ci_strikes_with_every_fault_of_workers_exactly_once():
     struck = [fault.name for (fault,) in plans.ci().steps(random.Random(1))]
     spark = {fault.name for fault in (*strikes.SPARK, strikes.ENGINES, *strikes.CLUSTER)}
     assert sorted(struck) == sorted({fault.name for fault in strikes.CATALOGUE} - spark)
@@ -78,8 +77,8 @@ def test_ci_strikes_with_every_fault_of_workers_exactly_once() -> None:
     ("plan", "catalogue"), [(plans.ci, strikes.CATALOGUE), (plans.cluster, strikes.CLUSTER)]
 )
 def test_one_fault_of_each_row_strikes_all_rows_and_another_seed_strikes_with_others(
-    plan: Callable[[Wish], Plan], catalogue: Sequence[Fault]
-) -> None:
+    plan, catalogue
+):
     whole = [fault for (fault,) in islice(plan(Wish()).steps(random.Random(1)), len(catalogue))]
     struck: list[set[str]] = []
     for seed in range(20):
@@ -94,7 +93,7 @@ def test_one_fault_of_each_row_strikes_all_rows_and_another_seed_strikes_with_ot
 
 
 @pytest.mark.parametrize("form", [name for name in CALLS if name])
-def test_the_same_faults_strike_members_with_calls_in_flight(form: str) -> None:
+def test_the_same_faults_strike_members_with_calls_in_flight(form):
     plain, plan = plans.ci(), plans.ci(Wish(calls=form))
     assert _names(list(plan.steps(random.Random(1)))) == _names(list(plain.steps(random.Random(1))))
     assert plan.name == f"ci-{form}"
@@ -105,9 +104,7 @@ def test_the_same_faults_strike_members_with_calls_in_flight(form: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["worker", "spark", "mixed"])
-def test_chaos_is_the_same_for_the_same_seed_and_those_together_are_of_different_kinds(
-    engine: str,
-) -> None:
+def test_chaos_is_the_same_for_the_same_seed_and_those_together_are_of_different_kinds(engine):
     plan = plans.chaos(Wish(seed=5, engine=engine))
     first, again, other = (list(islice(plan.steps(random.Random(n)), 200)) for n in (5, 5, 6))
     assert _names(first) == _names(again) != _names(other)
@@ -120,7 +117,7 @@ def _names(steps: list[Step]) -> list[list[str]]:
     return [[fault.name for fault in step] for step in steps]
 
 
-def test_recovery_counts_from_the_first_output_of_the_slowest_partition() -> None:
+def test_recovery_counts_from_the_first_output_of_the_slowest_partition():
     reader = Reader(1_000, 1_000, 0)
     progress = Progress(reader)
     progress.start()
@@ -140,8 +137,8 @@ def test_recovery_counts_from_the_first_output_of_the_slowest_partition() -> Non
 
 
 def test_a_coordinator_that_gives_no_answer_is_restarted_once_and_its_log_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     log = tmp_path / "broker.log"
     did: list[str] = []
     said: list[str] = []
@@ -178,13 +175,13 @@ def test_a_coordinator_that_gives_no_answer_is_restarted_once_and_its_log_is_pri
         played._judge(cast("Any", None), cast("Any", None))
 
 
-def test_names_find_their_coordinator_as_in_java() -> None:
+def test_names_find_their_coordinator_as_in_java():
     assert java_hash("hello") == 99162322
     assert java_hash("polygenelubricants") == 0x80000000, "the hash that has no absolute value"
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_each_crash_point_names_a_call_that_is_there(point: str) -> None:
+def test_each_crash_point_names_a_call_that_is_there(point):
     assert callable(getattr(POINTS[point].owner, POINTS[point].call))
 
 
@@ -193,7 +190,7 @@ def _member(tmp_path: Path, script: str) -> Member:
     return Member(WorkerProcess({}, "w-9", log, [sys.executable, "-c", script]), log)
 
 
-def test_an_exit_that_nobody_asked_for_is_a_surprise(tmp_path: Path) -> None:
+def test_an_exit_that_nobody_asked_for_is_a_surprise(tmp_path):
     member = _member(tmp_path, "raise SystemExit(4)")
     member.start()
     assert await_exit(member) == 4
@@ -203,7 +200,7 @@ def test_an_exit_that_nobody_asked_for_is_a_surprise(tmp_path: Path) -> None:
     assert member.surprise() is None
 
 
-def test_a_kill_and_a_stop_are_no_surprise(tmp_path: Path) -> None:
+def test_a_kill_and_a_stop_are_no_surprise(tmp_path):
     member = _member(tmp_path, "import time; time.sleep(60)")
     member.start()
     assert member.surprise() is None
@@ -214,7 +211,7 @@ def test_a_kill_and_a_stop_are_no_surprise(tmp_path: Path) -> None:
     assert member.surprise() is None
 
 
-def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_path: Path) -> None:
+def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_path):
     member = _member(tmp_path, "")
     log = tmp_path / "member.log"
     line = json.dumps({"event": "producer_died", "fenced": True}).encode() + b"\n"
@@ -231,7 +228,7 @@ def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_pat
 @pytest.mark.rounds
 @at_length
 @pytest.mark.parametrize("form", ["coroutine", "list"])
-def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(form: str) -> None:
+def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(form):
     plan: Plan = plans.smoke(Wish(seed=3, calls=form))
     steps = list(plan.steps(random.Random(0)))
     found = campaign.run(plan)

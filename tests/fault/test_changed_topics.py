@@ -48,8 +48,8 @@ def await_idle(route: PipelineUnderTest, worker: WorkerProcess) -> None:
 
 @pytest.mark.row("M1")
 def test_an_input_that_is_made_again_shorter_is_never_read_from_a_stale_offset(
-    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
-) -> None:
+    sandbox, route, proof
+):
     worker = route.worker()
     await_idle(route, worker)
     delete_topic(route, route.source)
@@ -65,8 +65,8 @@ def test_an_input_that_is_made_again_shorter_is_never_read_from_a_stale_offset(
 
 @pytest.mark.row("M1")
 def test_an_input_that_is_made_again_longer_is_never_read_from_a_stale_offset(
-    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
-) -> None:
+    sandbox, route, proof
+):
     worker = route.worker()
     await_idle(route, worker)
     delete_topic(route, route.source)
@@ -81,9 +81,7 @@ def test_an_input_that_is_made_again_longer_is_never_read_from_a_stale_offset(
 
 
 @pytest.mark.row("M1")
-def test_an_offset_that_was_committed_for_a_topic_before_this_one_is_never_read_from(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+def test_an_offset_that_was_committed_for_a_topic_before_this_one_is_never_read_from(route, proof):
     route.run_to_end()
     assert values(route) == sorted(TEN)
     # The brokers forget a group's offsets with the topic; what a batch under way commits a moment
@@ -115,8 +113,8 @@ def _committed_outside(group: Consumer, offset: TopicPartition) -> bool:
 
 @pytest.mark.row("M1")
 def test_an_output_that_is_deleted_stops_the_worker_and_nothing_is_skipped_once_it_is_back(
-    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
-) -> None:
+    sandbox, route, proof
+):
     worker = route.worker()
     at_work(worker)
     route.await_lag_0()
@@ -181,9 +179,7 @@ def leader(route: PipelineUnderTest, topic: str, partition: int = 0) -> int:
 
 
 @pytest.mark.row("M3")
-def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(
-    cluster: Sandbox, wide: PipelineUnderTest, proof: Proof
-) -> None:
+def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(cluster, wide, proof):
     route, broker = wide, cluster.kafka.brokers[2]
     create_at(route, route.source, [[1, 2]])
     create_at(route, route.dead_letters, [[1, 2]])
@@ -211,8 +207,8 @@ def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(
 
 @pytest.mark.row("M6")
 def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_with_6(
-    cluster: Sandbox, wide: PipelineUnderTest, proof: Proof
-) -> None:
+    cluster, wide, proof
+):
     route = wide
     _one, behind, ahead = cluster.kafka.brokers
     unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}

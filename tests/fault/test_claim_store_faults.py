@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Redis, Sandbox
-    from tests.kit.proof import Proof
 
 EVENTS = range(2500)
 NAMES = sorted(b"event-%d" % number for number in EVENTS)
@@ -53,9 +52,7 @@ def route(sandbox: Sandbox, store: Redis, tmp_path: Path) -> Iterator[PipelineUn
 
 
 @pytest.mark.row("R2")
-def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(
-    route: PipelineUnderTest, store: Redis, proof: Proof
-) -> None:
+def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(route, store, proof):
     route.write(*map(event, EVENTS))
     worker = route.worker()
     for outage in (1, 2):
@@ -73,9 +70,7 @@ def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(
 
 
 @pytest.mark.row("R5")
-def test_a_full_store_counts_as_away_and_nothing_is_evicted(
-    route: PipelineUnderTest, store: Redis, proof: Proof
-) -> None:
+def test_a_full_store_counts_as_away_and_nothing_is_evicted(route, store, proof):
     port = free_port()
     route.write(*map(event, EVENTS))
     worker = route.worker(TELEMETRY__PORT=str(port))
@@ -108,8 +103,8 @@ def _refused(store: Redis) -> int:
 
 @pytest.mark.row("R3")
 def test_a_store_that_is_emptied_under_load_loses_nothing_and_is_noticed_each_time(
-    route: PipelineUnderTest, store: Redis, proof: Proof
-) -> None:
+    route, store, proof
+):
     route.write(*map(event, EVENTS))
     worker = route.worker()
     for emptied in (1, 2):
@@ -134,9 +129,7 @@ def test_a_store_that_is_emptied_under_load_loses_nothing_and_is_noticed_each_ti
 
 
 @pytest.mark.row("R3")
-def test_a_store_that_was_emptied_while_nobody_ran_is_noticed_at_the_start(
-    route: PipelineUnderTest, store: Redis, proof: Proof
-) -> None:
+def test_a_store_that_was_emptied_while_nobody_ran_is_noticed_at_the_start(route, store, proof):
     route.write(*map(event, range(10)))
     route.run_to_end()
     store.flush()
@@ -150,9 +143,7 @@ def test_a_store_that_was_emptied_while_nobody_ran_is_noticed_at_the_start(
 
 
 @pytest.mark.row("R6")
-def test_a_time_to_live_below_that_of_a_batch_is_refused_at_the_start(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+def test_a_time_to_live_below_that_of_a_batch_is_refused_at_the_start(route, proof):
     """How long a record may wait in the input, the operator has to compare."""
     worker = route.worker(DEDUP__TTL="2m")
     assert worker.process.wait(60) == 2
@@ -165,8 +156,8 @@ def test_a_time_to_live_below_that_of_a_batch_is_refused_at_the_start(
 
 @pytest.mark.row("R9")
 def test_claims_that_move_to_another_node_of_a_cluster_hold_the_batch_until_they_are_back(
-    sandbox: Sandbox, tmp_path: Path, proof: Proof, request: pytest.FixtureRequest
-) -> None:
+    sandbox, tmp_path, proof, request
+):
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
     with redis_cluster(tmp_path / "cluster") as (ours, other):
         route = PipelineUnderTest(

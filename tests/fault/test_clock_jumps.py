@@ -21,7 +21,6 @@ from tests.kit.waiting import await_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.kit.proof import Proof
 
 MANY = numbers(range(3000))
 HOUR_S = 3600
@@ -90,8 +89,8 @@ def away_h(worker: WorkerProcess) -> int:
 
 @pytest.mark.row("C1")
 def test_a_worker_whose_clock_jumps_back_and_forth_by_an_hour_goes_on_as_if_nothing_was(
-    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
-) -> None:
+    route, clock, skewed, proof
+):
     route.write(*MANY)
     slow = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
     worker = route.start(skewed, "w-0", **slow)
@@ -110,8 +109,8 @@ def test_a_worker_whose_clock_jumps_back_and_forth_by_an_hour_goes_on_as_if_noth
 
 @pytest.mark.row("C1")
 def test_an_idle_worker_whose_clock_is_set_back_goes_on_or_leaves_by_its_watchdog(
-    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
-) -> None:
+    route, clock, skewed, proof
+):
     route.write(*MANY[:100])
     worker = route.start(skewed, "w-0", WATCHDOG__TIMEOUT="10s")
     route.await_lag_0(60)
@@ -131,8 +130,8 @@ def test_an_idle_worker_whose_clock_is_set_back_goes_on_or_leaves_by_its_watchdo
 
 @pytest.mark.row("R8")
 def test_claims_live_by_the_clock_of_redis_whatever_a_worker_takes_for_the_time(
-    route: PipelineUnderTest, clock: Clock, skewed: type[WorkerProcess], proof: Proof
-) -> None:
+    route, clock, skewed, proof
+):
     events = [event(number) for number in range(100)]
     worker = route.start(skewed, "w-0")
     for hours in (0, 72, -72):
@@ -146,8 +145,8 @@ def test_claims_live_by_the_clock_of_redis_whatever_a_worker_takes_for_the_time(
 
 @pytest.mark.row("C1")
 def test_a_coordinator_whose_clock_jumps_by_an_hour_ends_transactions_and_doubles_nothing(
-    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: Proof
-) -> None:
+    clock, tmp_path, monkeypatch, proof
+):
     with monkeypatch.context() as brokers:
         for name, value in clock.environment.items():
             brokers.setenv(name, value)

@@ -65,8 +65,8 @@ def _ours(worker: WorkerProcess) -> int | None:
 @pytest.mark.parametrize("where", ["same partition", "other partition"])
 @pytest.mark.parametrize("end", ["owner commits", "owner is killed"])
 def test_a_twin_that_comes_before_its_owner_has_committed_is_dropped_and_the_owner_is_not_lost(
-    route: PipelineUnderTest, proxied_broker: ProxiedBroker, proof: Proof, where: str, end: str
-) -> None:
+    route, proxied_broker, proof, where, end
+):
     owner, other, place = shared(route)
     # Not its TxnOffsetCommit: a mark (suspicion.py) and ends have one too, without any claim.
     fault = proxied_broker.proxy.add(
@@ -91,8 +91,8 @@ def test_a_twin_that_comes_before_its_owner_has_committed_is_dropped_and_the_own
 
 @pytest.mark.row("R10")
 def test_twins_of_one_batch_and_of_a_later_one_are_dropped_behind_the_commit_of_their_owner(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+    route, proof
+):
     route.write(event(1, b"owner", 0), event(1, b"same batch", 0), event(2, b"else", 1))
     worker = route.worker()
     route.await_lag_0()
@@ -131,9 +131,7 @@ def test_a_twin_of_a_dead_letter_is_dropped_whether_its_owner_has_committed_or_n
 
 
 @pytest.mark.row("R7", "P20", "P21")
-def test_every_event_on_both_partitions_has_one_effect_while_owners_are_killed(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+def test_every_event_on_both_partitions_has_one_effect_while_owners_are_killed(route, proof):
     count = 1500
     for partition in (0, 1):
         route.write(*(event(number, b"", partition) for number in range(count)))
@@ -152,7 +150,7 @@ def test_every_event_on_both_partitions_has_one_effect_while_owners_are_killed(
 
 
 @pytest.mark.row("R10")
-def test_control_without_claims_every_twin_has_an_effect(route: PipelineUnderTest) -> None:
+def test_control_without_claims_every_twin_has_an_effect(route):
     route.write(event(1, b"owner", 0), event(1, b"twin", 0), event(1, b"elsewhere", 1))
     route.run_to_end(DEDUP__REDIS_URL=None)
     assert values(route) == [b"elsewhere", b"owner", b"twin"]

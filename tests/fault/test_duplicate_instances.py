@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.kit.proof import Proof
 
 MANY = numbers(range(3000))
 
@@ -58,8 +57,8 @@ def hijack(route: PipelineUnderTest) -> None:
 
 @pytest.mark.row("D1")
 def test_a_worker_whose_name_is_taken_again_and_again_leaves_with_4_instead_of_fighting(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+    route, proof
+):
     route.write(*MANY)
     worker = route.worker()
     at_work(worker)
@@ -79,9 +78,7 @@ def test_a_worker_whose_name_is_taken_again_and_again_leaves_with_4_instead_of_f
 
 
 @pytest.mark.row("D1")
-def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else(route, proof):
     route.write(*MANY)
     worker = route.worker()
     for hijacks in (1, 2, 3):
@@ -97,8 +94,8 @@ def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else
 
 @pytest.mark.row("H1", "B5")
 def test_a_worker_that_waits_for_its_brokers_lives_and_goes_on_when_they_are_back(
-    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
-) -> None:
+    sandbox, route, proof
+):
     port = free_port()
     (broker,) = sandbox.kafka.brokers
     route.write(*MANY[:1500])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,20 +14,13 @@ from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.small_disk import fill, small_disk
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.kit.proof import Proof
-
 MANY = numbers(range(2500))
 DISK_BYTES = 160 << 20
 """What a broker with its few topics needs is less than half of it."""
 
 
 @pytest.mark.row("F1")
-def test_a_broker_whose_disk_is_full_ends_itself_and_the_others_go_on(
-    tmp_path: Path, proof: Proof
-) -> None:
+def test_a_broker_whose_disk_is_full_ends_itself_and_the_others_go_on(tmp_path, proof):
     """One of three. Alone it would keep offsets of its last transaction pending for ever."""
     with (
         small_disk(tmp_path / "sandbox" / "broker-1", DISK_BYTES) as disk,
@@ -74,8 +66,8 @@ class Confined(WorkerProcess):
 
 @pytest.mark.row("F2")
 def test_a_worker_whose_log_can_take_no_more_goes_on_or_leaves_and_nothing_is_lost(
-    sandbox: Sandbox, tmp_path: Path, proof: Proof, request: pytest.FixtureRequest
-) -> None:
+    sandbox, tmp_path, proof, request
+):
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "20"}
     route = PipelineUnderTest(sandbox, tmp_path, **(QUICK | settings))
     request.addfinalizer(route.close)

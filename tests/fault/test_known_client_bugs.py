@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.kit.proof import Proof
     from tests.kit.proxy import ProxiedBroker
 
     MakeRoute = Callable[..., PipelineUnderTest]
@@ -63,8 +62,8 @@ def client_of(route: PipelineUnderTest, instance: str = "w-0") -> str:
 @pytest.mark.row("KAFKA-9079")
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_an_aborted_first_transaction_of_a_group_without_offsets_is_taken_again(
-    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof, start: str
-) -> None:
+    route_of, proxied_broker, proof, start
+):
     route = route_of()
     if start == "latest":
         route.write(*numbers(range(10)))
@@ -89,8 +88,8 @@ def test_an_aborted_first_transaction_of_a_group_without_offsets_is_taken_again(
 
 @pytest.mark.row("KAFKA-6607")
 def test_logs_that_begin_with_a_control_record_or_hold_nothing_else_are_read_to_their_end(
-    sandbox: Sandbox, route_of: MakeRoute, proof: Proof
-) -> None:
+    sandbox, route_of, proof
+):
     route = route_of(4)
     for partition in range(4):
         batch = [Given(value, partition=partition) for value in TWENTY[:5]]
@@ -111,8 +110,8 @@ def test_logs_that_begin_with_a_control_record_or_hold_nothing_else_are_read_to_
 @pytest.mark.row("G4", "aiokafka-844")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_that_joins_between_outputs_and_offsets_makes_no_double(
-    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof, protocol: str
-) -> None:
+    route_of, proxied_broker, proof, protocol
+):
     route = route_of(2)
     route.write(*(Given(value, partition=place % 2) for place, value in enumerate(TWENTY)))
     group = {"GROUP__PROTOCOL": protocol, "GROUP__MEMBERSHIP": "dynamic"}
@@ -132,9 +131,7 @@ def test_a_member_that_joins_between_outputs_and_offsets_makes_no_double(
 
 
 @pytest.mark.row("librdkafka-4849")
-def test_aborts_right_behind_the_first_produce_never_kill_the_producer(
-    sandbox: Sandbox, world: KafkaWorld, proof: Proof
-) -> None:
+def test_aborts_right_behind_the_first_produce_never_kill_the_producer(sandbox, world, proof):
     world.write(b"in")
     joined(world)
     transaction = world.twin()
@@ -156,7 +153,7 @@ def test_aborts_right_behind_the_first_produce_never_kill_the_producer(
 
 
 @pytest.mark.row("KAFKA-6906")
-def test_outputs_without_offsets_are_committed(world: KafkaWorld, proof: Proof) -> None:
+def test_outputs_without_offsets_are_committed(world, proof):
     world.transaction.open()
     world.transaction.begin()
     world.transaction.send([message(world, b"out")])
@@ -167,8 +164,8 @@ def test_outputs_without_offsets_are_committed(world: KafkaWorld, proof: Proof) 
 
 @pytest.mark.row("FLINK-31363")
 def test_offsets_without_outputs_are_committed_also_when_the_answer_is_lost(
-    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof
-) -> None:
+    route_of, proxied_broker, proof
+):
     route = route_of()
     route.write(*(Given(value, headers=(told(),)) for value in TWENTY))
     lost = proxied_broker.proxy.add(Rule("EndTxn", "reset_after", client_id=client_of(route)))
@@ -180,8 +177,8 @@ def test_offsets_without_outputs_are_committed_also_when_the_answer_is_lost(
 
 @pytest.mark.row("librdkafka-3297")
 def test_a_commit_that_is_held_up_until_the_broker_has_given_up_is_done_anew(
-    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof
-) -> None:
+    route_of, proxied_broker, proof
+):
     route = route_of()
     route.write(*TWENTY)
     fault = proxied_broker.proxy.add(Rule("EndTxn", "drop", times=1000, client_id=client_of(route)))
@@ -197,8 +194,8 @@ def test_a_commit_that_is_held_up_until_the_broker_has_given_up_is_done_anew(
 
 @pytest.mark.row("P16", "librdkafka-3265")
 def test_a_new_owner_waits_for_what_a_killed_one_left_between_offsets_and_commit(
-    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof
-) -> None:
+    route_of, proxied_broker, proof
+):
     route = route_of()
     route.write(*TWENTY)
     fault = proxied_broker.proxy.add(Rule("EndTxn", "drop", times=1000, client_id=client_of(route)))
@@ -218,8 +215,8 @@ def test_a_new_owner_waits_for_what_a_killed_one_left_between_offsets_and_commit
 
 @pytest.mark.row("P1", "KAFKA-13412")
 def test_a_start_whose_first_requests_to_the_coordinator_are_lost_comes_to_work(
-    route_of: MakeRoute, proxied_broker: ProxiedBroker, proof: Proof
-) -> None:
+    route_of, proxied_broker, proof
+):
     route = route_of()
     route.write(*TWENTY)
     lost = proxied_broker.proxy.add(

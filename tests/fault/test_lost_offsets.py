@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.at_work import TEN, admin, at_work, await_exit, refused, values
 
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
-    from tests.kit.pipeline_under_test import PipelineUnderTest
-    from tests.kit.proof import Proof
-
 
 @pytest.mark.row("M4")
 def test_retention_that_overtakes_a_frozen_worker_makes_it_leave_with_6_and_skip_nothing(
-    sandbox: Sandbox, route: PipelineUnderTest, proof: Proof
-) -> None:
+    sandbox, route, proof
+):
     worker = route.worker()
     at_work(worker)
     worker.freeze()
@@ -33,9 +27,7 @@ def test_retention_that_overtakes_a_frozen_worker_makes_it_leave_with_6_and_skip
 
 
 @pytest.mark.row("M5")
-def test_a_group_whose_offsets_were_deleted_does_not_start_over_where_that_is_refused(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+def test_a_group_whose_offsets_were_deleted_does_not_start_over_where_that_is_refused(route, proof):
     route.run_to_end(GROUP__MEMBERSHIP="dynamic")
     assert route.committed() == {0: 10}
     client = admin(route)

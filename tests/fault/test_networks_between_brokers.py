@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.kit.proof import Proof
 
 BETWEEN_BROKERS = {
     # Replication and markers go through the proxy; clients and controllers do not.
@@ -79,8 +78,8 @@ def write_to_leaders(route: PipelineUnderTest) -> list[bytes]:
 @pytest.mark.rounds
 @pytest.mark.parametrize("deaf", [pytest.param("one", marks=at_length), "all"])
 def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all_goes_on(
-    apart: tuple[Sandbox, FaultProxy], route: PipelineUnderTest, proof: Proof, deaf: str
-) -> None:
+    apart, route, proof, deaf
+):
     sandbox, proxy = apart
     worker = route.worker()
     at_work(worker)
@@ -110,8 +109,8 @@ def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all
 @pytest.mark.rounds
 @pytest.mark.parametrize("action", ["delay", pytest.param("reset_after", marks=at_length)])
 def test_markers_that_come_late_or_twice_delay_readers_and_nothing_else(
-    apart: tuple[Sandbox, FaultProxy], route: PipelineUnderTest, proof: Proof, action: Late
-) -> None:
+    apart, route, proof, action
+):
     """The answer to EndTxn comes before the markers: the next transaction must wait for them."""
     _sandbox, proxy = apart
     worker = route.worker()
@@ -127,8 +126,8 @@ def test_markers_that_come_late_or_twice_delay_readers_and_nothing_else(
 
 @pytest.mark.row("B3")
 def test_outputs_that_are_reassigned_to_one_replica_and_back_to_three_are_written_all_the_time(
-    apart: tuple[Sandbox, FaultProxy], route: PipelineUnderTest, proof: Proof
-) -> None:
+    apart, route, proof
+):
     """Brokers ask for no more in-sync replicas than a partition has."""
     cluster = Cluster(apart[0])
     worker = route.worker()

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.sandbox import Broker
-    from tests.kit.proof import Proof
 
 pytestmark = pytest.mark.long
 FREEZE_S = 8.0
@@ -72,16 +71,14 @@ def zombie(mirror: Mirror, folder: Path, transform: str) -> None:
 
 
 def test_a_worker_that_thaws_over_a_batch_is_fenced_when_another_has_its_partition(
-    mirror: Mirror, tmp_path: Path
-) -> None:
+    mirror, tmp_path
+):
     zombie(mirror, tmp_path, "tests.kit.mirror_frozen:pass_on")
     assert mirror.anomalies() == []
     assert [line["fenced"] for line in mirror.workers[0].lines("producer_died")] == [True]
 
 
-def test_control_with_an_id_of_the_process_the_batch_is_doubled(
-    mirror: Mirror, tmp_path: Path
-) -> None:
+def test_control_with_an_id_of_the_process_the_batch_is_doubled(mirror, tmp_path):
     zombie(mirror, tmp_path, "tests.kit.mirror_unfenced:pass_on")
     assert any("doubled" in text for text in mirror.anomalies())
 
@@ -131,8 +128,8 @@ def kill(broker: Broker) -> None:
 
 @pytest.mark.rounds
 def test_a_mirror_is_exact_after_kills_of_workers_and_brokers_of_both_clusters_and_a_long_freeze(
-    sandbox: Sandbox, cluster: Sandbox, tmp_path: Path, proof: Proof
-) -> None:
+    sandbox, cluster, tmp_path, proof
+):
     """The outputs have three brokers, of which one dies: a cluster that dies whole drops markers.
 
     The input has one. Nothing transactional is on it.

@@ -54,9 +54,7 @@ def bound(sandbox: Sandbox, proxied_broker: ProxiedBroker, unique: Callable[[str
     return Bound(proxied_broker.proxied, topic)
 
 
-def test_a_changed_answer_is_what_the_client_reads(
-    bound: Bound, proxied_broker: ProxiedBroker
-) -> None:
+def test_a_changed_answer_is_what_the_client_reads(bound, proxied_broker):
     rule = proxied_broker.proxy.add(
         Rule("InitProducerId", "refuse", code=INVALID_TRANSACTION_TIMEOUT)
     )
@@ -66,9 +64,7 @@ def test_a_changed_answer_is_what_the_client_reads(
     assert rule.wait_answered() != INVALID_TRANSACTION_TIMEOUT, "the broker said something else"
 
 
-def test_a_held_answer_was_given_and_comes_when_it_is_released(
-    bound: Bound, proxied_broker: ProxiedBroker
-) -> None:
+def test_a_held_answer_was_given_and_comes_when_it_is_released(bound, proxied_broker):
     rule = proxied_broker.proxy.add(Rule("InitProducerId", "hold_answer"))
     with pytest.raises(KafkaException) as raised:
         bound.producer.init_transactions(1)
@@ -79,7 +75,7 @@ def test_a_held_answer_was_given_and_comes_when_it_is_released(
     bound.transact(b"after")
 
 
-def test_commit_and_abort_are_told_apart(bound: Bound, proxied_broker: ProxiedBroker) -> None:
+def test_commit_and_abort_are_told_apart(bound, proxied_broker):
     commits = proxied_broker.proxy.add(Rule("EndTxn", "watch", commits=True, times=ALWAYS))
     bound.producer.init_transactions(30)
     bound.transact(b"one")
@@ -92,9 +88,7 @@ def test_commit_and_abort_are_told_apart(bound: Bound, proxied_broker: ProxiedBr
     assert aborts.hits == 1
 
 
-def test_requests_are_counted_anew_in_each_transaction(
-    bound: Bound, proxied_broker: ProxiedBroker
-) -> None:
+def test_requests_are_counted_anew_in_each_transaction(bound, proxied_broker):
     third = proxied_broker.proxy.add(Rule("Produce", "watch", nth=3, after="EndTxn"))
     bound.producer.init_transactions(30)
     bound.transact(b"1", b"2")
@@ -105,7 +99,7 @@ def test_requests_are_counted_anew_in_each_transaction(
     assert third.hits == 1
 
 
-def test_what_is_discarded_is_never_delivered(bound: Bound, proxied_broker: ProxiedBroker) -> None:
+def test_what_is_discarded_is_never_delivered(bound, proxied_broker):
     rule = proxied_broker.proxy.add(Rule("InitProducerId", "hold"))
     with pytest.raises(KafkaException):
         bound.producer.init_transactions(1)
@@ -116,9 +110,7 @@ def test_what_is_discarded_is_never_delivered(bound: Bound, proxied_broker: Prox
     bound.transact(b"after")
 
 
-def test_a_rule_for_one_broker_leaves_the_others_alone(
-    bound: Bound, proxied_broker: ProxiedBroker, sandbox: Sandbox
-) -> None:
+def test_a_rule_for_one_broker_leaves_the_others_alone(bound, proxied_broker, sandbox):
     (broker,) = sandbox.kafka.brokers
     ours = proxied_broker.proxy.add(Rule("*", "watch", port=broker.proxy_target_port, times=ALWAYS))
     other = proxied_broker.proxy.add(Rule("*", "drop", port=NEVER, times=ALWAYS))
@@ -131,8 +123,8 @@ def test_a_rule_for_one_broker_leaves_the_others_alone(
 
 
 def test_a_refused_produce_is_an_error_of_its_record_and_the_next_one_is_taken(
-    sandbox: Sandbox, proxied_broker: ProxiedBroker, unique: Callable[[str], str]
-) -> None:
+    sandbox, proxied_broker, unique
+):
     topic = unique("refused")
     sandbox.create_topic(topic)
     rule = proxied_broker.proxy.add(Rule("Produce", "refuse", code=KafkaError.INVALID_RECORD))

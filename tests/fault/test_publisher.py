@@ -26,8 +26,6 @@ from tests.kit.waiting import await_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hapax.sandbox import Sandbox
-    from tests.kit.proof import Proof
 
 DISK_BYTES = 8 << 20
 KEYS = 40
@@ -140,8 +138,8 @@ def strike(front: Front, cluster: Cluster, victim: int, worker: WorkerProcess) -
 @pytest.mark.row("F3")
 @pytest.mark.rounds
 def test_each_line_has_its_effect_once_when_publisher_worker_and_brokers_are_killed(
-    cluster: Sandbox, tmp_path: Path, proof: Proof
-) -> None:
+    cluster, tmp_path, proof
+):
     flow = Flow(cluster, tmp_path, DEDUP__REDIS_URL=None)
     brokers = Cluster(cluster)
     times = rounds(1, 10)

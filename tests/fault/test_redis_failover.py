@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hapax.sandbox import Redis, Sandbox
-    from tests.kit.proof import Proof
+    from hapax.sandbox import Redis
 
 BEFORE, LAST, AFTER = range(100), range(100, 200), range(200, 300)
 
@@ -39,8 +38,8 @@ def _caught_up(replica: Redis) -> bool:
 
 @pytest.mark.row("R4", "R9")
 def test_a_failover_that_lost_claims_lets_only_their_twins_pass_and_loses_nothing(
-    sandbox: Sandbox, tmp_path: Path, proof: Proof
-) -> None:
+    sandbox, tmp_path, proof
+):
     route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
     route.create()
     with replicated(tmp_path) as (primary, replica), Forwarder(primary.port) as address:

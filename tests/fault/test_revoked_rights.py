@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hapax.sandbox import Rights
     from tests.kit.managed_process import WorkerProcess
-    from tests.kit.proof import Proof
 
 USER, PASSWORD, ANOTHER = "hapax", "open-sesame", "close-sesame"
 
@@ -88,8 +87,8 @@ def needed(route: PipelineUnderTest) -> dict[str, Right]:
 @pytest.mark.row("A1")
 @pytest.mark.parametrize("which", ["topic read", "topic write", "group", "transactional id"])
 def test_a_worker_whose_right_is_revoked_says_so_and_goes_on_exactly_once_after_the_grant(
-    route: PipelineUnderTest, rights: Rights, proof: Proof, which: str
-) -> None:
+    route, rights, proof, which
+):
     right = needed(route)[which]
     route.write(*numbers(range(3000)))
     worker = route.worker()
@@ -112,9 +111,7 @@ def login_failures(worker: WorkerProcess) -> list[str]:
 
 
 @pytest.mark.row("A2")
-def test_a_password_that_changes_stops_nothing_once_it_is_known_again(
-    route: PipelineUnderTest, rights: Rights, proof: Proof
-) -> None:
+def test_a_password_that_changes_stops_nothing_once_it_is_known_again(route, rights, proof):
     route.write(*numbers(range(3000)))
     worker = route.worker()
     at_work(worker, 2)
@@ -135,9 +132,7 @@ def test_a_password_that_changes_stops_nothing_once_it_is_known_again(
 
 
 @pytest.mark.row("A1", "A2")
-def test_control_without_rights_or_with_another_password_nothing_starts(
-    route: PipelineUnderTest, rights: Rights
-) -> None:
+def test_control_without_rights_or_with_another_password_nothing_starts(route, rights):
     route.write(b"1")
     await_exit(
         route.worker(KAFKA__SECURITY__PASSWORD=ANOTHER), 3, "no broker answered", "credentials"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
-    from tests.kit.proof import Proof
 
 
 @pytest.fixture
@@ -51,8 +50,8 @@ def overrun(route: PipelineUnderTest, transform: str) -> tuple[WorkerProcess, Wo
 
 @pytest.mark.row("G2")
 def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_next_owner(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+    route, proof
+):
     """C code that keeps the interpreter lock: the limit of a call cannot end the process first."""
     slow, heir = overrun(route, "tests.fault.slowness:hold")
     await_told(slow, "partitions_lost")
@@ -67,8 +66,8 @@ def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_nex
 
 @pytest.mark.row("G2")
 def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_next_owner_does_it(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+    route, proof
+):
     slow, heir = overrun(route, "tests.fault.slowness:sleep")
     await_(lambda: not slow.running, 30, slow.text)
     assert slow.process.wait() == 8, slow.text()
@@ -85,9 +84,7 @@ def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_
 
 
 @pytest.mark.row("T1")
-def test_a_transform_that_is_slower_than_the_transaction_timeout_aborts_nothing(
-    route: PipelineUnderTest, proof: Proof
-) -> None:
+def test_a_transform_that_is_slower_than_the_transaction_timeout_aborts_nothing(route, proof):
     route.write(*(Given(b"%d" % number, headers=(("sleep-s", b"0.5"),)) for number in range(16)))
     worker = route.run_to_end(60, TRANSFORM="tests.fault.slowness:sleep", TRANSACTION__TIMEOUT="2s")
     assert values(route) == sorted(numbers(range(16)))

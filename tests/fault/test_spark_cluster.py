@@ -21,12 +21,8 @@ from tests.kit.spark_process import SparkProcess, executors, send
 from tests.kit.waiting import await_, reaches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from hapax.sandbox.spark_cluster import SparkDaemon
     from tests.kit.pipeline_chaos import Harm
-    from tests.kit.proof import Proof
 
 DISK_BYTES = 64 << 20
 """What executors of one application need for logs and shipped code is a fraction of it."""
@@ -43,9 +39,7 @@ def killed(*daemons: SparkDaemon, most: int) -> int:
 @pytest.mark.timeout(900)
 @pytest.mark.row("SP35")
 @pytest.mark.long
-def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
-    tmp_path: Path, proof: Proof
-) -> None:
+def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(tmp_path, proof):
     """It cannot even start: no place for its logs, and none for the code that is shipped to it."""
     assert os.geteuid() == 0, "a small disk is a mount, which only root may make: run as root"
     first, second = numbers(range(600)), numbers(range(600, 1200))
@@ -94,9 +88,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(
-    unique: Callable[[str], str], tmp_path: Path, proof: Proof
-) -> None:
+def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(unique, tmp_path, proof):
     struck: list[int] = []
     with Sandbox().with_spark(2) as sandbox:
         spark = sandbox.spark

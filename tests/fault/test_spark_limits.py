@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.kit.proof import Proof
     from tests.kit.proxy import ProxiedBroker
 
 IDLE_S = 4.0
@@ -52,8 +51,8 @@ def spread(values: list[bytes], partitions: int) -> list[Given]:
 
 @pytest.mark.row("SP15", "SP17", "SP18", "SP24")
 def test_a_driver_filters_everything_idles_gets_partitions_and_comes_back_with_other_limits(
-    route: PipelineUnderTest, proxied_broker: ProxiedBroker, proof: Proof
-) -> None:
+    route, proxied_broker, proof
+):
     route.write(*(Given(b"no", headers=(told(),), partition=number % 2) for number in range(40)))
     driver = route.worker("s-0")
     route.await_lag_0(90)

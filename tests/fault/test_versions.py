@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.fault.versions import BEGIN, END, PAGE, Row, write_table
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 FACTS = {"Kafka": "3.9.2", "Redis": "7.0.15", "Python": "3.11.7", "confluent-kafka": "2.16.1"}
 
 
-def test_the_table_replaces_what_stands_between_the_marks_and_nothing_else(tmp_path: Path) -> None:
+def test_the_table_replaces_what_stands_between_the_marks_and_nothing_else(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}an older table\n{END}after\n")
     rows = [
@@ -32,7 +27,7 @@ def test_the_table_replaces_what_stands_between_the_marks_and_nothing_else(tmp_p
     assert "| Valkey 8 | not run: no apt-get |" in text
 
 
-def test_a_page_without_marks_is_not_written(tmp_path: Path) -> None:
+def test_a_page_without_marks_is_not_written(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("no marks\n")
     with pytest.raises(SystemExit, match="no marks"):
@@ -40,6 +35,6 @@ def test_a_page_without_marks_is_not_written(tmp_path: Path) -> None:
     assert page.read_text() == "no marks\n"
 
 
-def test_the_page_of_versions_has_the_marks() -> None:
+def test_the_page_of_versions_has_the_marks():
     assert BEGIN in PAGE.read_text()
     assert END in PAGE.read_text()

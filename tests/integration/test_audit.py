@@ -29,9 +29,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     from hapax.sandbox import Sandbox
 
@@ -60,9 +57,7 @@ def pipeline(sandbox: Sandbox, unique: Callable[[str], str]) -> Callable[..., Pi
 
 @pytest.mark.long
 @pytest.mark.timeout(600)  # two audits and two kills, on a machine that may be busy
-def test_output_of_workers_that_were_killed_is_clean(
-    spark: SparkSession, sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_output_of_workers_that_were_killed_is_clean(spark, sandbox, unique, tmp_path):
     flow = Flow(
         sandbox,
         tmp_path,
@@ -104,9 +99,7 @@ def test_output_of_workers_that_were_killed_is_clean(
 
 
 @pytest.mark.long
-def test_each_anomaly_on_a_broker_is_found_in_its_partition(
-    spark: SparkSession, pipeline: Callable[..., Pipeline]
-) -> None:
+def test_each_anomaly_on_a_broker_is_found_in_its_partition(spark, pipeline):
     p = pipeline(9, HAPAX_TRANSFORM="tests.kit.orders:obey")
     two = told({"value": "a"}, {"value": "b"})
     for partition in range(9):
@@ -166,9 +159,7 @@ def test_each_anomaly_on_a_broker_is_found_in_its_partition(
     assert audit.totals["records"] == 26
 
 
-def test_what_retention_took_is_not_judged(
-    spark: SparkSession, pipeline: Callable[..., Pipeline]
-) -> None:
+def test_what_retention_took_is_not_judged(spark, pipeline):
     p = pipeline(2)
     values = [Given(b"%d" % at, b"k", (), partition) for at in range(10) for partition in (0, 1)]
     produce(p.bootstrap, p.source, *values)
@@ -186,9 +177,7 @@ def test_what_retention_took_is_not_judged(
     assert len(audit.remarks) == 2
 
 
-def test_an_open_transaction_in_the_output_is_remarked(
-    spark: SparkSession, pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_transaction_in_the_output_is_remarked(spark, pipeline, monkeypatch):
     monkeypatch.setattr("hapax.operations.reading.MARGIN_S", -4.0)
     p = pipeline()
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
@@ -202,9 +191,7 @@ def test_an_open_transaction_in_the_output_is_remarked(
 
 
 @pytest.mark.long
-def test_loops_that_double_or_lose_are_caught(
-    spark: SparkSession, pipeline: Callable[..., Pipeline], redis_url: str
-) -> None:
+def test_loops_that_double_or_lose_are_caught(spark, pipeline, redis_url):
     pipelines = [pipeline() for _ in range(4)]
     routes = [Route(p.bootstrap, p.source, p.target, p.app) for p in pipelines]
     for p in pipelines:
@@ -248,9 +235,7 @@ def test_loops_that_double_or_lose_are_caught(
         pytest.param(["--engine", "spark", "--master", "local[2]"], id="spark", marks=at_length),
     ],
 )
-def test_the_command_tells_a_broken_pipeline_by_its_exit_code(
-    pipeline: Callable[..., Pipeline], options: list[str]
-) -> None:
+def test_the_command_tells_a_broken_pipeline_by_its_exit_code(pipeline, options):
     p = pipeline()
     produce(p.bootstrap, p.source, Given(b"0", b"k"), Given(b"1", b"k"))
     produce(p.bootstrap, p.target, p.effect(0, 1, b"1"))

@@ -165,7 +165,7 @@ def judged(spark: SparkSession) -> Audit:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_records_of_one_event_have_one_owner(audit: Audit, name: str) -> None:
+def test_records_of_one_event_have_one_owner(audit, name):
     counts = audit.inputs[list(SITUATIONS).index(name)].counts
     fates = {key: counts[key] for key in (*ACCOUNTS, *NAMES) if counts.get(key)}
     assert fates == SITUATIONS[name].found
@@ -174,7 +174,7 @@ def test_records_of_one_event_have_one_owner(audit: Audit, name: str) -> None:
         assert counts[remark] == count
 
 
-def test_examples_name_records_and_effects(audit: Audit) -> None:
+def test_examples_name_records_and_effects(audit):
     alone = list(SITUATIONS).index("alone and dropped")
     assert audit.examples["missing"][0] == f"in/{alone}/1"
     two = list(SITUATIONS).index("two owners")

@@ -119,14 +119,12 @@ def check_accounts(found: Iterable[InputFindings], kept: list[World], *, claimed
     assert (totals["duplicates"] > 100) == claimed
 
 
-def test_random_histories_that_kept_the_promise_are_clean(all_judged: Judged) -> None:
+def test_random_histories_that_kept_the_promise_are_clean(all_judged):
     found = all_judged.audit.inputs[: CLEAN * PARTITIONS]
     check_accounts(found, all_judged.right, claimed=True)
 
 
-def test_without_claims_every_record_of_an_event_must_have_its_effect(
-    spark: SparkSession,
-) -> None:
+def test_without_claims_every_record_of_an_event_must_have_its_effect(spark):
     kept = [right(seed, claims=False, whole=False) for seed in range(CLEAN)]
     lossy, _count = planted(anomalies.dedup_loss, 1)[0]
     audit = judged(spark, [*kept, lossy], claimed=False)
@@ -139,9 +137,7 @@ def test_without_claims_every_record_of_an_event_must_have_its_effect(
     [(name, plant) for name, plants in PLANTED.items() for plant in plants],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-def test_one_anomaly_is_found_by_its_name_and_nothing_else_is(
-    all_judged: Judged, name: str, plant: Plant
-) -> None:
+def test_one_anomaly_is_found_by_its_name_and_nothing_else_is(all_judged, name, plant):
     cases = [
         (found_in(all_judged.audit, number), count)
         for number, (planted_, count) in enumerate(all_judged.planted, start=CLEAN)
@@ -151,9 +147,7 @@ def test_one_anomaly_is_found_by_its_name_and_nothing_else_is(
     assert [found for found, _count in cases] == [{name: count} for _found, count in cases]
 
 
-def test_without_a_transform_a_record_without_effect_is_told_and_not_judged(
-    spark: SparkSession,
-) -> None:
+def test_without_a_transform_a_record_without_effect_is_told_and_not_judged(spark):
     cases = [planted(plant, 1)[0] for plant in (anomalies.lost, anomalies.torn_txn)]
     audit = judged(spark, [history for history, _count in cases], known=False)
     assert audit.anomalies == {"torn": 1}
@@ -162,5 +156,5 @@ def test_without_a_transform_a_record_without_effect_is_told_and_not_judged(
     assert audit.totals["filtered"] == 0
 
 
-def test_every_class_of_anomalies_is_planted() -> None:
+def test_every_class_of_anomalies_is_planted():
     assert tuple(PLANTED) == NAMES

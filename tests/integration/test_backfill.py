@@ -17,7 +17,7 @@ from tests.kit.topics import committed, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
@@ -86,9 +86,7 @@ def first_from(flow: Flow, time_ms: int) -> dict[int, int]:
     return {one.partition: one.offset for one in records if one.timestamp_ms >= time_ms}
 
 
-def test_killed_and_handed_over_to_a_worker_every_record_has_its_effect_once(
-    backfilling: Backfilling,
-) -> None:
+def test_killed_and_handed_over_to_a_worker_every_record_has_its_effect_once(backfilling):
     flow, process, total = backfilling.flow, backfilling.process, sum(backfilling.stops.values())
     backfilling.start()
     struck = 0
@@ -121,9 +119,7 @@ def test_killed_and_handed_over_to_a_worker_every_record_has_its_effect_once(
     assert sum(offset or 0 for offset in flow.committed().values()) > total
 
 
-def test_a_backfill_that_is_stopped_leaves_with_1_and_goes_on_from_there(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_a_backfill_that_is_stopped_leaves_with_1_and_goes_on_from_there(sandbox, unique, tmp_path):
     flow = Flow(sandbox, tmp_path, TRANSACTION__RECORDS_MAX="50")
     try:
         flow.feed(3_000)

@@ -64,9 +64,7 @@ EXPECTED = [b"0:10", b"0:11", b"0:19.999", b"1:12", b"1:13", b"5:11", b"5:12"]
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_each_partition_begins_and_ends_at_the_record_of_the_time(
-    route: PipelineUnderTest, kind: type[WorkerProcess]
-) -> None:
+def test_each_partition_begins_and_ends_at_the_record_of_the_time(route, kind):
     with produce_open(route.bootstrap, route.source, *at(5, 12, 21)) as producer:
         process = route.start(kind, "b-0", **SPAN)
         # The open transaction began before the end: what it holds before it is waited for.

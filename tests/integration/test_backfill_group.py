@@ -58,9 +58,7 @@ def ended(worker: WorkerProcess) -> int:
     return worker.process.wait(WITHIN_S)
 
 
-def test_members_that_start_at_once_share_one_span_and_all_of_them_end(
-    route: PipelineUnderTest,
-) -> None:
+def test_members_that_start_at_once_share_one_span_and_all_of_them_end(route):
     members = [route.worker(f"b-{number}", **ALL) for number in range(3)]
     await_(lambda: None not in route.committed().values(), WITHIN_S, members[0].text)
     route.write(*(Given(b"later", partition=number) for number in range(PARTITIONS)))
@@ -70,9 +68,7 @@ def test_members_that_start_at_once_share_one_span_and_all_of_them_end(
     assert route.committed() == dict.fromkeys(range(PARTITIONS), EACH)
 
 
-def test_the_span_is_kept_by_workers_that_take_over_and_a_later_start_ends_at_once(
-    route: PipelineUnderTest,
-) -> None:
+def test_the_span_is_kept_by_workers_that_take_over_and_a_later_start_ends_at_once(route):
     assert backfill(route)[0] == 0
     worker = route.worker("b-0")
     [line] = worker.lines("service_started") or _await_line(worker)
@@ -96,7 +92,7 @@ def _await_line(worker: WorkerProcess) -> list[dict[str, object]]:
     return worker.lines("service_started")
 
 
-def test_offsets_name_a_span_to_the_record(route: PipelineUnderTest) -> None:
+def test_offsets_name_a_span_to_the_record(route):
     def every(*offsets: int) -> str:
         return ",".join(f"{route.source}/{n}/{offset}" for n, offset in enumerate(offsets))
 
@@ -112,9 +108,7 @@ def test_offsets_name_a_span_to_the_record(route: PipelineUnderTest) -> None:
     assert route.committed() == {0: 5, 1: 0, 2: 25, 3: 8}
 
 
-def test_an_app_with_offsets_of_its_own_or_of_another_span_is_refused_and_nothing_is_read(
-    route: PipelineUnderTest,
-) -> None:
+def test_an_app_with_offsets_of_its_own_or_of_another_span_is_refused_and_nothing_is_read(route):
     refusals = []
     code, _out, err = backfill(route, "--from", "1d", "--until", "2030-01-01")
     refusals.append((code, "lies in the future" in err))
@@ -135,7 +129,7 @@ def test_an_app_with_offsets_of_its_own_or_of_another_span_is_refused_and_nothin
     assert len(route.outputs()) == PARTITIONS * EACH
 
 
-def test_another_span_of_the_same_app_is_refused(route: PipelineUnderTest) -> None:
+def test_another_span_of_the_same_app_is_refused(route):
     assert backfill(route)[0] == 0
     code, _out, err = backfill(route, "--until", "2020-01-01")
     assert (code, "reads another span" in err) == (3, True)

@@ -14,8 +14,6 @@ from hapax import Output
 from hapax.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hapax import Record
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -31,7 +29,7 @@ def slowed(record: Record) -> Output:
     return Output(record.value)
 
 
-def test_a_record_path_that_was_slowed_on_purpose_fails_the_guard(tmp_path: Path) -> None:
+def test_a_record_path_that_was_slowed_on_purpose_fails_the_guard(tmp_path):
     slow = msgspec.structs.replace(PYTHON[1], transform=f"{__name__}:slowed")
     allowed = guard.Bounds(1.1, [guard.Bound(slow.name, 1.6, "of the path that is not slowed")])
     with Sandbox(nodes=1) as sandbox:

@@ -73,9 +73,7 @@ def numbers(route: PipelineUnderTest) -> list[int]:
 @pytest.mark.parametrize(
     "form", ["coroutine", "threads", *(pytest.param(form, marks=at_length) for form in LISTS)]
 )
-def test_workers_killed_with_calls_in_flight_lose_and_double_nothing(
-    flowing: Callable[[str], Flow], form: str
-) -> None:
+def test_workers_killed_with_calls_in_flight_lose_and_double_nothing(flowing, form):
     flow = flowing(form)
     flow.feed_beside(800)
     worker = flow.worker("w-0")
@@ -88,9 +86,7 @@ def test_workers_killed_with_calls_in_flight_lose_and_double_nothing(
 
 
 @pytest.mark.parametrize("form", ["coroutine", "list"])
-def test_after_a_kill_only_what_was_in_flight_is_called_one_at_a_time(
-    route: PipelineUnderTest, form: str
-) -> None:
+def test_after_a_kill_only_what_was_in_flight_is_called_one_at_a_time(route, form):
     """One at a time, as where a record is suspected of the kill, all of it would take 80 s."""
     route.write(*keyed(4000, 0.02))
     worker = route.worker(**FORMS[form])
@@ -102,9 +98,7 @@ def test_after_a_kill_only_what_was_in_flight_is_called_one_at_a_time(
 
 
 @pytest.mark.parametrize("form", ["coroutine", "list"])
-def test_a_member_that_joins_and_leaves_while_calls_are_in_flight_doubles_nothing(
-    flowing: Callable[..., Flow], form: str
-) -> None:
+def test_a_member_that_joins_and_leaves_while_calls_are_in_flight_doubles_nothing(flowing, form):
     flow = flowing(form, GROUP__MEMBERSHIP="dynamic")
     flow.feed_beside(800)
     first = flow.worker("w-0")
@@ -120,8 +114,8 @@ def test_a_member_that_joins_and_leaves_while_calls_are_in_flight_doubles_nothin
 
 @pytest.mark.parametrize("form", FORMS)
 def test_sigterm_under_load_leaves_with_0_and_outputs_are_those_below_the_committed_offset(
-    route: PipelineUnderTest, form: str
-) -> None:
+    route, form
+):
     """All of it would take the fastest form 12 s."""
     route.write(*keyed(4000, 0.2))
     worker = route.worker(**FORMS[form], SHUTDOWN__TIMEOUT=f"{SHUTDOWN_S}s")
@@ -137,9 +131,7 @@ def test_sigterm_under_load_leaves_with_0_and_outputs_are_those_below_the_commit
     assert numbers(route) == below
 
 
-def test_calls_longer_than_the_shutdown_are_left_and_made_by_the_next_process(
-    route: PipelineUnderTest, stamps: Stamps
-) -> None:
+def test_calls_longer_than_the_shutdown_are_left_and_made_by_the_next_process(route, stamps):
     route.write(*keyed(10), *keyed(4, 60.0))
     worker = route.worker(**FORMS["coroutine"], SHUTDOWN__TIMEOUT=f"{SHUTDOWN_S}s")
     at_work(worker)
@@ -156,8 +148,8 @@ def test_calls_longer_than_the_shutdown_are_left_and_made_by_the_next_process(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_after_an_abort_without_a_crash_no_record_is_called_again(
-    route: PipelineUnderTest, proxied_broker: ProxiedBroker, stamps: Stamps, form: str
-) -> None:
+    route, proxied_broker, stamps, form
+):
     """The group refuses the offsets of every second transaction."""
     assert _aborted(route, proxied_broker, stamps, form, batches=10) >= 10
 
@@ -168,8 +160,8 @@ def test_after_an_abort_without_a_crash_no_record_is_called_again(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("form", ["coroutine", "list"])
 def test_in_a_thousand_aborted_batches_each_record_is_called_exactly_once(
-    route: PipelineUnderTest, proxied_broker: ProxiedBroker, stamps: Stamps, form: str
-) -> None:
+    route, proxied_broker, stamps, form
+):
     """Each form takes 20 minutes; the same without a broker takes seconds (tests/unit)."""
     assert _aborted(route, proxied_broker, stamps, form, batches=1000) >= 1000
 
@@ -200,9 +192,7 @@ def _aborted(
     return len(worker.lines("batch_aborted"))
 
 
-def test_an_abort_costs_no_call_that_is_still_in_flight(
-    route: PipelineUnderTest, proxied_broker: ProxiedBroker, stamps: Stamps
-) -> None:
+def test_an_abort_costs_no_call_that_is_still_in_flight(route, proxied_broker, stamps):
     """A call of 3 s runs while the transactions of other records are aborted: it goes on."""
     slow = Given(b"0", b"slow", (("sleep-s", b"3"),), 0)
     quick = [Given(b"%d" % number, b"key-%d" % number, partition=1) for number in range(1, 200)]

@@ -84,8 +84,8 @@ def in_order(outputs: list[Record]) -> bool:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_gives_every_event_its_effect_once_and_in_order(
-    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+    sandbox, tmp_path, monkeypatch, form
+):
     monkeypatch.setenv(PAUSE_MAX_S, "0.002")
     flow = Flow(sandbox, tmp_path, **given(form))
     try:
@@ -101,9 +101,7 @@ def test_each_form_gives_every_event_its_effect_once_and_in_order(
 
 
 @pytest.mark.parametrize("form", OVERLAPPING)
-def test_calls_of_one_key_never_overlap_and_those_of_several_do(
-    route: PipelineUnderTest, stamps: Stamps, form: str
-) -> None:
+def test_calls_of_one_key_never_overlap_and_those_of_several_do(route, stamps, form):
     route.write(*keyed())
     route.run_to_end(60, **given(form))
     outputs = route.outputs()
@@ -115,9 +113,7 @@ def test_calls_of_one_key_never_overlap_and_those_of_several_do(
     assert 1 < stamps.together_most() <= int(FORMS[form][1])
 
 
-def test_one_at_a_time_calls_of_several_keys_do_not_overlap_either(
-    route: PipelineUnderTest, stamps: Stamps
-) -> None:
+def test_one_at_a_time_calls_of_several_keys_do_not_overlap_either(route, stamps):
     route.write(*keyed(100))
     route.run_to_end(60, **given("coroutine in series"))
     assert len(stamps.calls()) == 100
@@ -126,8 +122,8 @@ def test_one_at_a_time_calls_of_several_keys_do_not_overlap_either(
 
 @pytest.mark.parametrize("form", ["threads", "coroutine"])
 def test_functions_that_do_not_care_for_keys_are_called_at_once_and_outputs_keep_their_order(
-    route: PipelineUnderTest, stamps: Stamps, form: str
-) -> None:
+    route, stamps, form
+):
     """One key alone: in series it would have no overlaps."""
     route.write(*(Given(b"%d" % number, b"key", partition=0) for number in range(200)))
     route.run_to_end(60, **given(form), CALL__ORDER="none")
@@ -137,9 +133,7 @@ def test_functions_that_do_not_care_for_keys_are_called_at_once_and_outputs_keep
 
 
 @pytest.mark.parametrize("form", ["threads", "coroutine"])
-def test_records_without_a_key_are_called_at_once_and_outputs_keep_their_order(
-    route: PipelineUnderTest, stamps: Stamps, form: str
-) -> None:
+def test_records_without_a_key_are_called_at_once_and_outputs_keep_their_order(route, stamps, form):
     route.write(*(Given(b"%d" % number, partition=0) for number in range(200)))
     route.run_to_end(60, **given(form))
     assert sorted(source(each) for each in route.outputs()) == list(range(200))
@@ -147,9 +141,7 @@ def test_records_without_a_key_are_called_at_once_and_outputs_keep_their_order(
     assert stamps.together_most() > 4
 
 
-def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(
-    route: PipelineUnderTest, stamps: Stamps
-) -> None:
+def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(route, stamps):
     route.write(*keyed())
     route.run_to_end(60, **given("list"))
     sizes = [len(call.places) for call in stamps.calls()]
@@ -163,9 +155,7 @@ def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(
 
 
 @pytest.mark.parametrize("form", OPENED)
-def test_what_a_form_needs_is_opened_once_and_closed_after_the_last_call(
-    route: PipelineUnderTest, stamps: Stamps, form: str
-) -> None:
+def test_what_a_form_needs_is_opened_once_and_closed_after_the_last_call(route, stamps, form):
     route.write(*keyed(100))
     worker = route.worker(**given(form))
     await_(lambda: route.lag() == 0, 30, worker.text)
@@ -176,9 +166,7 @@ def test_what_a_form_needs_is_opened_once_and_closed_after_the_last_call(
     assert (words[0], words[-1]) == ("setup", "teardown")
 
 
-def test_in_a_list_only_the_record_in_whose_place_an_error_is_becomes_a_dead_letter(
-    route: PipelineUnderTest, stamps: Stamps
-) -> None:
+def test_in_a_list_only_the_record_in_whose_place_an_error_is_becomes_a_dead_letter(route, stamps):
     wrong = {7, 300, 301}
     records = keyed()
     for number in wrong:
@@ -195,9 +183,7 @@ def test_in_a_list_only_the_record_in_whose_place_an_error_is_becomes_a_dead_let
     assert len(once) >= RECORDS - len(wrong), "a sound answer is kept"
 
 
-def test_a_list_function_that_raises_is_halved_until_the_culprit_is_alone(
-    route: PipelineUnderTest, stamps: Stamps
-) -> None:
+def test_a_list_function_that_raises_is_halved_until_the_culprit_is_alone(route, stamps):
     wrong = {7, 300}
     records = keyed()
     for number in wrong:
@@ -216,9 +202,7 @@ def test_a_list_function_that_raises_is_halved_until_the_culprit_is_alone(
     assert {(place,) for place in dead} <= alone
 
 
-def test_a_record_has_the_id_of_its_event_or_its_own_coordinates(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_record_has_the_id_of_its_event_or_its_own_coordinates(route):
     route.write(
         Given(b"named", b"k", (("message-id", b"order-7"),), partition=0),
         Given(b"nameless", b"k", partition=1),
@@ -231,7 +215,7 @@ def test_a_record_has_the_id_of_its_event_or_its_own_coordinates(
     }
 
 
-def test_an_idle_worker_of_coroutines_commits_and_waits(route: PipelineUnderTest) -> None:
+def test_an_idle_worker_of_coroutines_commits_and_waits(route):
     """Records that trickle in are each answered, not collected until a window is full."""
     worker = route.worker(**given("coroutine"))
     await_told(worker, "partitions_assigned")

@@ -31,34 +31,26 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
 
 
 @pytest.mark.parametrize("name", ["of_two", "of_none", "generator"])
-def test_a_function_of_another_shape_leaves_with_2_before_anything_is_read(
-    route: PipelineUnderTest, name: str
-) -> None:
+def test_a_function_of_another_shape_leaves_with_2_before_anything_is_read(route, name):
     refused(route, 2, "HAPAX_TRANSFORM", name, TRANSFORM=f"{MODULE}:{name}")
     assert untouched(route)
 
 
 @pytest.mark.parametrize("name", ["Unready", "UnreadyClient", "never_opened"])
-def test_a_setup_that_raises_leaves_with_2_before_anything_is_read(
-    route: PipelineUnderTest, name: str
-) -> None:
+def test_a_setup_that_raises_leaves_with_2_before_anything_is_read(route, name):
     words = ["HAPAX_TRANSFORM", "ConnectionError: the model is away"]
     refused(route, 2, *words, TRANSFORM=f"{MODULE}:{name}")
     assert untouched(route)
 
 
-def test_a_list_of_another_length_is_halved_like_one_that_raised(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_list_of_another_length_is_halved_like_one_that_raised(route):
     """One answer is missing where there are several: alone each record has its own."""
     route.run_to_end(60, TRANSFORM=f"{MODULE}:short")
     assert sorted(each.value or b"" for each in route.outputs()) == [given.value for given in TEN]
     assert route.dead() == []
 
 
-def test_a_list_that_is_always_too_long_makes_dead_letters_that_say_so(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_list_that_is_always_too_long_makes_dead_letters_that_say_so(route):
     route.run_to_end(60, TRANSFORM=f"{MODULE}:long", DEAD_LETTER__RATE_MAX="1")
     assert route.outputs() == []
     errors = {header(each, "hapax-error") for each in route.dead()}
@@ -70,8 +62,6 @@ def test_a_list_that_is_always_too_long_makes_dead_letters_that_say_so(
     ("name", "text"),
     [("CALL__CONCURRENCY", "0"), ("CALL__ORDER", "partition"), ("CALL__RECORDS_MAX", "0")],
 )
-def test_settings_of_calls_that_mean_nothing_leave_with_2(
-    route: PipelineUnderTest, name: str, text: str
-) -> None:
+def test_settings_of_calls_that_mean_nothing_leave_with_2(route, name, text):
     refused(route, 2, f"HAPAX_{name}", **{name: text})
     assert untouched(route)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kit.at_work import await_told
-from tests.kit.calls import MODULE, Stamps
+from tests.kit.calls import MODULE
 from tests.kit.done import header
 from tests.kit.killers import supervise
 from tests.kit.night import Desk
@@ -48,9 +48,7 @@ def expected(*numbers: int, more: tuple[bytes, ...] = ()) -> list[bytes]:
 
 
 @pytest.mark.parametrize("form", ["coroutine", "coroutine_batch"])
-def test_a_coroutine_past_its_time_is_cancelled_and_a_dead_letter_and_the_others_go_on(
-    route: PipelineUnderTest, form: str
-) -> None:
+def test_a_coroutine_past_its_time_is_cancelled_and_a_dead_letter_and_the_others_go_on(route, form):
     route.write(*quick(*range(20)), slow(3600), *quick(*range(20, 40)))
     worker = route.worker(
         TRANSFORM=f"{MODULE}:{form}",
@@ -67,9 +65,7 @@ def test_a_coroutine_past_its_time_is_cancelled_and_a_dead_letter_and_the_others
     assert worker.lines("call_hung") == []
 
 
-def test_while_one_call_runs_other_partitions_are_committed_and_its_own_waits_for_it(
-    route: PipelineUnderTest,
-) -> None:
+def test_while_one_call_runs_other_partitions_are_committed_and_its_own_waits_for_it(route):
     route.write(*quick(0), slow(8), *quick(*range(1, 20)), *quick(*range(20, 40), partition=1))
     port = free_port()
     worker = route.worker(**COROUTINE, TELEMETRY__PORT=str(port))
@@ -85,9 +81,7 @@ def test_while_one_call_runs_other_partitions_are_committed_and_its_own_waits_fo
     assert worker.terminate() == 0
 
 
-def test_a_record_in_a_call_is_traced_as_waiting_for_it_by_the_port_of_its_process(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_record_in_a_call_is_traced_as_waiting_for_it_by_the_port_of_its_process(route):
     route.write(*quick(0), slow(3600), *quick(2))
     port = free_port()
     worker = route.worker(**COROUTINE, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s")
@@ -114,9 +108,7 @@ def test_a_record_in_a_call_is_traced_as_waiting_for_it_by_the_port_of_its_proce
 
 
 @pytest.mark.parametrize("form", [COROUTINE, THREADS, LIST], ids=["coroutine", "threads", "list"])
-def test_a_call_longer_than_the_poll_interval_does_not_cost_the_membership(
-    route: PipelineUnderTest, stamps: Stamps, form: dict[str, str]
-) -> None:
+def test_a_call_longer_than_the_poll_interval_does_not_cost_the_membership(route, stamps, form):
     route.write(slow(10), *quick(*range(20)))
     worker = route.worker(**form, **POLL)
     route.await_lag_0()
@@ -127,7 +119,7 @@ def test_a_call_longer_than_the_poll_interval_does_not_cost_the_membership(
     assert len(stamps.called()) == 21, "nothing was called again"
 
 
-def test_a_thread_that_hangs_ends_with_8_and_names_the_record(route: PipelineUnderTest) -> None:
+def test_a_thread_that_hangs_ends_with_8_and_names_the_record(route):
     records = quick(*range(40))
     route.write(*records[:20], slow(3600), *records[20:])
     codes, workers = supervise(
@@ -143,9 +135,7 @@ def test_a_thread_that_hangs_ends_with_8_and_names_the_record(route: PipelineUnd
     assert values(route) == expected(*range(40))
 
 
-def test_a_coroutine_that_blocks_the_loop_is_named_after_a_second(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_coroutine_that_blocks_the_loop_is_named_after_a_second(route):
     route.write(*quick(*range(5)), slow(2.5, "block-s"), *quick(*range(5, 10)))
     worker = route.worker(**COROUTINE)
     await_told(worker, "event_loop_blocked")

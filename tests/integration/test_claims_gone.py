@@ -59,9 +59,7 @@ def delete_below(route: PipelineUnderTest, offset: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("records_max", ["10000", "1"])
-def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
-    route: PipelineUnderTest, records_max: str
-) -> None:
+def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(route, records_max):
     """Also when records between the two copies are committed before the second is reached."""
     route.create(source=COMPACTED)
     route.write(event("e"))
@@ -79,9 +77,7 @@ def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
     assert '"claims_taken_over"' in worker.text()
 
 
-def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_them(
-    route: PipelineUnderTest,
-) -> None:
+def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_them(route):
     route.create()
     route.write(event("e"))
     claimed_then_killed(route, "e")
@@ -92,7 +88,7 @@ def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_t
     assert route.committed()[0] == 0
 
 
-def test_an_owner_that_is_there_still_makes_a_duplicate(route: PipelineUnderTest) -> None:
+def test_an_owner_that_is_there_still_makes_a_duplicate(route):
     route.create()
     route.write(event("e"))
     claimed_then_killed(route, "e")
@@ -102,9 +98,7 @@ def test_an_owner_that_is_there_still_makes_a_duplicate(route: PipelineUnderTest
     assert dict(output.headers)["hapax-source"] == f"{route.source}/0/0".encode()
 
 
-def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(route, sandbox):
     route.create()
     other = f"{route.app}-in-2"
     sandbox.create_topic(other, 1)
@@ -115,9 +109,7 @@ def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(
     assert [record.value for record in route.outputs()] == [b"e"]
 
 
-def test_a_task_on_spark_takes_the_claim_over_as_a_worker_does(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_a_task_on_spark_takes_the_claim_over_as_a_worker_does(route, sandbox):
     route.create()
     other = f"{route.app}-in-2"
     sandbox.create_topic(other, 1)

@@ -41,8 +41,8 @@ def consume(sandbox: Sandbox, *words: str) -> Result:
 
 
 def test_aborted_records_are_left_out_and_bytes_that_a_terminal_would_obey_are_escaped(
-    sandbox: Sandbox, topic: str
-) -> None:
+    sandbox, topic
+):
     done = consume(sandbox, topic)
     assert done.exit_code == 0, done.output
     lines = [line.split("  ") for line in done.stdout.splitlines()]
@@ -50,14 +50,12 @@ def test_aborted_records_are_left_out_and_bytes_that_a_terminal_would_obey_are_e
     assert all(line[0].startswith(f"{topic}/0/") for line in lines)
 
 
-def test_uncommitted_reads_them_and_max_ends_it(sandbox: Sandbox, topic: str) -> None:
+def test_uncommitted_reads_them_and_max_ends_it(sandbox, topic):
     done = consume(sandbox, topic, "--uncommitted", "--max", "2")
     assert [line.split("  ")[2] for line in done.stdout.splitlines()] == ["one", "never"]
 
 
-def test_json_has_coordinates_headers_and_bytes_that_are_no_text(
-    sandbox: Sandbox, topic: str
-) -> None:
+def test_json_has_coordinates_headers_and_bytes_that_are_no_text(sandbox, topic):
     done = consume(sandbox, topic, "--json", "--from", "1h")
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert [record["value"] for record in records] == ["one", "two", {"base64": "G1szMW3/"}]
@@ -66,12 +64,12 @@ def test_json_has_coordinates_headers_and_bytes_that_are_no_text(
     }  # fmt: skip
 
 
-def test_from_the_end_brings_nothing_and_ends(sandbox: Sandbox, topic: str) -> None:
+def test_from_the_end_brings_nothing_and_ends(sandbox, topic):
     done = consume(sandbox, topic, "--from", "end")
     assert (done.exit_code, done.stdout) == (0, "")
 
 
-def test_a_topic_that_is_missing_is_a_sentence_and_exit_code_3(sandbox: Sandbox) -> None:
+def test_a_topic_that_is_missing_is_a_sentence_and_exit_code_3(sandbox):
     done = consume(sandbox, "no-such-topic")
     assert done.exit_code == 3
     assert done.stderr == "topic no-such-topic does not exist or may not be read\n"

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.real
 
 
 @pytest.mark.timeout(280)
-def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reordered() -> None:
+def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reordered():
     done = subprocess.run(
         [*COMMAND, "--json", "--seconds", "5", "--rate", "1500"],
         cwd=ROOT,
@@ -74,7 +74,7 @@ def _broken_demo() -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_workers_without_the_guarantee_are_caught() -> None:
+def test_workers_without_the_guarantee_are_caught():
     """Three tries: kills may all strike between two batches, where even such workers do no harm."""
     tries = 0
     while (done := _broken_demo()).returncode == 0 and (tries := tries + 1) < 3:
@@ -85,7 +85,7 @@ def test_workers_without_the_guarantee_are_caught() -> None:
 
 
 @pytest.mark.timeout(150)
-def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path) -> None:
+def test_ctrl_c_ends_everything_that_was_started(tmp_path):
     demo = subprocess.Popen(
         COMMAND,
         cwd=ROOT,

@@ -6,15 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it carries no types
 import pytest
 
 from tests.kit.proof import at_length
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COMMAND = [sys.executable, "-m", "hapax", "demo", "--engine", "spark"]
 ROOT = Path(__file__).parents[2]
@@ -39,8 +36,8 @@ def _mark_of(process: psutil.Process) -> str | None:
 @pytest.mark.rounds
 @at_length
 def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost_or_doubled(
-    unique: Callable[[str], str], tmp_path: Path
-) -> None:
+    unique, tmp_path
+):
     mark = unique("demo")
     done = subprocess.run(
         [*COMMAND, "--json", "--seconds", "5", "--rate", "1500"],
@@ -94,8 +91,8 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
 @pytest.mark.rounds
 @at_length
 def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_is_lost_or_doubled(
-    unique: Callable[[str], str], tmp_path: Path
-) -> None:
+    unique, tmp_path
+):
     mark = unique("demo")
     done = subprocess.run(
         [*COMMAND, "--cluster", "--json", "--seconds", "5", "--rate", "1000"],
@@ -120,7 +117,7 @@ def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_i
     assert list(tmp_path.glob("hapax-*")) == []
 
 
-def test_a_cluster_without_spark_is_refused() -> None:
+def test_a_cluster_without_spark_is_refused():
     done = subprocess.run(
         [sys.executable, "-m", "hapax", "demo", "--cluster"],
         cwd=ROOT,
@@ -135,9 +132,7 @@ def test_a_cluster_without_spark_is_refused() -> None:
 
 @pytest.mark.timeout(200)
 @pytest.mark.long
-def test_ctrl_c_ends_spark_with_its_jvm_and_its_python_workers(
-    unique: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_spark_with_its_jvm_and_its_python_workers(unique, tmp_path):
     mark = unique("demo")
     demo = subprocess.Popen(
         COMMAND,

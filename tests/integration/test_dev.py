@@ -91,9 +91,7 @@ def running(project: Path, environ: dict[str, str]) -> Iterator[Dev]:
 
 
 @pytest.mark.real
-def test_what_is_piped_in_is_processed_and_what_came_out_is_printed(
-    project: Path, environ: dict[str, str]
-) -> None:
+def test_what_is_piped_in_is_processed_and_what_came_out_is_printed(project, environ):
     with (project / "events.jsonl").open() as events:
         done = subprocess.run(
             [*HAPAX, "dev", "--once"],
@@ -115,9 +113,7 @@ def test_what_is_piped_in_is_processed_and_what_came_out_is_printed(
 
 
 @pytest.mark.real
-def test_a_typed_line_comes_out_and_a_change_of_the_function_counts_for_the_next(
-    project: Path, environ: dict[str, str]
-) -> None:
+def test_a_typed_line_comes_out_and_a_change_of_the_function_counts_for_the_next(project, environ):
     rule = project / "pipeline.py"
     with running(project, environ) as dev:
         dev.await_said("service_ready")
@@ -136,7 +132,7 @@ def test_a_typed_line_comes_out_and_a_change_of_the_function_counts_for_the_next
 
 
 @pytest.mark.real
-def test_a_killed_command_leaves_no_process_behind(project: Path, environ: dict[str, str]) -> None:
+def test_a_killed_command_leaves_no_process_behind(project, environ):
     with running(project, environ) as dev:
         dev.await_said("service_ready")
         children = psutil.Process(dev.process.pid).children(recursive=True)
@@ -155,7 +151,7 @@ def test_a_killed_command_leaves_no_process_behind(project: Path, environ: dict[
         ("HAPAX_KAFKA__SECURITY__PROTOCOL", "ssl"),
     ],
 )
-def test_servers_of_other_machines_are_refused(project: Path, variable: str, value: str) -> None:
+def test_servers_of_other_machines_are_refused(project, variable, value):
     done = subprocess.run(
         [*HAPAX, "dev", "--set", f"{variable}={value}"],
         cwd=project,
@@ -171,9 +167,7 @@ def test_servers_of_other_machines_are_refused(project: Path, variable: str, val
 
 
 @pytest.mark.parametrize("name", ["Orders", "or_ders", "../orders", "", "-a", "a" * 63])
-def test_a_name_that_is_no_topic_group_and_image_at_once_is_refused(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_name_that_is_no_topic_group_and_image_at_once_is_refused(tmp_path, name):
     done = subprocess.run(
         [*HAPAX, "init", "--", name],
         cwd=tmp_path,
@@ -185,7 +179,7 @@ def test_a_name_that_is_no_topic_group_and_image_at_once_is_refused(
     assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
 
 
-def test_nothing_is_written_into_a_folder_that_holds_files(tmp_path: Path) -> None:
+def test_nothing_is_written_into_a_folder_that_holds_files(tmp_path):
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders/notes.txt").write_text("mine")
     done = subprocess.run(
@@ -196,7 +190,7 @@ def test_nothing_is_written_into_a_folder_that_holds_files(tmp_path: Path) -> No
     assert [file.name for file in (tmp_path / "orders").iterdir()] == ["notes.txt"]
 
 
-def test_written_made_and_removed_files_are_changes_and_others_are_none(tmp_path: Path) -> None:
+def test_written_made_and_removed_files_are_changes_and_others_are_none(tmp_path):
     for name in ("a.py", "b.py", "settings.env", ".venv/lib.py", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")

@@ -41,9 +41,7 @@ def values(route: PipelineUnderTest) -> list[bytes | None]:
     return [record.value for record in route.outputs()]
 
 
-def test_claims_of_a_lost_store_are_rebuilt_by_the_commands_of_the_page(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_claims_of_a_lost_store_are_rebuilt_by_the_commands_of_the_page(route, sandbox):
     route.write(event("one"), event("two"))
     ran(route)
     sandbox.redis.flush()
@@ -71,7 +69,7 @@ def test_lost_offsets_are_set_by_the_commands_of_the_page(route: PipelineUnderTe
     assert values(route)[4711:] == [b"e-4711", b"new"], "the repeat of e-7 is dropped"
 
 
-def test_what_the_page_of_a_lost_node_has_people_type_answers(route: PipelineUnderTest) -> None:
+def test_what_the_page_of_a_lost_node_has_people_type_answers(route):
     route.write(event("one"), event("poison", ("raise", b"1")))
     ran(route)
     for title in ("A worker's node", "A broker's node", "After any of them"):
@@ -84,9 +82,7 @@ def test_what_the_page_of_a_lost_node_has_people_type_answers(route: PipelineUnd
     assert "settings are fine" in said["config check"]
 
 
-def test_the_pattern_of_the_page_finds_every_key_of_the_app_and_no_other(
-    route: PipelineUnderTest, sandbox: Sandbox, redis_url: str
-) -> None:
+def test_the_pattern_of_the_page_finds_every_key_of_the_app_and_no_other(route, sandbox, redis_url):
     """``redis-cli`` is not on each machine: its pattern is used through the client."""
     from redis import Redis  # noqa: PLC0415 - only here
 

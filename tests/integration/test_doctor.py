@@ -39,7 +39,7 @@ def sound(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield made
 
 
-def test_a_sound_pipeline_gets_one_line(sound: Clinic) -> None:
+def test_a_sound_pipeline_gets_one_line(sound):
     await_(lambda: sound.troubles() == set(), PATIENCE_S, lambda: sound.run().output)
     done = sound.run()
     assert done.exit_code == 0, done.output
@@ -47,7 +47,7 @@ def test_a_sound_pipeline_gets_one_line(sound: Clinic) -> None:
     assert line.startswith("All ")
 
 
-def test_every_check_has_an_answer_from_a_live_cluster(sound: Clinic) -> None:
+def test_every_check_has_an_answer_from_a_live_cluster(sound):
     await_(lambda: sound.checks("UNTOLD") == set(), PATIENCE_S, lambda: sound.run("--all").output)
 
 
@@ -293,7 +293,7 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_a_live_pipeline_is_named(sound: Clinic, fault: str) -> None:
+def test_a_fault_in_a_live_pipeline_is_named(sound, fault):
     plant, checks = FAULTS[fault]
     with plant(sound) as environ:
         await_(
@@ -304,7 +304,7 @@ def test_a_fault_in_a_live_pipeline_is_named(sound: Clinic, fault: str) -> None:
 
 
 @pytest.mark.long
-def test_a_broker_that_hangs_and_one_that_is_gone_are_named(sound: Clinic) -> None:
+def test_a_broker_that_hangs_and_one_that_is_gone_are_named(sound):
     broker = sound.cluster.kafka.brokers[-1]
     try:
         broker.pause()

@@ -82,9 +82,7 @@ def user_of(route: PipelineUnderTest) -> str:
     return route.environment()["HAPAX_KAFKA__SECURITY__USERNAME"]
 
 
-def test_with_the_least_rights_nothing_is_blamed(
-    guarded: Sandbox, route: PipelineUnderTest
-) -> None:
+def test_with_the_least_rights_nothing_is_blamed(guarded, route):
     guarded.rights.allow(user_of(route), *needed(route))
     await_(lambda: failed(route) == [], PATIENCE_S, lambda: str(failed(route)))
     untold = {each["check"] for each in findings(route) if each["verdict"] == "UNTOLD"}
@@ -93,9 +91,7 @@ def test_with_the_least_rights_nothing_is_blamed(
 
 
 @pytest.mark.parametrize("resource", ["TOPIC", "GROUP", "TRANSACTIONAL_ID"])
-def test_a_right_that_is_missing_is_named(
-    guarded: Sandbox, route: PipelineUnderTest, resource: str
-) -> None:
+def test_a_right_that_is_missing_is_named(guarded, route, resource):
     (missing, *_), rights = _parted(needed(route), resource)
     guarded.rights.allow(user_of(route), *rights)
     await_(
@@ -118,8 +114,8 @@ def _mirror(sandbox: Sandbox, guarded: Sandbox, folder: Path, user: str) -> Mirr
 
 
 def test_between_two_clusters_the_rights_of_each_are_enough_and_what_is_missing_is_named(
-    sandbox: Sandbox, guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]
-) -> None:
+    sandbox, guarded, tmp_path, unique
+):
     user = unique("mirror")
     mirror = _mirror(sandbox, guarded, tmp_path, user)
     rights = _target_needed(mirror)
@@ -141,8 +137,8 @@ def _target_needed(mirror: Mirror) -> list[Right]:
 
 
 def test_without_any_one_of_the_rights_there_a_mirror_leaves_with_the_reason_and_wrote_nothing(
-    sandbox: Sandbox, guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]
-) -> None:
+    sandbox, guarded, tmp_path, unique
+):
     started = []
     for number, (code, words) in enumerate(LEFT_OUT_THERE):
         user = unique("deprived")
@@ -174,23 +170,21 @@ def rights_seen(mirror: Mirror) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_login_that_is_refused_is_named_without_the_password(route: PipelineUnderTest) -> None:
+def test_a_login_that_is_refused_is_named_without_the_password(route):
     ((check, saw),) = failed(route, KAFKA__SECURITY__PASSWORD="hunter2")  # noqa: S106
     assert check == "brokers"
     assert "_AUTHENTICATION" in saw
     assert "hunter2" not in saw
 
 
-def test_brokers_that_we_do_not_trust_are_named(route: PipelineUnderTest, tmp_path: Path) -> None:
+def test_brokers_that_we_do_not_trust_are_named(route, tmp_path):
     other = Authority(tmp_path / "other").ca_file
     ((check, saw),) = failed(route, KAFKA__SECURITY__CA_FILE=str(other))
     assert check == "brokers"
     assert "certificate" in saw
 
 
-def test_an_archive_from_a_guarded_cluster_holds_no_password(
-    route: PipelineUnderTest, tmp_path: Path
-) -> None:
+def test_an_archive_from_a_guarded_cluster_holds_no_password(route, tmp_path):
     target = tmp_path / "support.tar.gz"
     done = ask(route, "--bundle", str(target))
     assert f"Written: {target}" in done.stdout

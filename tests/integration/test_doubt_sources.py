@@ -91,18 +91,10 @@ def judged(trial: Trial, times: int, run: Callable[[], None]) -> list[Verdict]:
 @pytest.mark.parametrize("action", LOSSES)
 @pytest.mark.parametrize(("api", "commit"), STRUCK)
 def test_a_request_that_may_still_arrive_is_doubted_by_both(
-    trial: Trial,
-    proxied_broker: ProxiedBroker,
-    table: Table,
-    api: str,
-    action: str,
-    *,
-    commit: bool,
-) -> None:
+    trial, proxied_broker, table, api, action, *, commit
+):
     def run() -> None:
-        rule = proxied_broker.proxy.add(
-            Rule(api, action, client_id=CLIENT, delay_ms=LATE_MS)  # type: ignore[arg-type]
-        )
+        rule = proxied_broker.proxy.add(Rule(api, action, client_id=CLIENT, delay_ms=LATE_MS))
         try:
             transact(trial, commit=commit)
         finally:
@@ -230,9 +222,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_leaves_no_request_behind_is_doubted_by_no_count(
-    trial: Trial, proxied_broker: ProxiedBroker, table: Table, what: str
-) -> None:
+def test_what_leaves_no_request_behind_is_doubted_by_no_count(trial, proxied_broker, table, what):
     def run() -> None:
         try:
             HARMLESS[what](trial, proxied_broker.proxy)
@@ -315,9 +305,7 @@ def frozen(broker: Broker) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 @pytest.mark.parametrize("api", ["Produce", "EndTxn"])
-def test_a_request_on_its_way_to_a_broker_that_dies_is_doubted_by_both(
-    replicated: Replicated, table: Table, api: str, how: str
-) -> None:
+def test_a_request_on_its_way_to_a_broker_that_dies_is_doubted_by_both(replicated, table, api, how):
     strikes = {"killed": lambda broker: broker.kill(), "frozen": frozen}
 
     def run() -> None:
@@ -351,9 +339,7 @@ def nothing_was_missed(proxy: FaultProxy, found: list[Verdict]) -> None:
 
 
 @pytest.mark.long
-def test_nothing_that_is_lost_is_missed_when_a_broker_dies_between_requests(
-    replicated: Replicated, table: Table
-) -> None:
+def test_nothing_that_is_lost_is_missed_when_a_broker_dies_between_requests(replicated, table):
     """Nothing is on its way when it dies; what is sent to its successor may wait too long."""
     trial = patient(replicated)
     found = []
@@ -372,9 +358,7 @@ def test_nothing_that_is_lost_is_missed_when_a_broker_dies_between_requests(
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_nothing_that_is_lost_is_missed_when_leaders_move(
-    replicated: Replicated, table: Table
-) -> None:
+def test_nothing_that_is_lost_is_missed_when_leaders_move(replicated, table):
     """The client closes the connection to a former coordinator, which may still owe an answer."""
     trial, cluster = patient(replicated), replicated.cluster
     names = [replicated.target, "__consumer_offsets", "__transaction_state"]
@@ -392,9 +376,7 @@ def test_nothing_that_is_lost_is_missed_when_leaders_move(
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_brokers_that_restart_between_transactions_are_doubted_by_no_count(
-    replicated: Replicated, table: Table
-) -> None:
+def test_brokers_that_restart_between_transactions_are_doubted_by_no_count(replicated, table):
     found = []
     for broker in replicated.cluster.brokers * ROUNDS:
         broker.terminate()

@@ -60,7 +60,7 @@ def commands(example: Path) -> list[str]:
     return [line.removeprefix("$ ") for line in blocks[0].splitlines()]
 
 
-def test_every_example_is_listed_and_has_all_its_files() -> None:
+def test_every_example_is_listed_and_has_all_its_files():
     page = (ROOT / "examples/README.md").read_text()
     assert re.findall(r"\[(\w+)\]\(\1/README\.md\)", page) == sorted(
         (example.name for example in EXAMPLES), key=page.index
@@ -84,7 +84,7 @@ def with_long_ones(word: str, *marks: pytest.MarkDecorator) -> list[Any]:
 
 @pytest.mark.rounds
 @pytest.mark.parametrize("example", with_long_ones("stateful", at_length))
-def test_the_tests_of_an_example_pass(example: Path, environ: dict[str, str]) -> None:
+def test_the_tests_of_an_example_pass(example, environ):
     assert commands(example)[0] == "python -m pytest"
     inherited = {name: text for name, text in environ.items() if not name.startswith("HAPAX_")}
     done = subprocess.run(
@@ -100,9 +100,7 @@ def test_the_tests_of_an_example_pass(example: Path, environ: dict[str, str]) ->
 
 @pytest.mark.real
 @pytest.mark.parametrize("example", with_long_ones("spark"))
-def test_what_the_page_types_brings_what_is_expected(
-    example: Path, environ: dict[str, str], names: int
-) -> None:
+def test_what_the_page_types_brings_what_is_expected(example, environ, names):
     command = commands(example)[-1]
     if REDIS not in (example / "settings.env").read_text():
         del environ[REDIS]

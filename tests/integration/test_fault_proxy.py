@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.sandbox import Sandbox
-    from tests.kit.faults import Action
     from tests.kit.proxy import ProxiedBroker
 
 MESSAGE_TOO_LARGE = 10
@@ -66,7 +65,7 @@ def values(broker: ProxiedBroker, topic: str) -> list[bytes | None]:
     return [record.value for record in read_back(broker.direct, topic)]
 
 
-def test_without_a_rule_everything_passes(proxied_broker: ProxiedBroker, topic: str) -> None:
+def test_without_a_rule_everything_passes(proxied_broker, topic):
     writer = Writer(proxied_broker.proxied, topic)
     written = [b"%d" % number for number in range(20)]
     assert [writer.write(value) for value in written] == [None] * 20
@@ -75,7 +74,7 @@ def test_without_a_rule_everything_passes(proxied_broker: ProxiedBroker, topic: 
 
 
 @pytest.mark.long
-def test_every_broker_of_a_cluster_is_reached_through_a_proxy_only(cluster: Sandbox) -> None:
+def test_every_broker_of_a_cluster_is_reached_through_a_proxy_only(cluster):
     with FaultProxy.before(cluster) as proxy:
         admin = AdminClient({"bootstrap.servers": proxy.bootstrap, "log_level": 0})
         named = [f"{one.host}:{one.port}" for one in admin.list_topics(timeout=30).brokers.values()]
@@ -93,8 +92,8 @@ def test_every_broker_of_a_cluster_is_reached_through_a_proxy_only(cluster: Sand
     ],
 )
 def test_a_client_that_gets_no_answer_sends_its_request_again(
-    proxied_broker: ProxiedBroker, topic: str, action: Action, *, reaches_the_broker: bool
-) -> None:
+    proxied_broker, topic, action, *, reaches_the_broker
+):
     writer = Writer(proxied_broker.proxied, topic)
     rule = proxied_broker.proxy.add(Rule("Produce", action))
     assert writer.write(b"once") is None
@@ -105,9 +104,7 @@ def test_a_client_that_gets_no_answer_sends_its_request_again(
     assert values(proxied_broker, topic) == [b"once"]
 
 
-def test_a_delayed_request_is_answered_late_and_sent_once(
-    proxied_broker: ProxiedBroker, topic: str
-) -> None:
+def test_a_delayed_request_is_answered_late_and_sent_once(proxied_broker, topic):
     writer = Writer(proxied_broker.proxied, topic)
     rule = proxied_broker.proxy.add(Rule("Produce", "delay", delay_ms=300))
     assert writer.write(b"late") is None
@@ -115,9 +112,7 @@ def test_a_delayed_request_is_answered_late_and_sent_once(
     assert proxied_broker.proxy.seen("Produce") == 1
 
 
-def test_a_held_request_is_delivered_after_its_client_has_given_up(
-    proxied_broker: ProxiedBroker, topic: str
-) -> None:
+def test_a_held_request_is_delivered_after_its_client_has_given_up(proxied_broker, topic):
     writer = Writer(
         proxied_broker.proxied, topic, **{"message.timeout.ms": 500, "enable.idempotence": False}
     )
@@ -134,9 +129,7 @@ def test_a_held_request_is_delivered_after_its_client_has_given_up(
     assert values(proxied_broker, topic) == [b"late"]
 
 
-def test_what_is_held_when_the_proxy_closes_is_never_delivered(
-    sandbox: Sandbox, proxied_broker: ProxiedBroker, topic: str
-) -> None:
+def test_what_is_held_when_the_proxy_closes_is_never_delivered(sandbox, proxied_broker, topic):
     writer = Writer(
         proxied_broker.proxied, topic, **{"message.timeout.ms": 500, "enable.idempotence": False}
     )
@@ -147,9 +140,7 @@ def test_what_is_held_when_the_proxy_closes_is_never_delivered(
     assert values(proxied_broker, topic) == []
 
 
-def test_a_rule_strikes_the_nth_request_of_one_client(
-    proxied_broker: ProxiedBroker, topic: str
-) -> None:
+def test_a_rule_strikes_the_nth_request_of_one_client(proxied_broker, topic):
     mine = Writer(proxied_broker.proxied, topic, **{"client.id": "mine"})
     other = Writer(proxied_broker.proxied, topic, **{"client.id": "other"})
     rule = proxied_broker.proxy.add(
@@ -163,16 +154,14 @@ def test_a_rule_strikes_the_nth_request_of_one_client(
     assert values(proxied_broker, topic) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_cleared_rule_strikes_no_more(proxied_broker: ProxiedBroker, topic: str) -> None:
+def test_a_cleared_rule_strikes_no_more(proxied_broker, topic):
     rule = proxied_broker.proxy.add(Rule("Produce", "drop", times=1000))
     proxied_broker.proxy.clear()
     assert Writer(proxied_broker.proxied, topic).write(b"free") is None
     assert rule.hits == 0
 
 
-def test_cut_resets_the_connections_of_the_client_that_is_named(
-    proxied_broker: ProxiedBroker, topic: str
-) -> None:
+def test_cut_resets_the_connections_of_the_client_that_is_named(proxied_broker, topic):
     writer = Writer(proxied_broker.proxied, topic, **{"client.id": "cut"})
     assert writer.write(b"before") is None
     assert proxied_broker.proxy.cut("somebody else") == 0
@@ -182,9 +171,7 @@ def test_cut_resets_the_connections_of_the_client_that_is_named(
 
 
 @pytest.mark.parametrize("action", ["reset_before", "reset_after", "drop", "mute_after", "hold"])
-def test_a_request_whose_answer_never_went_back_is_known(
-    proxied_broker: ProxiedBroker, topic: str, action: Action
-) -> None:
+def test_a_request_whose_answer_never_went_back_is_known(proxied_broker, topic, action):
     rule = proxied_broker.proxy.add(Rule("Produce", action, nth=2, client_id="asking"))
     writer = Writer(proxied_broker.proxied, topic, **{"client.id": "asking"})
     assert writer.write(b"answered") is None
@@ -196,7 +183,7 @@ def test_a_request_whose_answer_never_went_back_is_known(
     assert proxied_broker.proxy.unanswered("another") == []
 
 
-def test_while_offline_nothing_passes(proxied_broker: ProxiedBroker, topic: str) -> None:
+def test_while_offline_nothing_passes(proxied_broker, topic):
     writer = Writer(proxied_broker.proxied, topic)
     impatient = Writer(proxied_broker.proxied, topic, **{"message.timeout.ms": 1000})
     assert writer.write(b"before") is None
@@ -206,16 +193,14 @@ def test_while_offline_nothing_passes(proxied_broker: ProxiedBroker, topic: str)
     assert values(proxied_broker, topic) == [b"before", b"after"]
 
 
-def test_the_error_in_a_produce_answer_is_read(proxied_broker: ProxiedBroker, topic: str) -> None:
+def test_the_error_in_a_produce_answer_is_read(proxied_broker, topic):
     rule = proxied_broker.proxy.add(Rule("Produce", "delay"))
     error = Writer(proxied_broker.proxied, topic).write(b"x" * 5000)
     assert error is not None
     assert rule.wait_answered() == error.code() == MESSAGE_TOO_LARGE
 
 
-def test_the_error_in_an_init_producer_id_answer_is_read(
-    proxied_broker: ProxiedBroker, topic: str, unique: Callable[[str], str]
-) -> None:
+def test_the_error_in_an_init_producer_id_answer_is_read(proxied_broker, topic, unique):
     rule = proxied_broker.proxy.add(Rule("InitProducerId", "delay"))
     settings = {"transaction.timeout.ms": 2_000_000_000}
     writer = Writer(proxied_broker.proxied, topic, **settings, **{"transactional.id": unique("tx")})
@@ -224,6 +209,6 @@ def test_the_error_in_an_init_producer_id_answer_is_read(
     assert rule.wait_answered() == INVALID_TRANSACTION_TIMEOUT
 
 
-def test_a_rule_for_an_unknown_api_is_refused() -> None:
+def test_a_rule_for_an_unknown_api_is_refused():
     with pytest.raises(AssertionError, match="no API is called Endtxn"):
         Rule("Endtxn", "hold")

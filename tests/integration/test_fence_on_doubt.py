@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.sandbox import Sandbox
-    from tests.kit.proxy import ProxiedBroker
 
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
@@ -46,8 +45,8 @@ def values(bootstrap: str, target: str) -> list[bytes | None]:
 @pytest.mark.row("S-K1")
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_late_abort_changes_nothing_in_the_next_transaction(
-    route: tuple[str, str, str], proxied_broker: ProxiedBroker, fast: str, *, fenced: bool
-) -> None:
+    route, proxied_broker, fast, *, fenced
+):
     source, target, app = route
     with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
         late = proxied_broker.proxy.add(Rule("EndTxn", "hold"))
@@ -76,9 +75,7 @@ def test_a_late_abort_changes_nothing_in_the_next_transaction(
 
 @pytest.mark.row("S-K1")
 @pytest.mark.parametrize("fenced", [True, False])
-def test_late_offsets_do_not_move_the_progress_back(
-    route: tuple[str, str, str], proxied_broker: ProxiedBroker, fast: str, *, fenced: bool
-) -> None:
+def test_late_offsets_do_not_move_the_progress_back(route, proxied_broker, fast, *, fenced):
     source, target, app = route
     with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
         late = proxied_broker.proxy.add(Rule("TxnOffsetCommit", "hold"))
@@ -110,13 +107,13 @@ def test_late_offsets_do_not_move_the_progress_back(
 @pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"])
 @pytest.mark.parametrize("action", ["reset_before", "reset_after"])
 def test_a_lost_connection_inside_a_transaction_is_always_doubted(
-    route: tuple[str, str, str], proxied_broker: ProxiedBroker, fast: str, api: str, action: str
-) -> None:
+    route, proxied_broker, fast, api, action
+):
     source, target, app = route
     with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
         parts.process(parts.take(2))
         assert parts.transaction.doubts == []
-        rule = proxied_broker.proxy.add(Rule(api, action))  # type: ignore[arg-type]
+        rule = proxied_broker.proxy.add(Rule(api, action))
         began_s = time.monotonic()
         parts.process(parts.take(3))
         assert rule.hit.is_set()
@@ -132,9 +129,7 @@ def test_a_lost_connection_inside_a_transaction_is_always_doubted(
 
 
 @pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn"])
-def test_an_answer_that_never_comes_is_doubted(
-    route: tuple[str, str, str], proxied_broker: ProxiedBroker, fast: str, api: str
-) -> None:
+def test_an_answer_that_never_comes_is_doubted(route, proxied_broker, fast, api):
     source, target, app = route
     with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
         rule = proxied_broker.proxy.add(Rule(api, "mute_after"))
@@ -144,9 +139,7 @@ def test_an_answer_that_never_comes_is_doubted(
     assert committed(proxied_broker.direct, app, source) == {0: 5}
 
 
-def test_healthy_transactions_are_never_doubted(
-    route: tuple[str, str, str], sandbox: Sandbox, fast: str
-) -> None:
+def test_healthy_transactions_are_never_doubted(route, sandbox, fast):
     source, target, app = route
     with Parts(sandbox.bootstrap_servers, source, target, app, HAPAX_FAST=fast) as parts:
         for _record in TEN:

@@ -42,9 +42,7 @@ def committed(route: PipelineUnderTest, timeout_s: float = 30.0) -> int:
     return int(found.offset)
 
 
-def test_offsets_that_a_lost_marker_holds_back_are_told_and_committed_by_hand(
-    route: PipelineUnderTest,
-) -> None:
+def test_offsets_that_a_lost_marker_holds_back_are_told_and_committed_by_hand(route):
     name = f"{route.app}:w-0"
     desk = Desk(route)
     route.write(b"1")

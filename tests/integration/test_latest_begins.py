@@ -36,8 +36,8 @@ def new(name: bytes) -> list[Given]:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.3])
 def test_a_worker_killed_at_its_first_commit_processes_no_old_record_when_it_is_back(
-    route: PipelineUnderTest, delay_s: float
-) -> None:
+    route, delay_s
+):
     worker = route.worker()
     await_(lambda: any(each is not None for each in route.committed().values()), 60, worker.text)
     if delay_s:
@@ -54,7 +54,7 @@ def test_a_worker_killed_at_its_first_commit_processes_no_old_record_when_it_is_
     assert found.count(b"while away") == PARTITIONS
 
 
-def test_two_members_that_start_at_once_process_no_old_record(route: PipelineUnderTest) -> None:
+def test_two_members_that_start_at_once_process_no_old_record(route):
     workers = [route.worker("w-0"), route.worker("w-1")]
     await_(lambda: None not in route.committed().values(), 60, lambda: workers[0].text()[-2000:])
     for worker in workers:

@@ -141,9 +141,7 @@ class Operator:
 
 
 @pytest.mark.real
-def test_redis_stops_and_an_operator_learns_it_finds_out_why_and_ends_it_by_the_runbook(
-    tmp_path: Path,
-) -> None:
+def test_redis_stops_and_an_operator_learns_it_finds_out_why_and_ends_it_by_the_runbook(tmp_path):
     rules = impatient_rules(tmp_path)
     topics = ["--topic", "orders:1", "--topic", "orders-clean:1"]
     with sandbox_up("--monitoring", "--rules", str(rules), *topics) as (variables, command):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from hapax.sandbox import monitoring
 from tests.kit.claim_stores import redis_server
@@ -13,19 +12,14 @@ from tests.kit.prometheus import firing, impatient_rules
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 ALERTS = {"HapaxRetentionHalfUsed", "HapaxRecordsAboutToBeDeleted"}
 MINUTE_MS = 60_000
 PATIENCE_S = 90.0
 
 
 def test_records_that_retention_will_delete_in_minutes_are_told_until_they_are_read(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+    sandbox, tmp_path
+):
     with (
         redis_server(tmp_path / "redis") as redis,
         monitoring(rules=impatient_rules(tmp_path)) as prometheus,

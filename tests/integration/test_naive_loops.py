@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.sandbox import Sandbox
-    from tests.kit.proxy import ProxiedBroker
 
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
@@ -57,7 +56,7 @@ def crash_after(step: str, loop: AtLeastOnce) -> None:
     loop.close()
 
 
-def test_plain_transactions_are_right_as_long_as_nothing_is_late(route: Route) -> None:
+def test_plain_transactions_are_right_as_long_as_nothing_is_late(route):
     loop = PlainTransactions(route)
     records = loop.take(10)
     loop.abort(records)
@@ -70,8 +69,8 @@ def test_plain_transactions_are_right_as_long_as_nothing_is_late(route: Route) -
 @pytest.mark.row("S-K1")
 @pytest.mark.parametrize("renewed", [False, True])
 def test_a_late_abort_makes_plain_transactions_lose_records_silently_unless_the_epoch_is_new(
-    route: Route, proxied_broker: ProxiedBroker, *, renewed: bool
-) -> None:
+    route, proxied_broker, *, renewed
+):
     loop = PlainTransactions(route._replace(bootstrap=proxied_broker.proxied))
     late = proxied_broker.proxy.add(Rule("EndTxn", "hold"))
     loop.abort(loop.take(10))  # the client sends a second EndTxn by itself and is content
@@ -93,8 +92,8 @@ def test_a_late_abort_makes_plain_transactions_lose_records_silently_unless_the_
 @pytest.mark.row("S-K1")
 @pytest.mark.parametrize("renewed", [False, True])
 def test_late_offsets_move_the_progress_of_plain_transactions_back_unless_the_epoch_is_new(
-    route: Route, proxied_broker: ProxiedBroker, *, renewed: bool
-) -> None:
+    route, proxied_broker, *, renewed
+):
     loop = PlainTransactions(route._replace(bootstrap=proxied_broker.proxied))
     late = proxied_broker.proxy.add(Rule("TxnOffsetCommit", "hold"))
     loop.process(loop.take(5))
@@ -113,7 +112,7 @@ def test_late_offsets_move_the_progress_of_plain_transactions_back_unless_the_ep
     assert progress(route) == (9 if renewed else 5)
 
 
-def test_transactions_without_rewind_lose_an_aborted_batch(route: Route) -> None:
+def test_transactions_without_rewind_lose_an_aborted_batch(route):
     loop = WithoutRewind(route)
     loop.abort(loop.take(4))
     loop.process(loop.take(6))
@@ -122,7 +121,7 @@ def test_transactions_without_rewind_lose_an_aborted_batch(route: Route) -> None
     assert progress(route) == 10
 
 
-def test_at_least_once_doubles_what_a_crash_leaves_uncommitted(route: Route) -> None:
+def test_at_least_once_doubles_what_a_crash_leaves_uncommitted(route):
     crash_after("sent", AtLeastOnce(route))
     successor = AtLeastOnce(route)
     successor.process(successor.take(10))
@@ -130,9 +129,7 @@ def test_at_least_once_doubles_what_a_crash_leaves_uncommitted(route: Route) -> 
     assert outputs(route) == TEN + TEN
 
 
-def test_set_nx_then_process_loses_what_a_crash_leaves_claimed(
-    route: Route, redis_url: str
-) -> None:
+def test_set_nx_then_process_loses_what_a_crash_leaves_claimed(route, redis_url):
     crash_after("claimed", SetNxThenProcess(route, redis_url))
     successor = SetNxThenProcess(route, redis_url)
     successor.process(successor.take(10))
@@ -142,9 +139,7 @@ def test_set_nx_then_process_loses_what_a_crash_leaves_claimed(
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_loop_runs_as_a_process_that_may_be_killed(
-    route: Route, redis_url: str, loop: str
-) -> None:
+def test_a_loop_runs_as_a_process_that_may_be_killed(route, redis_url, loop):
     words = [f"--{name}={value}" for name, value in route._asdict().items()]
     command = [sys.executable, "-m", "tests.kit.naive", loop, *words, f"--redis-url={redis_url}"]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2])

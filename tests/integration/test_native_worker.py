@@ -70,9 +70,7 @@ def left(worker: WorkerProcess) -> list[dict[str, Any]]:
     return worker.lines("native_path_left")
 
 
-def test_native_workers_that_are_killed_and_joined_lose_and_double_nothing(
-    route: PipelineUnderTest,
-) -> None:
+def test_native_workers_that_are_killed_and_joined_lose_and_double_nothing(route):
     stop, written = threading.Event(), [0]
     feeding = threading.Thread(target=feed, args=(route, stop, written), name="feeding")
     feeding.start()

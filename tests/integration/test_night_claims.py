@@ -34,7 +34,7 @@ def owner(desk: Desk, name: str) -> str:
     return str(claim["owner"])
 
 
-def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(route: PipelineUnderTest) -> None:
+def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(route):
     route.write(event("e-1"), event("e-2"))
     ran(route)
     desk = Desk(route)
@@ -50,9 +50,7 @@ def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(route: PipelineUn
     assert [record.value for record in route.outputs()] == [b"e-1", b"e-2", b"e-2"]
 
 
-def test_claims_of_a_lost_redis_are_rebuilt_and_twins_are_dropped_as_before(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_claims_of_a_lost_redis_are_rebuilt_and_twins_are_dropped_as_before(route, sandbox):
     several = ("do", b'[{"value": "a"}, {"value": "b"}]')
     route.write(
         event("one"),
@@ -86,9 +84,7 @@ def test_claims_of_a_lost_redis_are_rebuilt_and_twins_are_dropped_as_before(
     assert "filtered are not known" in desk.type("claims", "rebuild", "--yes").stdout
 
 
-def test_a_replay_does_not_take_the_claim_of_its_original(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_a_replay_does_not_take_the_claim_of_its_original(route, sandbox):
     route.write(event("poison", ("raise", b"1")))
     ran(route)
     desk = Desk(route)
@@ -100,9 +96,7 @@ def test_a_replay_does_not_take_the_claim_of_its_original(
     assert owner(desk, "poison") == f"{route.source}/0/0"
 
 
-def test_what_is_older_than_ids_are_remembered_is_not_claimed(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_what_is_older_than_ids_are_remembered_is_not_claimed(route, sandbox):
     old = Given(b"old", b"k", (("message-id", b"old"),), 0, 1_700_000_000_000)
     route.write(old, event("new"))
     ran(route)

@@ -62,9 +62,7 @@ def damaged(route: PipelineUnderTest, sandbox: Sandbox, *, codec: bool = False) 
     damage(sandbox, route.source, 0, 2, codec=codec)
 
 
-def test_records_that_are_passed_lose_their_claims_so_that_a_repeat_of_them_is_processed(
-    route: PipelineUnderTest,
-) -> None:
+def test_records_that_are_passed_lose_their_claims_so_that_a_repeat_of_them_is_processed(route):
     route.write(*(event(name) for name in ("a", "b", "c", "d")))
     ran(route, STOP_AFTER__RECORDS="4")
     desk = Desk(route)
@@ -78,9 +76,7 @@ def test_records_that_are_passed_lose_their_claims_so_that_a_repeat_of_them_is_p
     assert values(route) == [b"a", b"b", b"c", b"c", b"d"]
 
 
-def test_a_forward_move_over_records_that_had_their_effect_can_keep_their_claims(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_forward_move_over_records_that_had_their_effect_can_keep_their_claims(route):
     route.write(event("a"), event("b"))
     ran(route)
     desk = Desk(route)
@@ -92,9 +88,7 @@ def test_a_forward_move_over_records_that_had_their_effect_can_keep_their_claims
     assert values(route) == [b"a", b"b"]
 
 
-def test_a_rewind_gives_records_their_effect_again_and_duplicates_none(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_rewind_gives_records_their_effect_again_and_duplicates_none(route):
     route.write(event("a"), event("b"), event("a"))
     ran(route)
     desk = Desk(route)
@@ -110,9 +104,7 @@ def test_a_rewind_gives_records_their_effect_again_and_duplicates_none(
     assert values(route) == [b"a", b"a", b"b", b"b"]
 
 
-def test_offsets_of_a_group_with_members_are_left_alone_and_the_members_named(
-    route: PipelineUnderTest,
-) -> None:
+def test_offsets_of_a_group_with_members_are_left_alone_and_the_members_named(route):
     route.write(event("a"))
     worker = route.worker()
     route.await_outputs(1)
@@ -129,9 +121,7 @@ def test_offsets_of_a_group_with_members_are_left_alone_and_the_members_named(
     assert route.committed()[0] == 1
 
 
-def test_one_record_is_skipped_with_a_dead_letter_that_can_be_replayed(
-    route: PipelineUnderTest,
-) -> None:
+def test_one_record_is_skipped_with_a_dead_letter_that_can_be_replayed(route):
     route.write(event("a"), event("b"), event("c"))
     first = route.worker(STOP_AFTER__RECORDS="1")
     assert first.process.wait(60) == 0, first.text()
@@ -162,8 +152,8 @@ def test_one_record_is_skipped_with_a_dead_letter_that_can_be_replayed(
 
 @pytest.mark.parametrize("codec", [False, True])
 def test_a_set_that_cannot_be_decoded_is_skipped_whole_with_one_dead_letter(
-    route: PipelineUnderTest, sandbox: Sandbox, *, codec: bool
-) -> None:
+    route, sandbox, *, codec
+):
     damaged(route, sandbox, codec=codec)
     ran_to_2 = route.worker("w-0", STOP_AFTER__RECORDS="2")
     assert ran_to_2.process.wait(60) == 0, ran_to_2.text()
@@ -187,9 +177,7 @@ def test_a_set_that_cannot_be_decoded_is_skipped_whole_with_one_dead_letter(
     assert values(route) == [b"a", b"b", b"f"]
 
 
-def test_an_offset_behind_what_no_reader_sees_is_reached_from_the_groups_own_place(
-    route: PipelineUnderTest,
-) -> None:
+def test_an_offset_behind_what_no_reader_sees_is_reached_from_the_groups_own_place(route):
     route.write(event("a"))
     ran(route)
     produce_aborted(route.bootstrap, route.source, event("x"))  # 1, and its marker 2
@@ -201,7 +189,7 @@ def test_an_offset_behind_what_no_reader_sees_is_reached_from_the_groups_own_pla
     await_(lambda: route.committed()[0] == 4, 30, lambda: str(route.committed()))
 
 
-def test_places_that_are_not_there_are_refused_in_words(route: PipelineUnderTest) -> None:
+def test_places_that_are_not_there_are_refused_in_words(route):
     desk = Desk(route)
     for place, words in (
         (f"{route.source}/0/9", "beyond the last stable offset"),

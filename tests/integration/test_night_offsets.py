@@ -29,9 +29,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     made.close()
 
 
-def test_offsets_and_lag_are_told_by_partition_in_records_and_in_time(
-    route: PipelineUnderTest,
-) -> None:
+def test_offsets_and_lag_are_told_by_partition_in_records_and_in_time(route):
     old_ms = int(time.time() * 1000) - 3_600_000
     route.write(*(Given(b"done", partition=0) for _ in range(5)))
     ran(route)
@@ -52,15 +50,13 @@ def test_offsets_and_lag_are_told_by_partition_in_records_and_in_time(
     assert "60m" in table or "1h" in table
 
 
-def test_a_topic_that_is_not_there_is_named(route: PipelineUnderTest) -> None:
+def test_a_topic_that_is_not_there_is_named(route):
     done = Desk(route, INPUT__TOPICS="no-such-topic").type("offsets")
     assert done.exit_code == 3
     assert done.stderr == "topic no-such-topic does not exist or may not be read\n"
 
 
-def test_what_was_deleted_before_it_was_read_is_called_lost(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_what_was_deleted_before_it_was_read_is_called_lost(route, sandbox):
     route.write(Given(b"1", partition=0))
     ran(route)
     route.write(*(Given(b"2", partition=0) for _ in range(4)))
@@ -69,7 +65,7 @@ def test_what_was_deleted_before_it_was_read_is_called_lost(
     assert first | {"committed": 1, "log_start": 3, "lost": 2, "lag": 2} == first
 
 
-def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(route: PipelineUnderTest) -> None:
+def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(route):
     desk = Desk(route)
     command = [
         sys.executable,

@@ -26,9 +26,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
 
 
 @pytest.mark.parametrize("how", [(), ("--transactional",)], ids=["plain", "transactional"])
-def test_lines_are_published_with_their_ids_and_known_to_be_there(
-    route: PipelineUnderTest, tmp_path: Path, how: tuple[str, ...]
-) -> None:
+def test_lines_are_published_with_their_ids_and_known_to_be_there(route, tmp_path, how):
     file = tmp_path / "orders.jsonl"
     file.write_text(LINES)
     pointers = ("--id-pointer", "/order/id", "--key-pointer", "/who", "--header", "from=desk")
@@ -42,9 +40,7 @@ def test_lines_are_published_with_their_ids_and_known_to_be_there(
     ]
 
 
-def test_standard_input_is_read_and_every_line_has_an_id_of_its_own(
-    route: PipelineUnderTest,
-) -> None:
+def test_standard_input_is_read_and_every_line_has_an_id_of_its_own(route):
     assert Desk(route).ask("publish", given="a\nb\n")["published"] == 2
     found = read_back(route.bootstrap, route.source)
     assert [record.value for record in found] == [b"a", b"b"]
@@ -54,9 +50,7 @@ def test_standard_input_is_read_and_every_line_has_an_id_of_its_own(
 @pytest.mark.parametrize(
     ("how", "there"), [((), 1), (("--transactional",), 0)], ids=["plain", "transactional"]
 )
-def test_a_line_that_cannot_be_published_ends_it(
-    route: PipelineUnderTest, how: tuple[str, ...], there: int
-) -> None:
+def test_a_line_that_cannot_be_published_ends_it(route, how, there):
     given = '{"id": 1}\nnonsense\n{"id": 2}\n'
     done = Desk(route).type("publish", "--id-pointer", "/id", *how, given=given)
     assert done.exit_code == 1
@@ -64,9 +58,7 @@ def test_a_line_that_cannot_be_published_ends_it(
     assert len(read_back(route.bootstrap, route.source)) == there
 
 
-def test_what_the_broker_refuses_is_counted_and_fails(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_what_the_broker_refuses_is_counted_and_fails(route, sandbox):
     small = f"{route.app}-small"
     sandbox.create_topic(small, 1, {"max.message.bytes": "200"})
     given = f"{'x' * 1000}\n"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from hapax.core.records import Record
     from hapax.sandbox import Sandbox
 
@@ -79,9 +77,7 @@ def replays(route: PipelineUnderTest) -> list[Record]:
     return [record for record in inputs(route) if "hapax-replay-of" in dict(record.headers)]
 
 
-def test_a_replay_writes_the_record_as_it_came_and_passes_the_claim_of_its_original(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_replay_writes_the_record_as_it_came_and_passes_the_claim_of_its_original(route):
     twin = Given(b"twin", b"k", (("message-id", b"e-1"),), 1)
     assert len(failed(route, bad("e-1"), bad("e-2"))) == 2
     assert failed(route, twin)  # dropped: its event belongs to a dead letter
@@ -104,7 +100,7 @@ def test_a_replay_writes_the_record_as_it_came_and_passes_the_claim_of_its_origi
     assert mended(route) == [b"e-1", b"e-2"]
 
 
-def test_what_was_replayed_is_not_replayed_again(route: PipelineUnderTest) -> None:
+def test_what_was_replayed_is_not_replayed_again(route):
     failed(route, *(bad(f"e-{number}") for number in range(5)))
     desk = Desk(route)
     first = desk.ask("dead-letters", "replay", "--yes", "--id", "e-3")
@@ -121,8 +117,8 @@ def test_what_was_replayed_is_not_replayed_again(route: PipelineUnderTest) -> No
     ("commit", "done"), [("die", 0), ("commit_and_die", 3)], ids=["before", "after"]
 )
 def test_a_replay_that_is_killed_around_its_commit_has_happened_once_after_the_next(
-    route: PipelineUnderTest, commit: str, done: int
-) -> None:
+    route, commit, done
+):
     failed(route, *(bad(f"e-{number}") for number in range(3)))
     desk = Desk(route)
     killed = subprocess.run(
@@ -138,7 +134,7 @@ def test_a_replay_that_is_killed_around_its_commit_has_happened_once_after_the_n
     assert sorted(mended(route)) == [b"e-0", b"e-1", b"e-2"]  # type: ignore[type-var]
 
 
-def test_of_two_replays_at_once_the_older_writes_nothing(route: PipelineUnderTest) -> None:
+def test_of_two_replays_at_once_the_older_writes_nothing(route):
     failed(route, bad("e-1"))
     desk = Desk(route)
     older = KafkaReplay(load_settings(desk.environment), time)
@@ -150,9 +146,7 @@ def test_of_two_replays_at_once_the_older_writes_nothing(route: PipelineUnderTes
     assert [record.value for record in replays(route)] == [b"e-1"]
 
 
-def test_a_batch_in_doubt_is_looked_up_and_counted_once(
-    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_in_doubt_is_looked_up_and_counted_once(route, monkeypatch):
     failed(route, *(bad(f"e-{number}") for number in range(3)))
     write = KafkaReplay.write
     doubts = iter([True, False, True, False])
@@ -168,9 +162,7 @@ def test_a_batch_in_doubt_is_looked_up_and_counted_once(
     assert len(replays(route)) == 3
 
 
-def test_a_note_behind_an_open_transaction_is_waited_for(
-    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_note_behind_an_open_transaction_is_waited_for(route, monkeypatch):
     failed(route, bad("e-1"))
     monkeypatch.setattr("hapax.operations.reading.MARGIN_S", 0.0)
     desk = Desk(route, TRANSACTION__TIMEOUT="1s")
@@ -182,7 +174,7 @@ def test_a_note_behind_an_open_transaction_is_waited_for(
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
 
 
-def test_filters_choose_and_what_is_not_ours_is_left_alone(route: PipelineUnderTest) -> None:
+def test_filters_choose_and_what_is_not_ours_is_left_alone(route):
     failed(route, bad("e-1"), bad("e-2", partition=1))
     stranger = (("hapax-error", b"X: y"), ("hapax-source", f"{route.source}/0/0".encode()))
     elsewhere = (("hapax-error", b"X: y"), ("hapax-source", b"other/0/0"), ("hapax-app", b"?"))
@@ -210,9 +202,7 @@ def test_filters_choose_and_what_is_not_ours_is_left_alone(route: PipelineUnderT
 
 
 @pytest.mark.long
-def test_what_fails_again_is_a_dead_letter_of_its_own_and_can_be_replayed(
-    route: PipelineUnderTest,
-) -> None:
+def test_what_fails_again_is_a_dead_letter_of_its_own_and_can_be_replayed(route):
     (letter,) = failed(route, bad("e-1"))
     desk = Desk(route)
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
@@ -223,7 +213,7 @@ def test_what_fails_again_is_a_dead_letter_of_its_own_and_can_be_replayed(
     assert [dict(one.headers)["hapax-replay-of"] for one in replays(route)] == [original] * 2
 
 
-def test_one_dead_letter_is_shown_whole_and_harmless(route: PipelineUnderTest) -> None:
+def test_one_dead_letter_is_shown_whole_and_harmless(route):
     value = b"\x1b[31m\xff"
     headers = (("message-id", b"e\x00\xfe"), ("raise", b"1"), ("n", None))
     (letter,) = failed(route, Given(value, b"k\x1b", headers, 1))
@@ -242,9 +232,7 @@ def test_one_dead_letter_is_shown_whole_and_harmless(route: PipelineUnderTest) -
 
 
 @pytest.mark.long
-def test_the_audit_finds_nothing_wrong_after_a_replay(
-    route: PipelineUnderTest, spark: SparkSession
-) -> None:
+def test_the_audit_finds_nothing_wrong_after_a_replay(route, spark):
     failed(route, bad("e-1"), Given(b"fine", b"k", (("message-id", b"e-2"),), 1))
     desk = Desk(route, TRANSFORM="tests.kit.orders:obey")
     assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1

@@ -33,7 +33,7 @@ def traced(desk: Desk, *words: str) -> dict[str, Any]:
     return one
 
 
-def test_every_fate_of_a_record_is_told_by_place_and_by_id(route: PipelineUnderTest) -> None:
+def test_every_fate_of_a_record_is_told_by_place_and_by_id(route):
     route.write(
         event("plain"),
         event("split", ("do", b'[{"value": "a"}, {"value": "b"}]')),
@@ -63,7 +63,7 @@ def test_every_fate_of_a_record_is_told_by_place_and_by_id(route: PipelineUnderT
     assert [one["verdict"].split(":")[0] for one in both] == ["done", "duplicate"]
 
 
-def test_an_output_and_a_dead_letter_lead_back_to_their_record(route: PipelineUnderTest) -> None:
+def test_an_output_and_a_dead_letter_lead_back_to_their_record(route):
     route.write(event("plain"), event("poison", ("raise", b"1")))
     ran(route)
     desk = Desk(route)
@@ -75,7 +75,7 @@ def test_an_output_and_a_dead_letter_lead_back_to_their_record(route: PipelineUn
     assert "verdict    dead letter: ValueError" in shown
 
 
-def test_effects_in_a_transaction_that_is_open_are_under_way(route: PipelineUnderTest) -> None:
+def test_effects_in_a_transaction_that_is_open_are_under_way(route):
     route.write(event("plain"))
     stamp = [("hapax-id", b"plain"), ("hapax-source", f"{route.source}/0/0".encode())]
     desk = Desk(route)
@@ -90,9 +90,7 @@ def test_effects_in_a_transaction_that_is_open_are_under_way(route: PipelineUnde
     assert traced(desk, f"{route.source}/0/0")["verdict"] == "waiting: not processed yet"
 
 
-def test_of_a_record_that_is_deleted_its_effects_still_tell(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_of_a_record_that_is_deleted_its_effects_still_tell(route, sandbox):
     route.write(event("plain"), event("poison", ("raise", b"1")), event("late"))
     ran(route)
     sandbox.delete_records(route.source, 0, before_offset=2)
@@ -105,7 +103,7 @@ def test_of_a_record_that_is_deleted_its_effects_still_tell(
     assert poison["verdict"].startswith("dead letter")
 
 
-def test_what_is_not_found_is_said_with_an_exit_code(route: PipelineUnderTest) -> None:
+def test_what_is_not_found_is_said_with_an_exit_code(route):
     route.write(Given(b"stray", b"k"))
     desk = Desk(route)
     unknown = desk.type("trace", "no-such-id")

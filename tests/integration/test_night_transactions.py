@@ -29,7 +29,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
     made.close()
 
 
-def test_an_open_transaction_is_told_and_aborted_by_hand(route: PipelineUnderTest) -> None:
+def test_an_open_transaction_is_told_and_aborted_by_hand(route):
     name = f"{route.app}-gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:
@@ -54,9 +54,7 @@ def test_an_open_transaction_is_told_and_aborted_by_hand(route: PipelineUnderTes
     assert "No transaction is open" in desk.type("transactions", "list").stdout
 
 
-def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(
-    route: PipelineUnderTest,
-) -> None:
+def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(route):
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:
         producer.produce(route.target, b"hidden")
@@ -71,7 +69,7 @@ def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(
     assert "know no transactional id" in unknown.stderr
 
 
-def test_a_live_worker_is_told_and_survives_being_fenced(route: PipelineUnderTest) -> None:
+def test_a_live_worker_is_told_and_survives_being_fenced(route):
     worker = route.worker()
     route.write(b"1")
     route.await_outputs(1)
@@ -89,9 +87,7 @@ def test_a_live_worker_is_told_and_survives_being_fenced(route: PipelineUnderTes
     assert worker.terminate() == 0
 
 
-def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
-    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(route, monkeypatch):
     monkeypatch.setattr("hapax.operations.transactions.LOG", "hidden-from-us")
     name = f"{route.app}-gone"
     desk = Desk(route)
@@ -108,9 +104,7 @@ def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
     assert read_back(route.bootstrap, route.target) == []
 
 
-def test_what_cannot_be_examined_is_named_and_the_rest_is_told(
-    route: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_examined_is_named_and_the_rest_is_told(route, monkeypatch):
     monkeypatch.setattr("hapax.operations.transactions.OFFSETS", "hidden-from-us")
     desk = Desk(route, INPUT__TOPICS="elsewhere")  # as where the input is on another cluster
     with transaction(route.bootstrap, f"{route.app}-gone") as producer:
@@ -128,9 +122,7 @@ def test_what_cannot_be_examined_is_named_and_the_rest_is_told(
         producer.abort_transaction(60)
 
 
-def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_producer(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_producer(route):
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:  # the coordinators' log is there
         producer.abort_transaction(60)
@@ -156,9 +148,7 @@ def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_pr
     assert [record.value for record in route.outputs()] == [b"after"]
 
 
-def test_a_foreign_transaction_is_shown_with_its_producer_never_torn_and_ended_on_demand(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_foreign_transaction_is_shown_with_its_producer_never_torn_and_ended_on_demand(route):
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:
         producer.produce(route.source, b"hidden")

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.core.records import Record
-    from tests.kit.proof import Proof
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def mirror(sandbox: Sandbox, other: Sandbox, tmp_path: Path) -> Iterator[Mirror]
     made.close()
 
 
-def test_a_mirror_has_every_record_once_in_order_and_equal_to_the_byte(mirror: Mirror) -> None:
+def test_a_mirror_has_every_record_once_in_order_and_equal_to_the_byte(mirror):
     mirror.write(*given(300))
     produce_aborted(mirror.bootstrap, mirror.source, *given(30, 300))
     mirror.write(*given(300, 330))
@@ -66,15 +65,13 @@ def test_a_mirror_has_every_record_once_in_order_and_equal_to_the_byte(mirror: M
     assert len(mirror.outputs()) == 660
 
 
-def test_an_output_cluster_that_is_the_one_that_is_read_is_refused_with_2(
-    sandbox: Sandbox, mirror: Mirror
-) -> None:
+def test_an_output_cluster_that_is_the_one_that_is_read_is_refused_with_2(sandbox, mirror):
     port = sandbox.bootstrap_servers.rpartition(":")[2]
     reason = refused(mirror, 2, OUTPUT__KAFKA__BOOTSTRAP_SERVERS=f"localhost:{port}")
     assert "its brokers are those of cluster" in reason
 
 
-def test_the_doctor_looks_for_each_topic_on_its_own_cluster_and_names_it(mirror: Mirror) -> None:
+def test_the_doctor_looks_for_each_topic_on_its_own_cluster_and_names_it(mirror):
     """One broker keeps one replica, which it blames on both; the dead letters' topic is absent."""
     absent = f"{mirror.app}-absent"
     done = Desk(mirror, DEAD_LETTER__TOPIC=absent).type("doctor", "--json")
@@ -97,13 +94,11 @@ def test_the_doctor_looks_for_each_topic_on_its_own_cluster_and_names_it(mirror:
     assert absent in str(found)
 
 
-def test_an_output_topic_that_is_absent_there_is_refused_with_3(mirror: Mirror) -> None:
+def test_an_output_topic_that_is_absent_there_is_refused_with_3(mirror):
     refused(mirror, 3, "HAPAX_OUTPUT__TOPIC", OUTPUT__TOPIC=f"{mirror.target}-absent")
 
 
-def test_progress_that_went_with_the_output_topic_stops_with_6_and_doubles_nothing(
-    mirror: Mirror,
-) -> None:
+def test_progress_that_went_with_the_output_topic_stops_with_6_and_doubles_nothing(mirror):
     mirror.write(*given(30))
     mirror.run_to_end(60)
     client = AdminClient({"bootstrap.servers": mirror.there})
@@ -114,7 +109,7 @@ def test_progress_that_went_with_the_output_topic_stops_with_6_and_doubles_nothi
     assert mirror.outputs() == []
 
 
-def test_an_input_topic_that_was_recreated_stops_with_6(mirror: Mirror) -> None:
+def test_an_input_topic_that_was_recreated_stops_with_6(mirror):
     mirror.write(*given(30))
     mirror.run_to_end(60)
     delete_topic(mirror, mirror.source)
@@ -124,7 +119,7 @@ def test_an_input_topic_that_was_recreated_stops_with_6(mirror: Mirror) -> None:
     assert len(mirror.outputs()) == 30
 
 
-def test_an_input_topic_that_was_cut_off_before_the_position_stops_with_6(mirror: Mirror) -> None:
+def test_an_input_topic_that_was_cut_off_before_the_position_stops_with_6(mirror):
     mirror.write(*given(30))
     mirror.run_to_end(60)
     mirror.write(*given(30))
@@ -133,9 +128,7 @@ def test_an_input_topic_that_was_cut_off_before_the_position_stops_with_6(mirror
     assert len([record for record in mirror.outputs() if record.partition == 0]) == 10
 
 
-def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_set_here(
-    mirror: Mirror,
-) -> None:
+def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_set_here(mirror):
     """The group's offsets may be a second behind: the mirror's last records would be doubled."""
     mirror.write(*given(30))
     mirror.run_to_end(60, **QUICK)
@@ -157,9 +150,7 @@ def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_se
 
 
 @pytest.mark.long
-def test_a_lane_that_cannot_be_opened_says_so_once_a_minute_and_goes_on_when_it_can(
-    mirror: Mirror,
-) -> None:
+def test_a_lane_that_cannot_be_opened_says_so_once_a_minute_and_goes_on_when_it_can(mirror):
     mirror.write(*given(30))
     worker = mirror.worker("w-0", **QUICK)
     at_work(worker)
@@ -180,9 +171,7 @@ def test_a_lane_that_cannot_be_opened_says_so_once_a_minute_and_goes_on_when_it_
 
 @pytest.mark.long
 @pytest.mark.parametrize("struck", ["recreated", "cut off"])
-def test_an_input_topic_that_is_struck_while_it_is_mirrored_stops_with_6(
-    mirror: Mirror, struck: str
-) -> None:
+def test_an_input_topic_that_is_struck_while_it_is_mirrored_stops_with_6(mirror, struck):
     mirror.write(*given(30))
     worker = mirror.worker("w-0")
     at_work(worker)
@@ -205,8 +194,8 @@ def test_an_input_topic_that_is_struck_while_it_is_mirrored_stops_with_6(
 
 
 def test_records_that_have_been_on_the_other_cluster_are_not_sent_back(
-    sandbox: Sandbox, other: Sandbox, mirror: Mirror, tmp_path: Path
-) -> None:
+    sandbox, other, mirror, tmp_path
+):
     mirror.write(*given(30))
     mirror.run_to_end(60)
     back = Mirror(other, sandbox, tmp_path, partitions=3)
@@ -224,9 +213,7 @@ def test_records_that_have_been_on_the_other_cluster_are_not_sent_back(
     assert len(mirror.inputs()) == 30
 
 
-def test_the_offsets_of_a_group_are_translated_and_committed_where_it_would_read_next(
-    mirror: Mirror,
-) -> None:
+def test_the_offsets_of_a_group_are_translated_and_committed_where_it_would_read_next(mirror):
     mirror.write(*given(30))
     produce_aborted(mirror.bootstrap, mirror.source, *given(12))
     produce_committed(mirror.bootstrap, mirror.source, *given(60, 30))
@@ -249,8 +236,8 @@ def test_the_offsets_of_a_group_are_translated_and_committed_where_it_would_read
 
 
 def test_every_offset_from_start_to_end_is_translated_through_markers_and_cleaned_records(
-    sandbox: Sandbox, other: Sandbox, tmp_path: Path, proof: Proof
-) -> None:
+    sandbox, other, tmp_path, proof
+):
     """Beside it the way by time stamps, which errs: records share them, or are out of order."""
     mirror = Mirror(sandbox, other, tmp_path, partitions=3)
     mirror.create(source=CLEANED, target=CLEANED)
@@ -273,7 +260,7 @@ def test_every_offset_from_start_to_end_is_translated_through_markers_and_cleane
     assert late.skipped > 0, "a place that is too late is not seen"
 
 
-def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror: Mirror) -> None:
+def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror):
     mirror.write(*given(30))
     mirror.run_to_end(60)
     mirror.write(*given(30))
@@ -296,9 +283,7 @@ def committed_there(mirror: Mirror, group: str) -> dict[int, int | None]:
     return committed(mirror.there, group, mirror.target)
 
 
-def test_an_event_that_was_sent_twice_has_one_record_on_the_other_cluster(
-    mirror: Mirror, redis_url: str
-) -> None:
+def test_an_event_that_was_sent_twice_has_one_record_on_the_other_cluster(mirror, redis_url):
     twice = [Given(b"v", b"k", (("message-id", b"%d" % (at // 2)),), at % 3) for at in range(12)]
     mirror.write(*twice)
     mirror.run_to_end(60, DEDUP__REDIS_URL=redis_url)
@@ -306,7 +291,7 @@ def test_an_event_that_was_sent_twice_has_one_record_on_the_other_cluster(
     assert sorted(ids) == sorted({b"%d" % at for at in range(6)})
 
 
-def test_a_dead_letter_goes_to_the_other_cluster_with_the_outputs(mirror: Mirror) -> None:
+def test_a_dead_letter_goes_to_the_other_cluster_with_the_outputs(mirror):
     mirror.write(*given(9), Given(b"poison", b"k", (), 1))
     mirror.run_to_end(60, TRANSFORM="tests.kit.mirror_frozen:refuse_poison")
     (dead,) = mirror.dead()

@@ -112,13 +112,13 @@ def typed(text: str, tmp_path: Path, *, cold: bool = False) -> subprocess.Comple
     )
 
 
-def test_the_readme_is_short_before_its_reference() -> None:
+def test_the_readme_is_short_before_its_reference():
     text, title, _rest = (ROOT / "README.md").read_text().partition("\n## Reference\n")
     assert title
     assert len(text.split()) <= WORDS_MAX
 
 
-def test_a_function_of_ones_own_is_a_few_commands_away() -> None:
+def test_a_function_of_ones_own_is_a_few_commands_away():
     wanted = steps(section("docs/quickstart.md", "Install", "Stay with it"))
     [edited] = [number for number, step in enumerate(wanted) if step.startswith("cat > ")]
     # The run before the edit shows what the generated function does; it is not needed for it.
@@ -130,7 +130,7 @@ def test_a_function_of_ones_own_is_a_few_commands_away() -> None:
 @pytest.mark.long
 @pytest.mark.real
 @pytest.mark.timeout(WITHIN_S * 3)
-def test_the_quickstart_of_the_readme_works_as_it_is_typed(tmp_path: Path) -> None:
+def test_the_quickstart_of_the_readme_works_as_it_is_typed(tmp_path):
     done = typed(section("README.md", "Install", "What it promises"), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
@@ -145,7 +145,7 @@ def test_the_quickstart_of_the_readme_works_as_it_is_typed(tmp_path: Path) -> No
 @pytest.mark.timeout(WITHIN_S * 3)
 @pytest.mark.rounds
 @at_length
-def test_the_quickstart_works_as_it_is_typed_and_in_five_minutes(tmp_path: Path) -> None:
+def test_the_quickstart_works_as_it_is_typed_and_in_five_minutes(tmp_path):
     began_s = busy_s()
     page = section("docs/quickstart.md", "Install", "Locked libraries")
     done = typed(page, tmp_path, cold=True)

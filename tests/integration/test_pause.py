@@ -33,9 +33,7 @@ def status(port: int) -> Any:
     return json.loads(ask(port, "/status.json")[1])
 
 
-def test_a_paused_worker_stays_a_member_takes_nothing_of_what_a_rebalance_brings_and_resumes(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_paused_worker_stays_a_member_takes_nothing_of_what_a_rebalance_brings_and_resumes(route):
     port = free_port()
     worker = route.worker("w-0", TELEMETRY__PORT=str(port))
     other = route.worker("w-1")
@@ -68,7 +66,7 @@ def test_a_paused_worker_stays_a_member_takes_nothing_of_what_a_rebalance_brings
     assert metric(ask(port, "/metrics")[1], "hapax_paused") == 0
 
 
-def test_a_paused_worker_drains_and_its_restart_knows_of_no_pause(route: PipelineUnderTest) -> None:
+def test_a_paused_worker_drains_and_its_restart_knows_of_no_pause(route):
     port = free_port()
     worker = route.worker("w-0", TELEMETRY__PORT=str(port))
     await_(lambda: ready(port)[0], 60, worker.text)

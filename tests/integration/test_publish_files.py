@@ -99,8 +99,8 @@ def values(route: PipelineUnderTest) -> list[bytes | None]:
 @pytest.mark.rounds
 @pytest.mark.timeout(900)
 def test_a_file_that_grows_and_is_rotated_is_published_once_whenever_the_process_is_killed(
-    route: PipelineUnderTest, tmp_path: Path
-) -> None:
+    route, tmp_path
+):
     log, receipts = tmp_path / "app.log", tmp_path / "receipts"
     words = [str(log), "--spool", str(tmp_path / "spool"), "--follow", "--receipts", str(receipts)]
     process = publishing(route, tmp_path, *words)
@@ -131,8 +131,8 @@ def test_a_file_that_grows_and_is_rotated_is_published_once_whenever_the_process
 
 
 def test_control_without_a_spool_a_process_that_is_killed_and_started_again_doubles_lines(
-    route: PipelineUnderTest, tmp_path: Path
-) -> None:
+    route, tmp_path
+):
     log, lines = tmp_path / "app.log", [b"%d\n" % number for number in range(1000)]
     log.write_bytes(b"".join(lines))
     pipe = tmp_path / "pipe"
@@ -150,8 +150,8 @@ def test_control_without_a_spool_a_process_that_is_killed_and_started_again_doub
 
 
 def test_a_csv_file_ends_when_all_of_it_is_in_kafka_and_what_it_gets_later_is_added(
-    route: PipelineUnderTest, tmp_path: Path
-) -> None:
+    route, tmp_path
+):
     orders = tmp_path / "orders.csv"
     orders.write_bytes(b'id,say\n1,"a\nb"\n2,c\n')
     words = ["publish", str(orders), "--format", "csv", "--key-pointer", "/id"]
@@ -175,9 +175,7 @@ def test_a_csv_file_ends_when_all_of_it_is_in_kafka_and_what_it_gets_later_is_ad
     assert [each.rpartition("/")[2] for each in ids] == ["1", "2", "3"]
 
 
-def test_lines_of_a_pipe_are_safe_once_they_are_accepted_and_receipts_say_so(
-    route: PipelineUnderTest, tmp_path: Path
-) -> None:
+def test_lines_of_a_pipe_are_safe_once_they_are_accepted_and_receipts_say_so(route, tmp_path):
     spool = str(tmp_path / "spool")
     command = [*HAPAX, "publish", "--topic", route.source, "--spool", spool, "--receipts", "-"]
     process = subprocess.Popen(
@@ -199,8 +197,8 @@ def test_lines_of_a_pipe_are_safe_once_they_are_accepted_and_receipts_say_so(
 
 
 def test_what_is_not_in_kafka_at_a_signal_stays_on_disk_and_is_published_by_the_next_start(
-    route: PipelineUnderTest, tmp_path: Path
-) -> None:
+    route, tmp_path
+):
     log = tmp_path / "app.log"
     log.write_bytes(b"a\nb\n")
     process = publishing(
@@ -217,7 +215,7 @@ def test_what_is_not_in_kafka_at_a_signal_stays_on_disk_and_is_published_by_the_
     assert process.terminate() == 0
 
 
-def test_a_spool_has_one_owner_and_one_file(route: PipelineUnderTest, tmp_path: Path) -> None:
+def test_a_spool_has_one_owner_and_one_file(route, tmp_path):
     log, receipts = tmp_path / "app.log", tmp_path / "receipts"
     log.write_bytes(b"a\n")
     spool = ["--spool", str(tmp_path / "spool")]

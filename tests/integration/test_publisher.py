@@ -94,9 +94,7 @@ def publisher(stage: Stage) -> Iterator[KafkaPublisher]:
     made.close()
 
 
-def test_micro_batches_come_out_whole_and_with_their_marker(
-    stage: Stage, publisher: KafkaPublisher
-) -> None:
+def test_micro_batches_come_out_whole_and_with_their_marker(stage, publisher):
     first = whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a", b"b")))
     publisher.publish(MicroBatch(QUERY, 1, "bb"), stage.chunks(b"c"))
     publisher.publish(MicroBatch(QUERY, 2, "cc"), stage.chunks())
@@ -106,9 +104,7 @@ def test_micro_batches_come_out_whole_and_with_their_marker(
     assert stage.marker() == 3
 
 
-def test_a_micro_batch_that_comes_again_is_not_published_again(
-    stage: Stage, publisher: KafkaPublisher
-) -> None:
+def test_a_micro_batch_that_comes_again_is_not_published_again(stage, publisher):
     publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
     again = whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a")))
 
@@ -117,9 +113,7 @@ def test_a_micro_batch_that_comes_again_is_not_published_again(
 
 
 @pytest.mark.row("SP7")
-def test_an_old_checkpoint_that_is_one_behind_is_told_by_its_input(
-    stage: Stage, publisher: KafkaPublisher
-) -> None:
+def test_an_old_checkpoint_that_is_one_behind_is_told_by_its_input(stage, publisher):
     publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
     with pytest.raises(PositionLostError, match="old copy"):
         publisher.publish(MicroBatch(QUERY, 0, "bb"), stage.chunks(b"a", b"b"))
@@ -135,8 +129,8 @@ def forget_the_marker(stage: Stage) -> None:
 @pytest.mark.row("SP7")
 @pytest.mark.parametrize("query", [QUERY, "query-2"])
 def test_a_first_micro_batch_without_marker_stops_where_the_app_has_published_before(
-    stage: Stage, publisher: KafkaPublisher, query: str
-) -> None:
+    stage, publisher, query
+):
     values = [b"%d" % number for number in range(300)]
     publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.marked(QUERY, 0, *values))
     # What an attempt that was aborted left lies between the end and the last visible record.
@@ -154,9 +148,7 @@ def test_a_first_micro_batch_without_marker_stops_where_the_app_has_published_be
 
 
 @pytest.mark.row("SP7")
-def test_a_topic_that_only_rows_name_is_looked_at_as_well(
-    sandbox: Sandbox, stage: Stage, publisher: KafkaPublisher, unique: Callable[[str], str]
-) -> None:
+def test_a_topic_that_only_rows_name_is_looked_at_as_well(sandbox, stage, publisher, unique):
     side = unique("side")
     sandbox.create_topic(side)
     header = ("hapax-batch", MicroBatch("query-0", 4).header(0, stage.topic))
@@ -171,18 +163,14 @@ def test_a_topic_that_only_rows_name_is_looked_at_as_well(
     assert stage.values() == []
 
 
-def test_output_of_other_apps_and_of_other_tools_stops_no_first_micro_batch(
-    stage: Stage, publisher: KafkaPublisher
-) -> None:
+def test_output_of_other_apps_and_of_other_tools_stops_no_first_micro_batch(stage, publisher):
     other = ("hapax-batch", MicroBatch("query-0", 4).header(0, f"{stage.topic}-eu"))
     topics.produce(stage.servers, stage.topic, b"plain", topics.Given(b"a", headers=(other,)))
     publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"b"))
     assert stage.values() == [b"plain", b"a", b"b"]
 
 
-def test_rows_that_cannot_be_read_leave_nothing_visible_and_no_transaction_open(
-    stage: Stage, publisher: KafkaPublisher
-) -> None:
+def test_rows_that_cannot_be_read_leave_nothing_visible_and_no_transaction_open(stage, publisher):
     def damaged() -> Iterator[list[Message]]:
         yield stage.messages(b"a")
         raise StopError("the spool is damaged")
@@ -196,7 +184,7 @@ def test_rows_that_cannot_be_read_leave_nothing_visible_and_no_transaction_open(
 
 
 @pytest.mark.row("SP8")
-def test_of_two_publishers_of_one_micro_batch_one_publishes(stage: Stage) -> None:
+def test_of_two_publishers_of_one_micro_batch_one_publishes(stage):
     slow, fast = stage.publisher(), stage.publisher()
     batch = MicroBatch(QUERY, 0, "aa")
 
@@ -217,7 +205,7 @@ def test_of_two_publishers_of_one_micro_batch_one_publishes(stage: Stage) -> Non
 
 
 @pytest.mark.row("SP8")
-def test_a_publisher_that_was_overtaken_by_the_next_micro_batch_says_so(stage: Stage) -> None:
+def test_a_publisher_that_was_overtaken_by_the_next_micro_batch_says_so(stage):
     slow, fast = stage.publisher(), stage.publisher()
 
     def overtaken() -> Iterator[list[Message]]:
@@ -232,7 +220,7 @@ def test_a_publisher_that_was_overtaken_by_the_next_micro_batch_says_so(stage: S
     fast.close()
 
 
-def test_a_refreshed_marker_says_the_same(stage: Stage, publisher: KafkaPublisher) -> None:
+def test_a_refreshed_marker_says_the_same(stage, publisher):
     assert publisher.refresh() is None
     publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
 
@@ -241,9 +229,7 @@ def test_a_refreshed_marker_says_the_same(stage: Stage, publisher: KafkaPublishe
     assert whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))).repeated
 
 
-def test_a_refresh_beside_a_publication_costs_it_one_attempt(
-    stage: Stage, publisher: KafkaPublisher
-) -> None:
+def test_a_refresh_beside_a_publication_costs_it_one_attempt(stage, publisher):
     other = stage.publisher()
     refreshed: list[Marker | None] = []
 
@@ -260,15 +246,13 @@ def test_a_refresh_beside_a_publication_costs_it_one_attempt(
     other.close()
 
 
-def test_a_marker_can_be_set_by_a_person(stage: Stage, publisher: KafkaPublisher) -> None:
+def test_a_marker_can_be_set_by_a_person(stage, publisher):
     publisher.overwrite(Marker(5, QUERY))
     publisher.publish(MicroBatch(QUERY, 5, "aa"), stage.chunks(b"a"))
     assert stage.marker() == 6
 
 
-def test_a_record_that_the_broker_refuses_is_named(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_a_record_that_the_broker_refuses_is_named(sandbox, unique):
     topic = unique("out")
     sandbox.create_topic(topic, config={"max.message.bytes": "1000"})
     stage = Stage(sandbox.bootstrap_servers, topic)
@@ -282,7 +266,7 @@ def test_a_record_that_the_broker_refuses_is_named(
 
 
 @pytest.mark.row("SP9")
-def test_a_micro_batch_longer_than_its_transaction_is_told_what_to_lower(stage: Stage) -> None:
+def test_a_micro_batch_longer_than_its_transaction_is_told_what_to_lower(stage):
     publisher = stage.publisher(HAPAX_TRANSACTION__TIMEOUT="1s")
 
     def slow() -> Iterator[list[Message]]:

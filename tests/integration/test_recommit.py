@@ -47,9 +47,7 @@ def outside(settings: Settings) -> Consumer:
     )
 
 
-def test_offsets_keep_their_place_and_get_the_ids_of_this_cluster_and_topic(
-    settings: Settings,
-) -> None:
+def test_offsets_keep_their_place_and_get_the_ids_of_this_cluster_and_topic(settings):
     (topic,) = settings.input.topics
     consumer = outside(settings)
     consumer.commit(
@@ -68,11 +66,11 @@ def test_offsets_keep_their_place_and_get_the_ids_of_this_cluster_and_topic(
     )
 
 
-def test_a_group_without_offsets_is_left_alone(settings: Settings) -> None:
+def test_a_group_without_offsets_is_left_alone(settings):
     assert recommit_here(settings) == {}
 
 
-def test_offsets_of_a_group_that_has_members_are_not_touched(settings: Settings) -> None:
+def test_offsets_of_a_group_that_has_members_are_not_touched(settings):
     (topic,) = settings.input.topics
     consumer = outside(settings)
     consumer.commit(
@@ -86,9 +84,7 @@ def test_offsets_of_a_group_that_has_members_are_not_touched(settings: Settings)
     consumer.close()
 
 
-def test_the_id_of_a_cluster_that_does_not_answer_cannot_be_had(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_id_of_a_cluster_that_does_not_answer_cannot_be_had(settings, monkeypatch):
     monkeypatch.setattr("hapax.kafka.admin.adoption.ANSWER_TIMEOUT_S", 0.2)
     away = load_settings(
         {

@@ -54,9 +54,7 @@ def wish(number: int, after: float, until: float = 0.0, error: str = "") -> Give
     return Given(json.dumps(value).encode(), b"k%d" % number, (("id", b"%d" % number),), -1)
 
 
-def test_a_record_comes_back_as_it_was_and_its_output_names_the_original(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_record_comes_back_as_it_was_and_its_output_names_the_original(route):
     retry = topic_of(route)
     worker = route.worker(RETRY__TOPIC=retry)
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
@@ -86,9 +84,7 @@ def await_commit_after(worker: WorkerProcess, commits: int) -> None:
 
 
 @pytest.mark.rounds
-def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in_time(
-    route: PipelineUnderTest,
-) -> None:
+def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in_time(route):
     """10,000 through 19 kills with all rounds."""
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
@@ -117,7 +113,7 @@ def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in
     end = accounted(route, settings)
     assert end.anomalies == {}, end.examples
     assert (end.totals["dead_letters"], end.totals["duplicates"]) == (RECORDS, (KILLS + 1) * TWICE)
-    letters = {dict(one.headers)["hapax-source"].decode(): one for one in route.dead()}  # type: ignore[union-attr]
+    letters = {dict(one.headers)["hapax-source"].decode(): one for one in route.dead()}
     waited = waits(read_back(route.bootstrap, retry))
     assert len(route.dead()) == len(letters) == len(waited) == RECORDS
     assert route.outputs() == []
@@ -139,9 +135,7 @@ def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in
     assert max(late_s) < LATE_MAX_S
 
 
-def test_what_waits_in_a_member_that_leaves_is_called_once_by_the_one_that_stays(
-    route: PipelineUnderTest,
-) -> None:
+def test_what_waits_in_a_member_that_leaves_is_called_once_by_the_one_that_stays(route):
     retry, count = topic_of(route), 80
     settings = {
         "RETRY__TOPIC": retry,
@@ -166,7 +160,7 @@ def test_what_waits_in_a_member_that_leaves_is_called_once_by_the_one_that_stays
     assert {dict(one.headers)["hapax-attempts"] for one in route.dead()} == {b"2"}
 
 
-def test_errors_by_policy_wait_and_the_last_one_is_a_dead_letter(route: PipelineUnderTest) -> None:
+def test_errors_by_policy_wait_and_the_last_one_is_a_dead_letter(route):
     retry = topic_of(route)
     route.worker(RETRY__LATER="OSError", RETRY__DELAY="1s", RETRY__LATER_ATTEMPTS="1")
     route.write(wish(1, 0, error="no route"))
@@ -181,8 +175,8 @@ def test_errors_by_policy_wait_and_the_last_one_is_a_dead_letter(route: Pipeline
 
 
 def test_a_record_that_waits_is_traced_and_accounted_for_and_one_that_was_passed_has_no_effect(
-    route: PipelineUnderTest,
-) -> None:
+    route,
+):
     retry = topic_of(route)
     route.write(wish(1, 3600), wish(2, 0, until=1.0))
     route.run_to_end(RETRY__TOPIC=retry, GROUP__MEMBERSHIP="dynamic")  # it leaves at once
@@ -209,7 +203,7 @@ def pass_over(route: PipelineUnderTest, record: Record) -> None:
     consumer.close()
 
 
-def test_a_bounded_run_ends_with_the_input_and_says_how_many_wait(route: PipelineUnderTest) -> None:
+def test_a_bounded_run_ends_with_the_input_and_says_how_many_wait(route):
     retry = topic_of(route)
     route.write(*(wish(number, 3600) for number in range(5)))
     worker = route.run_to_end(RETRY__TOPIC=retry)
@@ -220,8 +214,8 @@ def test_a_bounded_run_ends_with_the_input_and_says_how_many_wait(route: Pipelin
 
 @pytest.mark.parametrize("partitions", [0, LEVELS - 1])
 def test_a_retry_topic_without_its_levels_is_refused_with_the_command_that_makes_them(
-    route: PipelineUnderTest, partitions: int
-) -> None:
+    route, partitions
+):
     if partitions:
         topic_of(route, partitions)
     worker = route.worker(RETRY__TOPIC=f"{route.app}-retry")
@@ -229,7 +223,7 @@ def test_a_retry_topic_without_its_levels_is_refused_with_the_command_that_makes
     assert f"--topic {route.app}-retry --partitions {LEVELS}" in worker.text()
 
 
-def test_without_the_setting_the_dead_letter_says_what_to_set(route: PipelineUnderTest) -> None:
+def test_without_the_setting_the_dead_letter_says_what_to_set(route):
     route.write(wish(1, 5))
     route.run_to_end()
     (letter,) = route.dead()

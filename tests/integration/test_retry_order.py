@@ -86,9 +86,7 @@ def expected(count: int) -> dict[bytes, list[int]]:
     return {b"k%d" % key: list(range(key, count, KEYS)) for key in range(KEYS)}
 
 
-def test_records_of_a_key_wait_behind_the_one_that_waits_and_others_do_not(
-    route: PipelineUnderTest,
-) -> None:
+def test_records_of_a_key_wait_behind_the_one_that_waits_and_others_do_not(route):
     worker = route.worker()
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
     until = time.time() + 20
@@ -106,9 +104,7 @@ def test_records_of_a_key_wait_behind_the_one_that_waits_and_others_do_not(
     assert worker.terminate() == 0
 
 
-def test_a_retry_topic_of_another_number_of_partitions_and_calls_in_no_order_are_refused(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_retry_topic_of_another_number_of_partitions_and_calls_in_no_order_are_refused(route):
     wrong = f"{route.app}-wrong"
     route.sandbox.create_topic(wrong, PARTITIONS + 1)
     worker = route.worker(RETRY__TOPIC=wrong)
@@ -133,9 +129,7 @@ def _commits(worker: WorkerProcess, more_than: int) -> bool:
         pytest.param("list", marks=pytest.mark.long),
     ],
 )
-def test_outputs_of_a_key_stand_in_input_order_through_kills(
-    route: PipelineUnderTest, form: str
-) -> None:
+def test_outputs_of_a_key_stand_in_input_order_through_kills(route, form):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance, count, written, starts = random.Random(seed), 400, 0, 0
@@ -172,9 +166,7 @@ def test_outputs_of_a_key_stand_in_input_order_through_kills(
     assert end.totals["duplicates"] == 4 * AGAIN
 
 
-def test_outputs_of_a_key_stand_in_input_order_when_members_come_and_leave(
-    route: PipelineUnderTest,
-) -> None:
+def test_outputs_of_a_key_stand_in_input_order_when_members_come_and_leave(route):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance, count = random.Random(seed), 300

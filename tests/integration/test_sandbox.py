@@ -7,7 +7,6 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
@@ -31,13 +30,8 @@ from tests.kit.topics import (
 )
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-
-def test_what_is_produced_is_read_back_whole(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_what_is_produced_is_read_back_whole(sandbox, unique):
     topic = unique("in")
     sandbox.create_topic(topic, partitions=2)
     given = Given(b"value", b"key", (("h", b"1"), ("h", None)), partition=1, timestamp_ms=1234)
@@ -50,9 +44,7 @@ def test_what_is_produced_is_read_back_whole(
     assert (record.key, record.value, record.headers) == (b"key", b"value", given.headers)
 
 
-def test_readers_see_committed_transactions_and_nothing_of_aborted_or_open_ones(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_readers_see_committed_transactions_and_nothing_of_aborted_or_open_ones(sandbox, unique):
     topic = unique("transactions")
     sandbox.create_topic(topic)
 
@@ -69,16 +61,14 @@ def test_readers_see_committed_transactions_and_nothing_of_aborted_or_open_ones(
     assert (stable, high) == ({0: 4}, {0: 5})
 
 
-def test_a_group_that_never_committed_has_no_offsets(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_a_group_that_never_committed_has_no_offsets(sandbox, unique):
     topic = unique("uncommitted")
     sandbox.create_topic(topic, partitions=2)
 
     assert committed(sandbox.bootstrap_servers, unique("group"), topic) == {0: None, 1: None}
 
 
-def test_redis_keeps_what_it_acknowledged_through_a_kill(sandbox: Sandbox, redis_url: str) -> None:
+def test_redis_keeps_what_it_acknowledged_through_a_kill(sandbox, redis_url):
     with redis.Redis.from_url(redis_url) as client:
         client.set("claim", "owner")
 
@@ -91,9 +81,7 @@ def test_redis_keeps_what_it_acknowledged_through_a_kill(sandbox: Sandbox, redis
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
 
 
-def test_a_killed_broker_comes_back_with_its_data(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_a_killed_broker_comes_back_with_its_data(sandbox, unique):
     topic = unique("kept")
     sandbox.create_topic(topic)
     produce_committed(sandbox.bootstrap_servers, topic, b"before")
@@ -115,7 +103,7 @@ def test_a_killed_broker_comes_back_with_its_data(
     assert [one.value for one in visible] == [b"before", b"after"]
 
 
-def test_a_paused_broker_answers_nobody_until_it_is_resumed(sandbox: Sandbox) -> None:
+def test_a_paused_broker_answers_nobody_until_it_is_resumed(sandbox):
     (broker,) = sandbox.kafka.brokers
     client = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
     broker.pause()
@@ -127,7 +115,7 @@ def test_a_paused_broker_answers_nobody_until_it_is_resumed(sandbox: Sandbox) ->
     broker.await_ready()
 
 
-def test_who_comes_through_a_proxy_is_sent_to_the_proxy_again(sandbox: Sandbox) -> None:
+def test_who_comes_through_a_proxy_is_sent_to_the_proxy_again(sandbox):
     (broker,) = sandbox.kafka.brokers
 
     def advertised(port: int | None) -> list[int]:
@@ -139,9 +127,7 @@ def test_who_comes_through_a_proxy_is_sent_to_the_proxy_again(sandbox: Sandbox) 
     assert len({broker.port, broker.proxy_target_port, broker.proxy_listen_port}) == 3
 
 
-def test_records_below_an_offset_can_be_cut_off(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_records_below_an_offset_can_be_cut_off(sandbox, unique):
     topic = unique("cut")
     sandbox.create_topic(topic)
     produce(sandbox.bootstrap_servers, topic, b"0", b"1", b"2")
@@ -151,9 +137,7 @@ def test_records_below_an_offset_can_be_cut_off(
     assert [one.offset for one in read_back(sandbox.bootstrap_servers, topic)] == [2]
 
 
-def test_a_topic_that_nobody_created_is_not_created_by_asking(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_a_topic_that_nobody_created_is_not_created_by_asking(sandbox, unique):
     name = unique("never")
     assert not sandbox.kafka.has_topic(name)
     client = AdminClient({"bootstrap.servers": sandbox.bootstrap_servers, "log_level": 0})
@@ -162,9 +146,7 @@ def test_a_topic_that_nobody_created_is_not_created_by_asking(
 
 
 @pytest.mark.long
-def test_three_nodes_replicate_everything_and_outlive_one(
-    cluster: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_three_nodes_replicate_everything_and_outlive_one(cluster, unique):
     topic = unique("replicated")
     cluster.create_topic(topic, partitions=3)
     produce_committed(cluster.bootstrap_servers, topic, b"three")
@@ -186,7 +168,7 @@ def test_three_nodes_replicate_everything_and_outlive_one(
     assert {one.value for one in visible} == {b"three", b"two"}
 
 
-def test_data_given_a_place_outlive_the_sandbox(tmp_path: Path) -> None:
+def test_data_given_a_place_outlive_the_sandbox(tmp_path):
     with Sandbox(data_dir=tmp_path) as first:
         first.create_topic("kept")
         produce_committed(first.bootstrap_servers, "kept", b"value")
@@ -199,7 +181,7 @@ def test_data_given_a_place_outlive_the_sandbox(tmp_path: Path) -> None:
             assert client.get("claim") == b"owner"
 
 
-def test_a_broker_that_cannot_start_fails_with_its_last_words(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_fails_with_its_last_words(tmp_path):
     with Sandbox(redis=False, data_dir=tmp_path) as sandbox:
         (broker,) = sandbox.kafka.brokers
         broker.terminate()
@@ -227,7 +209,7 @@ def servers_of(command: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 @pytest.mark.real
-def test_the_command_prints_the_environment_and_ends_all_when_told_to() -> None:
+def test_the_command_prints_the_environment_and_ends_all_when_told_to():
     with up("--json", "--topic", "orders:3") as command:
         assert command.stdout is not None
         variables = json.loads(command.stdout.readline())
@@ -243,7 +225,7 @@ def test_the_command_prints_the_environment_and_ends_all_when_told_to() -> None:
 
 
 @pytest.mark.real
-def test_a_killed_command_leaves_no_server_and_no_folder_behind() -> None:
+def test_a_killed_command_leaves_no_server_and_no_folder_behind():
     with up() as command:
         assert command.stdout is not None
         assert command.stdout.readline().startswith("export HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.")
@@ -258,7 +240,7 @@ def test_a_killed_command_leaves_no_server_and_no_folder_behind() -> None:
 
 
 @pytest.mark.real
-def test_chosen_ports_are_taken_and_the_environment_is_in_a_file(tmp_path: Path) -> None:
+def test_chosen_ports_are_taken_and_the_environment_is_in_a_file(tmp_path):
     with closing(Ports()) as ports:
         kafka, store = ports.reserve(), ports.reserve()
     file = tmp_path / "sandbox.env"
@@ -278,7 +260,7 @@ def test_chosen_ports_are_taken_and_the_environment_is_in_a_file(tmp_path: Path)
         assert command.wait(60) == 0
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_file_of_somebody_else_is_not_overwritten(tmp_path):
     file = tmp_path / "settings.env"
     file.write_text("HAPAX_APP=orders\n")
     with up("--env-file", str(file)) as command:
@@ -286,14 +268,14 @@ def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     assert file.read_text() == "HAPAX_APP=orders\n"
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_that_is_taken_is_named():
     with closing(socket.create_server(("127.0.0.1", 0))) as taken, closing(Ports()) as ports:
         port = taken.getsockname()[1]
         with pytest.raises(SandboxError, match=f"Port {port} .*in use"):
             ports.reserve(port)
 
 
-def test_a_broker_maps_the_archive_of_its_classes(tmp_path: Path) -> None:
+def test_a_broker_maps_the_archive_of_its_classes(tmp_path):
     archive = archive_kafka()
     with Sandbox(redis=False, data_dir=tmp_path) as sandbox:
         [broker] = sandbox.kafka.brokers

@@ -17,7 +17,7 @@ RUN_S = 120.0
 
 
 @pytest.mark.long
-def test_what_the_secure_sandbox_prints_leads_a_worker_in() -> None:
+def test_what_the_secure_sandbox_prints_leads_a_worker_in():
     command = [sys.executable, "-m", "hapax"]
     options = ["--secure", "--json", "--topic", "orders:1", "--topic", "clean:1"]
     sandbox = subprocess.Popen([*command, "sandbox", "up", *options], stdout=subprocess.PIPE)

@@ -50,8 +50,8 @@ def route(
     ],
 )
 def test_an_outage_holds_the_partition_of_a_new_schema_alone_and_skips_nothing(
-    route: PipelineUnderTest, registry: RegistryDouble, function: str
-) -> None:
+    route, registry, function
+):
     known = registry.add("orders-value", ORDER)
     worker = route.worker(TRANSFORM=f"tests.kit.priced:{function}")
     route.write(*(Given(avro(known, ORDER, {"id": i}), partition=i % 2) for i in range(10)))
@@ -74,9 +74,7 @@ def test_an_outage_holds_the_partition_of_a_new_schema_alone_and_skips_nothing(
 
 @at_length
 @pytest.mark.rounds
-def test_on_spark_an_outage_holds_the_lane_of_a_new_schema_and_skips_nothing(
-    route: PipelineUnderTest, registry: RegistryDouble
-) -> None:
+def test_on_spark_an_outage_holds_the_lane_of_a_new_schema_and_skips_nothing(route, registry):
     known = registry.add("orders-value", ORDER)
     driver = route.start(SparkProcess, "s-0")
     route.write(*(Given(avro(known, ORDER, {"id": i}), partition=i % 2) for i in range(10)))
@@ -94,9 +92,7 @@ def test_on_spark_an_outage_holds_the_lane_of_a_new_schema_and_skips_nothing(
     assert driver.terminate() == 0
 
 
-def test_a_start_with_the_cache_needs_no_registry_and_without_it_waits(
-    route: PipelineUnderTest, registry: RegistryDouble
-) -> None:
+def test_a_start_with_the_cache_needs_no_registry_and_without_it_waits(route, registry):
     known = registry.add("orders-value", ORDER)
     route.write(avro(known, ORDER, {"id": 1}))
     route.run_to_end()
@@ -111,9 +107,7 @@ def test_a_start_with_the_cache_needs_no_registry_and_without_it_waits(
     assert worker.terminate() == 0
 
 
-def test_a_refused_login_leaves_with_3_and_a_missing_subject_with_2(
-    route: PipelineUnderTest, registry: RegistryDouble
-) -> None:
+def test_a_refused_login_leaves_with_3_and_a_missing_subject_with_2(route, registry):
     registry.status = 401
     worker = route.worker("w-0")
     assert worker.process.wait(30) == 3, worker.text()
@@ -124,9 +118,7 @@ def test_a_refused_login_leaves_with_3_and_a_missing_subject_with_2(
     assert f"{route.target}-value" in worker.text()
 
 
-def test_control_a_plain_loop_around_the_official_deserializer_skips_records_in_an_outage(
-    registry: RegistryDouble,
-) -> None:
+def test_control_a_plain_loop_around_the_official_deserializer_skips_records_in_an_outage(registry):
     known = registry.add("orders-value", ORDER)
     new = registry.add("orders-value", WIDER)
     client = SchemaRegistryClient({"url": registry.url, "max.retries": 0})
@@ -149,9 +141,7 @@ def test_control_a_plain_loop_around_the_official_deserializer_skips_records_in_
 @at_length
 @pytest.mark.rounds
 @pytest.mark.timeout(900)
-def test_ten_minutes_without_a_registry_under_load_skip_nothing(
-    route: PipelineUnderTest, registry: RegistryDouble
-) -> None:
+def test_ten_minutes_without_a_registry_under_load_skip_nothing(route, registry):
     known, new = registry.add("orders-value", ORDER), 0
     worker = route.worker()
     written, began_s = 0, time.monotonic()

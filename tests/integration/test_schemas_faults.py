@@ -50,8 +50,8 @@ def message(schema: int, number: int) -> bytes:
 
 
 def test_a_registry_without_descriptors_ends_the_worker_with_3_before_the_record_that_needs_one(
-    route: PipelineUnderTest, registry: RegistryDouble
-) -> None:
+    route, registry
+):
     told = registry.add("orders-value", ORDER_PROTO, "PROTOBUF", serialized=DESCRIPTOR)
     untold = registry.add("orders-value", ORDER_PROTO, "PROTOBUF")
     schemas = [told, told, untold, told]
@@ -77,9 +77,7 @@ def values_of(count: int) -> list[bytes]:
     return [b'{"id":"%d"}' % number for number in range(1, count + 1)]
 
 
-def test_data_for_a_protobuf_schema_without_a_descriptor_ends_the_worker_with_3(
-    route: PipelineUnderTest, registry: RegistryDouble
-) -> None:
+def test_data_for_a_protobuf_schema_without_a_descriptor_ends_the_worker_with_3(route, registry):
     registry.add(f"{route.target}-value", ORDER_PROTO, "PROTOBUF")
     route.write(avro(registry.add("orders-value", ORDER), ORDER, {"id": 1}))
     worker = route.worker(OUTPUT__FORMAT="protobuf")
@@ -105,8 +103,8 @@ def new_schemas(route: PipelineUnderTest, registry: RegistryDouble, count: int) 
     ],
 )
 def test_a_registry_slower_than_a_call_may_be_skips_nothing_and_is_no_fault_of_the_call(
-    route: PipelineUnderTest, registry: RegistryDouble, function: str
-) -> None:
+    route, registry, function
+):
     registry.slow_s = 0.8
     new_schemas(route, registry, 2)
     worker = route.worker(TRANSFORM=f"tests.kit.priced:{function}", CALL__TIMEOUT="300ms")
@@ -120,8 +118,8 @@ def test_a_registry_slower_than_a_call_may_be_skips_nothing_and_is_no_fault_of_t
 @at_length
 @pytest.mark.rounds
 def test_a_slow_registry_with_many_new_schemas_costs_no_membership_and_skips_nothing(
-    route: PipelineUnderTest, registry: RegistryDouble
-) -> None:
+    route, registry
+):
     registry.slow_s = 0.9
     new_schemas(route, registry, 10)  # nine seconds, where each is waited for
     settings = QUICK | {"GROUP__MAX_POLL_INTERVAL": "7s", "WATCHDOG__TIMEOUT": "6s"}
@@ -138,8 +136,8 @@ def test_a_slow_registry_with_many_new_schemas_costs_no_membership_and_skips_not
 @pytest.mark.rounds
 @pytest.mark.parametrize("fate", ["stays", "is killed"])
 def test_a_rebalance_while_partitions_wait_for_a_registry_that_hangs_skips_and_doubles_nothing(
-    route: PipelineUnderTest, registry: RegistryDouble, fate: str
-) -> None:
+    route, registry, fate
+):
     known, new = registry.add("orders-value", ORDER), registry.add("orders-value", WIDER)
 
     def orders(number: int, schema: dict[str, Any], ids: range) -> None:
@@ -180,8 +178,8 @@ def in_order(route: PipelineUnderTest) -> list[list[int]]:
 
 
 def test_a_flipped_byte_of_an_id_holds_its_partition_until_the_policy_is_to_give_it_up(
-    route: PipelineUnderTest, registry: RegistryDouble
-) -> None:
+    route, registry
+):
     known = registry.add("orders-value", ORDER)
     values = [avro(known, ORDER, {"id": number}) for number in range(4)]
     values[1] = values[1][:1] + bytes([values[1][1] ^ 0x40]) + values[1][2:]
@@ -219,8 +217,8 @@ def guarded(authority: Authority) -> Iterator[RegistryDouble]:
 
 
 def test_a_registry_is_reached_by_a_private_authority_and_a_certificate_and_else_is_told_why_not(
-    sandbox: Sandbox, tmp_path: Path, authority: Authority, guarded: RegistryDouble
-) -> None:
+    sandbox, tmp_path, authority, guarded
+):
     route = avro_route(sandbox, tmp_path, guarded)
     known, stranger = guarded.add("orders-value", ORDER), Authority(tmp_path / "stranger")
     ours = authority.issue("worker", password=KEY_PASSWORD)

@@ -85,17 +85,13 @@ def added(client: SchemaRegistryClient, route: PipelineUnderTest, schema: dict[s
     return client.register_schema(f"{route.source}-value", Schema(json.dumps(schema), "AVRO"))
 
 
-def test_the_environment_names_the_registry_and_a_sandbox_without_one_says_how_to_get_it(
-    servers: Sandbox,
-) -> None:
+def test_the_environment_names_the_registry_and_a_sandbox_without_one_says_how_to_get_it(servers):
     assert servers.environment()["HAPAX_REGISTRY__URL"] == servers.registry.url
     with pytest.raises(SandboxError, match="with_registry"):
         _ = Sandbox().registry
 
 
-def test_avro_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(
-    route: PipelineUnderTest, client: SchemaRegistryClient
-) -> None:
+def test_avro_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(route, client):
     write = AvroSerializer(client, json.dumps(ORDER))
     context = SerializationContext(route.source, MessageField.VALUE)
     route.write(*(write({"id": i, "name": "a"}, context) or b"" for i in range(5)))
@@ -108,8 +104,8 @@ def test_avro_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them
 
 
 def test_json_schema_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(
-    route: PipelineUnderTest, client: SchemaRegistryClient, tmp_path: Path
-) -> None:
+    route, client, tmp_path
+):
     schema = tmp_path / "total.json"
     schema.write_text(json.dumps(JSON_TOTAL))
     write = JSONSerializer(json.dumps(JSON_ORDER), client)
@@ -127,9 +123,7 @@ def test_json_schema_of_the_official_serdes_is_read_and_what_is_written_is_read_
     assert [one.value for one in route.dead()] == [wrong]
 
 
-def test_protobuf_needs_no_descriptor_where_classes_are_generated(
-    route: PipelineUnderTest, client: SchemaRegistryClient, tmp_path: Path
-) -> None:
+def test_protobuf_needs_no_descriptor_where_classes_are_generated(route, client, tmp_path):
     schema = tmp_path / "order.proto"
     schema.write_text(ORDER_PROTO)
     known = client.register_schema(f"{route.source}-value", Schema(ORDER_PROTO, "PROTOBUF"))
@@ -150,8 +144,8 @@ def test_protobuf_needs_no_descriptor_where_classes_are_generated(
 
 @pytest.mark.rounds
 def test_a_registry_killed_under_load_skips_nothing_and_knows_its_ids_when_it_is_back(
-    servers: Sandbox, route: PipelineUnderTest, client: SchemaRegistryClient
-) -> None:
+    servers, route, client
+):
     known = added(client, route, ORDER)
     worker = route.worker()
     written = 0
@@ -195,8 +189,8 @@ def test_a_registry_killed_under_load_skips_nothing_and_knows_its_ids_when_it_is
 @pytest.mark.rounds
 @pytest.mark.timeout(1500)
 def test_a_registry_that_is_dead_for_ten_minutes_under_load_skips_nothing_and_condemns_nothing(
-    servers: Sandbox, route: PipelineUnderTest, client: SchemaRegistryClient
-) -> None:
+    servers, route, client
+):
     """Longer than a member of the group may go without a poll."""
     known, new = added(client, route, ORDER), added(client, route, WIDER)
     worker = route.worker()
@@ -221,8 +215,8 @@ def test_a_registry_that_is_dead_for_ten_minutes_under_load_skips_nothing_and_co
 
 @pytest.mark.rounds
 def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_dead_letter(
-    servers: Sandbox, route: PipelineUnderTest, client: SchemaRegistryClient
-) -> None:
+    servers, route, client
+):
     known, new, written = added(client, route, ORDER), 0, 0
     worker = route.worker()
     for number in range(1, rounds(1, 10) + 1):
@@ -251,8 +245,8 @@ def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_de
 
 
 def test_control_a_plain_loop_skips_the_record_whose_schema_a_frozen_registry_holds(
-    servers: Sandbox, route: PipelineUnderTest, client: SchemaRegistryClient
-) -> None:
+    servers, route, client
+):
     values = [
         avro(added(client, route, schema), schema, {"id": number})
         for number, schema in enumerate([ORDER, WIDER])
@@ -277,7 +271,7 @@ def _of_topic(context: SerializationContext, _name: str | None) -> str:
 
 @at_length
 @pytest.mark.rounds
-def test_a_killed_command_leaves_no_registry_behind() -> None:
+def test_a_killed_command_leaves_no_registry_behind():
     start = "from hapax.commands.sandbox import app; app()"
     words = [sys.executable, "-c", start, "up", "--no-redis", "--registry", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as command:

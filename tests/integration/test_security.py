@@ -92,9 +92,7 @@ def journeys(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_worker_does_its_work_with_exactly_the_rights_that_are_printed(
-    journeys: dict[str, Journey], name: str
-) -> None:
+def test_a_worker_does_its_work_with_exactly_the_rights_that_are_printed(journeys, name):
     route, worker = journeys[name]
     assert _leave(worker) == 0, worker.text()
     assert sorted(record.value or b"" for record in route.outputs()) == TEN
@@ -140,9 +138,7 @@ def deprived(
 
 
 @pytest.mark.parametrize("which", LEFT_OUT)
-def test_without_any_one_of_them_it_leaves_with_the_reason_and_has_done_nothing(
-    deprived: dict[str, Journey], which: str
-) -> None:
+def test_without_any_one_of_them_it_leaves_with_the_reason_and_has_done_nothing(deprived, which):
     route, worker = deprived[which]
     code, words = LEFT_OUT[which]
     assert _leave(worker) == code, worker.text()
@@ -155,9 +151,7 @@ def test_without_any_one_of_them_it_leaves_with_the_reason_and_has_done_nothing(
 # -- tokens of Amazon MSK, from something that stands for its signer ----------------------
 
 
-def test_the_broker_sees_the_token_that_the_signer_gives(
-    guarded: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_broker_sees_the_token_that_the_signer_gives(guarded, monkeypatch):
     chosen = login(guarded, "OAUTHBEARER", OAUTH_MSK_REGION="eu-central-1")
     settings = load_settings(
         {**ENVIRON, "HAPAX_DEDUP__REDIS_URL": ""} | {f"HAPAX_{k}": v for k, v in chosen.items()}
@@ -179,7 +173,7 @@ def test_the_broker_sees_the_token_that_the_signer_gives(
 
 
 @pytest.mark.long
-def test_a_token_file_is_read_again_before_its_token_ends(guarded: Sandbox, tmp_path: Path) -> None:
+def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
     tokens, chosen = guarded.guard.tokens, way(guarded, "token file")
     lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
     route, stop = _route(guarded, tmp_path / "file", chosen), Event()
@@ -216,7 +210,7 @@ def test_a_token_file_is_read_again_before_its_token_ends(guarded: Sandbox, tmp_
 
 
 @pytest.mark.long
-def test_tokens_are_fetched_anew_while_the_worker_works(guarded: Sandbox, tmp_path: Path) -> None:
+def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
     tokens, chosen = guarded.guard.tokens, way(guarded, "tokens")
     lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
     route = _route(guarded, tmp_path / "tokens", chosen)

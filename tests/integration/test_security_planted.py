@@ -87,9 +87,7 @@ def said(environ: dict[str, str], *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout.decode()
 
 
-def test_no_planted_secret_is_shown_by_commands_and_what_is_none_stays(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_no_planted_secret_is_shown_by_commands_and_what_is_none_stays(environ, tmp_path):
     target = tmp_path / "support.tar.gz"
     seen = {
         " ".join(words): said(environ, *words)
@@ -117,9 +115,7 @@ def test_no_planted_secret_is_shown_by_commands_and_what_is_none_stays(
     assert b"s3.example" in content["hapax-doctor/settings.json"]
 
 
-def test_no_planted_secret_is_shown_by_a_start_that_finds_no_broker(
-    environ: dict[str, str],
-) -> None:
+def test_no_planted_secret_is_shown_by_a_start_that_finds_no_broker(environ):
     worker = subprocess.Popen(
         [sys.executable, "-m", "hapax", "run"],
         env=environ,
@@ -173,18 +169,14 @@ REFUSED_BY_OTHERS = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=" ".join)
-def test_no_mistake_in_the_settings_repeats_what_may_be_a_secret(
-    environ: dict[str, str], wrong: dict[str, str]
-) -> None:
+def test_no_mistake_in_the_settings_repeats_what_may_be_a_secret(environ, wrong):
     for words in (["config", "check"], ["config", "show", "--json"], ["run"], ["doctor"]):
         code, text = said(environ | wrong, *words)
         assert (code, MARK in text) == (2, False), text
 
 
 @pytest.mark.parametrize("wrong", REFUSED_BY_OTHERS, ids=" ".join)
-def test_no_secret_is_repeated_from_the_refusal_of_a_library(
-    environ: dict[str, str], wrong: dict[str, str]
-) -> None:
+def test_no_secret_is_repeated_from_the_refusal_of_a_library(environ, wrong):
     code, text = said(environ | wrong, "run")
     assert code == 2, text
     assert "service_stopped" in text

@@ -191,9 +191,7 @@ def refusals(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_who_is_not_let_in_leaves_with_the_reason_and_shows_no_secret(
-    closed: PipelineUnderTest, refusals: dict[str, tuple[WorkerProcess, Refusal]], name: str
-) -> None:
+def test_who_is_not_let_in_leaves_with_the_reason_and_shows_no_secret(closed, refusals, name):
     worker, refusal = refusals[name]
     await_(lambda: not worker.running, WITHIN_S, worker.text)
     said = worker.text()

@@ -115,9 +115,7 @@ def workers(
         one.route.close()
 
 
-def test_a_certificate_that_changes_is_shown_without_a_restart(
-    guarded: Sandbox, workers: dict[str, AtWork]
-) -> None:
+def test_a_certificate_that_changes_is_shown_without_a_restart(guarded, workers):
     one = workers["certificate"]
     one.route.await_lag_0(WITHIN_S)
     assert renewed(one.worker) == 0
@@ -133,9 +131,7 @@ def test_a_certificate_that_changes_is_shown_without_a_restart(
     assert told["files"] == [str(one.folder / "c.key"), str(one.folder / "c.pem")]
 
 
-def test_passwords_that_change_are_used_without_a_restart(
-    guarded: Sandbox, workers: dict[str, AtWork]
-) -> None:
+def test_passwords_that_change_are_used_without_a_restart(guarded, workers):
     one = workers["password"]
     one.route.await_lag_0(WITHIN_S)
     assert renewed(one.worker) == 0

@@ -90,9 +90,7 @@ def at_work(
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_no_secret_is_seen_anywhere_while_the_worker_works(
-    guarded: Sandbox, at_work: dict[str, AtWork], name: str
-) -> None:
+def test_no_secret_is_seen_anywhere_while_the_worker_works(guarded, at_work, name):
     route, worker, port, _ = at_work[name]
     await_(lambda: bool(worker.lines("transaction_committed")), WITHIN_S, worker.text)
     route.await_lag_0(WITHIN_S)
@@ -107,9 +105,7 @@ def test_no_secret_is_seen_anywhere_while_the_worker_works(
 
 
 @pytest.mark.long
-def test_no_secret_is_seen_in_what_commands_say(
-    guarded: Sandbox, at_work: dict[str, AtWork]
-) -> None:
+def test_no_secret_is_seen_in_what_commands_say(guarded, at_work):
     route = at_work["SCRAM-SHA-512"].route
     asked = [["doctor", "--all"], ["offsets"], ["claims", "show", "a"], ["transactions", "list"]]
     wrong = {"KAFKA__SECURITY__PASSWORD": "another sesame", "DEDUP__KEY_PASSWORD": "wrong sesame"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.operations.doctor.acls import kafka_rights
@@ -16,12 +14,6 @@ from tests.kit.secured import INSTANCE, SCRAM_PASSWORD, needed, way
 from tests.kit.spark_process import SPARK, SparkProcess
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 WITHIN_S = 180.0
 TEN = [b"%d" % number for number in range(10)]
 WIDE = [b"%d" % number + bytes(300_000) for number in range(10)]
@@ -29,9 +21,7 @@ WIDE = [b"%d" % number + bytes(300_000) for number in range(10)]
 
 
 @pytest.mark.long
-def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights(
-    guarded: Sandbox, tmp_path: Path
-) -> None:
+def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights(guarded, tmp_path):
     chosen = way(guarded, "SCRAM-SHA-256")
     route = PipelineUnderTest(guarded, tmp_path, kind=SparkProcess, **chosen.settings)
     route.create()
@@ -60,13 +50,8 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
     ],
 )
 def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_rights(
-    guarded: Sandbox,
-    unique: Callable[[str], str],
-    tmp_path: Path,
-    name: str,
-    publish: str,
-    each: list[bytes],
-) -> None:
+    guarded, unique, tmp_path, name, publish, each
+):
     chosen, given, out = way(guarded, name), unique("in"), unique("out")
     guarded.create_topic(given, partitions=2)
     guarded.create_topic(out)

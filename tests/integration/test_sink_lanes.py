@@ -124,8 +124,8 @@ class Killing:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, COMMITS + 1))
 def test_killed_at_any_commit_the_next_start_publishes_the_rest_of_the_same_rows(
-    app: App, monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool
-) -> None:
+    app, monkeypatch, at, *, after
+):
     with monkeypatch.context() as patch:
         killing = Killing(patch, at, after=after)
         with pytest.raises(Killed):
@@ -140,9 +140,7 @@ def test_killed_at_any_commit_the_next_start_publishes_the_rest_of_the_same_rows
 
 
 @pytest.mark.usefixtures("_a_transaction_for_each_parcel")
-def test_without_markers_of_lanes_a_repetition_doubles(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_markers_of_lanes_a_repetition_doubles(app, monkeypatch):
     with monkeypatch.context() as patch:
         Killing(patch, 3, after=True)
         with pytest.raises(Killed):
@@ -152,7 +150,7 @@ def test_without_markers_of_lanes_a_repetition_doubles(
     assert len(app.values()) > len(set(app.values())) == ROWS
 
 
-def test_an_attempt_that_comes_back_in_a_later_micro_batch_publishes_nothing(app: App) -> None:
+def test_an_attempt_that_comes_back_in_a_later_micro_batch_publishes_nothing(app):
     app.publish(0)
     late = app.plans
     app.publish(1)
@@ -162,8 +160,8 @@ def test_an_attempt_that_comes_back_in_a_later_micro_batch_publishes_nothing(app
 
 
 def test_an_attempt_that_comes_back_while_its_lane_publishes_costs_that_one_attempt(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    app, monkeypatch
+):
     app.publish(0)
     late = list(app.plans)
     parcels = LanePlan.parcels
@@ -183,9 +181,7 @@ def test_an_attempt_that_comes_back_while_its_lane_publishes_costs_that_one_atte
     app.check(2)
 
 
-def test_a_lane_whose_marker_is_gone_is_not_published(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lane_whose_marker_is_gone_is_not_published(app, monkeypatch):
     with monkeypatch.context() as patch:
         Killing(patch, 2, after=True)  # lane 0 has published
         with pytest.raises(Killed):
@@ -196,9 +192,7 @@ def test_a_lane_whose_marker_is_gone_is_not_published(
     assert len(app.values()) == ROWS
 
 
-def test_rows_that_were_fixed_and_are_gone_stop_it_and_say_what_is_published(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_were_fixed_and_are_gone_stop_it_and_say_what_is_published(app, monkeypatch):
     with monkeypatch.context() as patch:
         Killing(patch, 1, after=True)
         with pytest.raises(Killed):
@@ -216,9 +210,7 @@ def test_rows_that_were_fixed_and_are_gone_stop_it_and_say_what_is_published(
     app.check(1)
 
 
-def test_a_manifest_that_is_gone_or_damaged_stops_it(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_that_is_gone_or_damaged_stops_it(app, monkeypatch):
     with monkeypatch.context() as patch:
         Killing(patch, 1, after=True)
         with pytest.raises(Killed):
@@ -236,9 +228,7 @@ def test_a_manifest_that_is_gone_or_damaged_stops_it(
     app.check(1)
 
 
-def test_a_person_may_give_up_what_lanes_have_not_published(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_may_give_up_what_lanes_have_not_published(app, monkeypatch):
     with monkeypatch.context() as patch:
         Killing(patch, 2, after=True)
         with pytest.raises(Killed):
@@ -254,9 +244,7 @@ def test_a_person_may_give_up_what_lanes_have_not_published(
     assert len(app.values()) == held + ROWS
 
 
-def test_a_refresh_keeps_markers_and_what_is_fixed(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refresh_keeps_markers_and_what_is_fixed(app, monkeypatch):
     with monkeypatch.context() as patch:
         Killing(patch, 2, after=True)
         with pytest.raises(Killed):
@@ -273,8 +261,8 @@ def test_a_refresh_keeps_markers_and_what_is_fixed(
 
 
 def test_a_record_that_the_broker_refuses_is_named_with_what_is_published(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+    sandbox, unique, tmp_path
+):
     topic = unique("out")
     sandbox.create_topic(topic, config={"max.message.bytes": "100"})
     app = App(sandbox.bootstrap_servers, topic, tmp_path)

@@ -167,9 +167,7 @@ def refused(route: PipelineUnderTest, code: int, within_s: float = LEAVE_S) -> s
 # -- code ---------------------------------------------------------------------------------
 
 
-def test_a_module_that_executors_do_not_have_is_shipped_to_them(
-    route_of: Callable[..., PipelineUnderTest],
-) -> None:
+def test_a_module_that_executors_do_not_have_is_shipped_to_them(route_of):
     route = route_of()
     driver = route.run_to_end(LEAVE_S)
     assert values(route) == sorted(value.upper() for value in VALUES)
@@ -180,8 +178,8 @@ def test_a_module_that_executors_do_not_have_is_shipped_to_them(
 
 
 def test_a_package_is_shipped_with_its_files_and_what_it_needs_beside_it_is_asked_for(
-    route_of: Callable[..., PipelineUnderTest], code: Path
-) -> None:
+    route_of, code
+):
     package(code)
     route = route_of(TRANSFORM="shop.rules:rule")
     reason = refused(route, ExitCode.CONFIGURATION)
@@ -191,9 +189,7 @@ def test_a_package_is_shipped_with_its_files_and_what_it_needs_beside_it_is_aske
     assert values(route) == sorted(b"shop-1-" + value for value in VALUES)
 
 
-def test_hapax_itself_is_shipped_to_executors_that_lack_it(
-    route_of: Callable[..., PipelineUnderTest], bare_python: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hapax_itself_is_shipped_to_executors_that_lack_it(route_of, bare_python, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", bare_python)
     route = route_of()
     driver = route.run_to_end(LEAVE_S)
@@ -201,9 +197,7 @@ def test_hapax_itself_is_shipped_to_executors_that_lack_it(
     assert values(route) == sorted(value.upper() for value in VALUES)
 
 
-def test_a_packed_environment_becomes_the_python_of_executors(
-    route_of: Callable[..., PipelineUnderTest], bare_python: str, tmp_path: Path
-) -> None:
+def test_a_packed_environment_becomes_the_python_of_executors(route_of, bare_python, tmp_path):
     packed = tmp_path / "their-own.tar.gz"
     with tarfile.open(packed, "w:gz") as archive:
         archive.add(Path(bare_python).parents[1], ".")
@@ -218,9 +212,7 @@ def test_a_packed_environment_becomes_the_python_of_executors(
 @pytest.mark.timeout(900)
 @pytest.mark.rounds
 @at_length
-def test_a_backfill_and_its_audit_run_the_shipped_function(
-    route_of: Callable[..., PipelineUnderTest], servers: Sandbox
-) -> None:
+def test_a_backfill_and_its_audit_run_the_shipped_function(route_of, servers):
     route = route_of(STOP_AFTER__AT_END=None, SPARK__EXECUTOR_TIMEOUT="2m")
     environment = {**spark_variables(), **route.environment(), "HAPAX_INSTANCE": "b-0"}
 
@@ -242,9 +234,7 @@ def test_a_backfill_and_its_audit_run_the_shipped_function(
     assert json.loads(typed("audit"))["totals"]["with_outputs"] == len(VALUES)
 
 
-def test_a_dataframe_calls_functions_of_its_package_on_executors(
-    route_of: Callable[..., PipelineUnderTest], tmp_path: Path
-) -> None:
+def test_a_dataframe_calls_functions_of_its_package_on_executors(route_of, tmp_path):
     route = route_of(
         TRANSFORM=None,
         DEAD_LETTER__TOPIC=None,
@@ -263,9 +253,7 @@ def test_a_dataframe_calls_functions_of_its_package_on_executors(
         ("empty.tar.gz", "holds no bin/python"),
     ],
 )
-def test_what_cannot_be_shipped_is_refused_before_spark_starts(
-    route_of: Callable[..., PipelineUnderTest], code: Path, ship: str, told: str
-) -> None:
+def test_what_cannot_be_shipped_is_refused_before_spark_starts(route_of, code, ship, told):
     (code / "rule.txt").touch()
     (code / "empty.tar.gz").touch()
     reason = refused(route_of(SPARK__SHIP=str(code / ship)), ExitCode.CONFIGURATION, 20)
@@ -304,11 +292,8 @@ WITHOUT = {"confluent_kafka": "import absent"}
     ],
 )
 def test_executors_with_other_versions_end_the_start_with_both_sides(
-    route_of: Callable[..., PipelineUnderTest],
-    tmp_path: Path,
-    modules: dict[str, str],
-    told: str,
-) -> None:
+    route_of, tmp_path, modules, told
+):
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     for module, content in modules.items():
@@ -317,9 +302,7 @@ def test_executors_with_other_versions_end_the_start_with_both_sides(
     assert told in refused(route, ExitCode.CONFIGURATION)
 
 
-def test_a_python_that_executors_do_not_have_is_named(
-    route_of: Callable[..., PipelineUnderTest], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_that_executors_do_not_have_is_named(route_of, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
     assert "/nowhere/python" in refused(route_of(), ExitCode.PREFLIGHT)
 
@@ -327,9 +310,7 @@ def test_a_python_that_executors_do_not_have_is_named(
 # -- a cluster that gives none ------------------------------------------------------------
 
 
-def test_a_cluster_without_a_free_executor_ends_the_start_and_says_what_was_asked(
-    route_of: Callable[..., PipelineUnderTest],
-) -> None:
+def test_a_cluster_without_a_free_executor_ends_the_start_and_says_what_was_asked(route_of):
     asked = properties(**{"spark.executor.memory": "8g"})
     route = route_of(SPARK__PROPERTIES=asked, SPARK__EXECUTOR_TIMEOUT="12s")
     reason = refused(route, ExitCode.PREFLIGHT)
@@ -339,8 +320,8 @@ def test_a_cluster_without_a_free_executor_ends_the_start_and_says_what_was_aske
 
 
 def test_a_master_that_is_away_ends_the_start_and_one_that_comes_back_continues_it(
-    route_of: Callable[..., PipelineUnderTest], servers: Sandbox
-) -> None:
+    route_of, servers
+):
     master = servers.spark.master
     master.kill()
     try:
@@ -356,9 +337,7 @@ def test_a_master_that_is_away_ends_the_start_and_one_that_comes_back_continues_
     assert values(route) == sorted(value.upper() for value in VALUES)
 
 
-def test_a_start_that_waits_for_executors_can_be_stopped(
-    route_of: Callable[..., PipelineUnderTest],
-) -> None:
+def test_a_start_that_waits_for_executors_can_be_stopped(route_of):
     driver = route_of(SPARK__PROPERTIES=properties(**{"spark.executor.memory": "8g"})).worker()
     await_(lambda: bool(driver.lines("executors_awaited")), 60, driver.text)
     assert driver.terminate(20) == 0, driver.text()
@@ -366,8 +345,8 @@ def test_a_start_that_waits_for_executors_can_be_stopped(
 
 
 def test_an_executor_that_dies_before_it_has_answered_does_not_end_the_start(
-    route_of: Callable[..., PipelineUnderTest], servers: Sandbox, code: Path
-) -> None:
+    route_of, servers, code
+):
     (code / "late.py").write_text(f"import time\n\ntime.sleep(4)\n{RULE}", encoding="utf-8")
     route = route_of(TRANSFORM="late:rule", SPARK__EXECUTOR_TIMEOUT="90s")
     driver = route.worker()
@@ -389,8 +368,8 @@ def test_an_executor_that_dies_before_it_has_answered_does_not_end_the_start(
 @pytest.mark.rounds
 @at_length
 def test_records_are_done_once_when_executors_a_daemon_and_the_master_are_killed(
-    route_of: Callable[..., PipelineUnderTest], servers: Sandbox, code: Path
-) -> None:
+    route_of, servers, code
+):
     slow = RULE.replace("    return", "    __import__('time').sleep(0.01)\n    return")
     (code / "slow.py").write_text(slow, encoding="utf-8")
     route = route_of(STOP_AFTER__AT_END=None, TRANSFORM="slow:rule")

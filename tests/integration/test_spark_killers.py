@@ -53,9 +53,7 @@ def judge(route: PipelineUnderTest, culprits: list[bytes]) -> None:
     assert route.lag() == 0
 
 
-def test_records_that_kill_or_hang_their_task_are_dead_letters_and_the_driver_goes_on(
-    route: PipelineUnderTest,
-) -> None:
+def test_records_that_kill_or_hang_their_task_are_dead_letters_and_the_driver_goes_on(route):
     write(route, CULPRITS)
     driver = route.start(SparkProcess, "s-0", CALL__TIMEOUT="1s", STOP_AFTER__AT_END="true")
     assert driver.process.wait(WITHIN_S) == 0, driver.text()

@@ -77,9 +77,7 @@ class Stage:
         }
 
 
-def test_every_row_is_published_once_in_parts_and_in_the_order_of_its_task(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_every_row_is_published_once_in_parts_and_in_the_order_of_its_task(spark, stage):
     for batch in range(3):
         stage.write(4000)
         stage.run(spark)
@@ -92,9 +90,7 @@ def test_every_row_is_published_once_in_parts_and_in_the_order_of_its_task(
 @pytest.mark.long
 @pytest.mark.rounds
 @pytest.mark.parametrize("mode", ["parallel", pytest.param("together", marks=at_length)])
-def test_a_micro_batch_in_parts_is_published_once_wherever_it_is_killed(
-    spark: SparkSession, stage: Stage, mode: str
-) -> None:
+def test_a_micro_batch_in_parts_is_published_once_wherever_it_is_killed(spark, stage, mode):
     register(spark, DyingPartsSink)
     stage.checkpoint.mkdir()
     for step in PART_STEPS:
@@ -110,9 +106,7 @@ def test_a_micro_batch_in_parts_is_published_once_wherever_it_is_killed(
     assert list(stage.spool.iterdir()) == []
 
 
-def test_a_fixed_file_that_is_gone_stops_the_query_until_it_is_back(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_a_fixed_file_that_is_gone_stops_the_query_until_it_is_back(spark, stage):
     register(spark, LosingSink)
     stage.write(2000)
     lost = r"PositionLostError: micro-batch 0 .* in part \(.*is missing"
@@ -126,16 +120,14 @@ def test_a_fixed_file_that_is_gone_stops_the_query_until_it_is_back(
     stage.check()
 
 
-def test_a_few_rows_are_published_in_one_transaction(spark: SparkSession, stage: Stage) -> None:
+def test_a_few_rows_are_published_in_one_transaction(spark, stage):
     stage.write(100)
     stage.run(spark, inlineBytesMax="1000000")
     stage.check()
     assert set(stage.lanes().values()) == {None}
 
 
-def test_parts_without_the_process_of_the_driver_are_refused(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_parts_without_the_process_of_the_driver_are_refused(spark, stage):
     class Alone(HapaxSink):
         @classmethod
         def name(cls) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import urllib.request
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,20 +15,12 @@ from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.proof import at_length, rounds
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 
 @pytest.mark.row("SP5")
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_windows_without_doubles_come_out_once_through_kills(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_windows_without_doubles_come_out_once_through_kills(sandbox, unique, tmp_path):
     records = rounds(5000, 8000)
     outcome = run(
         sandbox,
@@ -50,9 +41,7 @@ def test_windows_without_doubles_come_out_once_through_kills(
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_windows_in_parts_come_out_once_through_kills(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_windows_in_parts_come_out_once_through_kills(sandbox, unique, tmp_path):
     app, records = unique("parts"), rounds(5000, 8000)
     outcome = run(
         sandbox,
@@ -72,9 +61,7 @@ def test_windows_in_parts_come_out_once_through_kills(
 
 
 @pytest.mark.row("SP4", "SP27")
-def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(sandbox, unique, tmp_path):
     given, out, servers = unique("in"), unique("out"), sandbox.bootstrap_servers
     sandbox.create_topic(given, partitions=2)
     sandbox.create_topic(out)

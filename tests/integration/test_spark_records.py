@@ -125,7 +125,7 @@ def ways(records: list[Record]) -> dict[tuple[str, int], list[tuple[int, str]]]:
 
 
 @pytest.mark.row("SP22")
-def test_outputs_are_those_of_the_worker_in_every_byte(both: Both) -> None:
+def test_outputs_are_those_of_the_worker_in_every_byte(both):
     expected = Counter(map(comparable, both.worker.route.outputs()))
     assert Counter(map(comparable, both.spark.route.outputs())) == expected
     # One shape is filtered, one is ill, one has three outputs; of two twins one is dropped.
@@ -133,7 +133,7 @@ def test_outputs_are_those_of_the_worker_in_every_byte(both: Both) -> None:
 
 
 @pytest.mark.row("SP16")
-def test_dead_letters_are_those_of_the_worker_but_for_the_name_of_the_app(both: Both) -> None:
+def test_dead_letters_are_those_of_the_worker_but_for_the_name_of_the_app(both):
     expected = Counter(map(comparable, both.worker.route.dead()))
     dead = both.spark.route.dead()
     assert Counter(map(comparable, dead)) == expected
@@ -142,14 +142,14 @@ def test_dead_letters_are_those_of_the_worker_but_for_the_name_of_the_app(both: 
 
 
 @pytest.mark.row("SP23")
-def test_every_input_partition_keeps_its_order_in_each_output_partition(both: Both) -> None:
+def test_every_input_partition_keeps_its_order_in_each_output_partition(both):
     found = ways(both.spark.route.outputs())
     assert all(way == sorted(way) for way in found.values())
     assert len(found) == PARTITIONS**2
 
 
 @pytest.mark.row("SP14", "SP19")
-def test_both_committed_the_same_offsets_behind_markers_and_aborted_records(both: Both) -> None:
+def test_both_committed_the_same_offsets_behind_markers_and_aborted_records(both):
     assert both.spark.route.committed() == both.worker.route.committed()
     assert both.spark.route.lag() == 0
 
@@ -157,18 +157,18 @@ def test_both_committed_the_same_offsets_behind_markers_and_aborted_records(both
 @pytest.mark.parametrize(
     "fact", ["records", "filtered", "dead_letters", "duplicates", "without_id"]
 )
-def test_both_counted_the_same(both: Both, fact: str) -> None:
+def test_both_counted_the_same(both, fact):
     assert both.spark.sum(fact) == both.worker.sum(fact) > 0
 
 
-def test_every_executor_reports_its_record_path_to_the_driver(both: Both) -> None:
+def test_every_executor_reports_its_record_path_to_the_driver(both):
     (seen,) = both.spark.worker.lines("executor_seen")
     (started,) = both.spark.worker.lines("service_started")
     assert seen["executor"] == platform.node()
     assert seen["record_path"] == started["record_path"], "driver and executor are of one machine"
 
 
-def test_nothing_is_left_of_a_driver_that_has_come_to_its_end(both: Both) -> None:
+def test_nothing_is_left_of_a_driver_that_has_come_to_its_end(both):
     driver = both.spark.worker
     assert isinstance(driver, SparkProcess)
     driver.await_gone()
@@ -212,13 +212,8 @@ def without_native(tmp_path: Path) -> str:
     ],
 )
 def test_an_executor_without_the_native_part_takes_python_or_ends_the_run(
-    route_of: Callable[..., PipelineUnderTest],
-    without_native: str,
-    wanted: str,
-    code: int,
-    copied: int,
-    told: str,
-) -> None:
+    route_of, without_native, wanted, code, copied, told
+):
     pytest.importorskip("hapax_fast", reason="the driver has it, its executors do not")
     route = route_of(FAST=wanted, SPARK__PROPERTIES=without_native, STOP_AFTER__AT_END="true")
     route.write(*(Given(b"%d" % number) for number in range(3)))
@@ -231,9 +226,7 @@ def test_an_executor_without_the_native_part_takes_python_or_ends_the_run(
     assert len(route.outputs()) == copied
 
 
-def test_a_run_of_so_many_records_takes_exactly_those(
-    route_of: Callable[..., PipelineUnderTest],
-) -> None:
+def test_a_run_of_so_many_records_takes_exactly_those(route_of):
     route = route_of(2, STOP_AFTER__RECORDS="700")
     route.write(*(Given(b"%d" % number, partition=number % 2) for number in range(2000)))
     for run, kind in enumerate((SparkProcess, WorkerProcess), 1):

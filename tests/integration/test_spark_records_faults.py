@@ -23,7 +23,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from hapax.sandbox import Sandbox
 
@@ -72,9 +71,7 @@ def judged(flow: Flow, driver: SparkProcess) -> Callable[[], None]:
 
 
 @pytest.mark.row("SP2")
-def test_python_workers_killed_again_and_again_cost_only_their_ranges(
-    driver: SparkProcess, judged: Callable[[], None]
-) -> None:
+def test_python_workers_killed_again_and_again_cost_only_their_ranges(driver, judged):
     rng = random.Random(1)
     deadline_s = time.monotonic() + 60
     # Most are killed between two ranges, which costs nothing: how many depends on the machine.
@@ -88,9 +85,7 @@ def test_python_workers_killed_again_and_again_cost_only_their_ranges(
 
 @pytest.mark.row("SP9", "SP10")
 @pytest.mark.long
-def test_a_python_worker_frozen_past_its_transaction_comes_back_and_doubles_nothing(
-    driver: SparkProcess, judged: Callable[[], None]
-) -> None:
+def test_a_python_worker_frozen_past_its_transaction_comes_back_and_doubles_nothing(driver, judged):
     settled = len(driver.lines("range_completed"))
     assert driver.strike_one(signal.SIGSTOP, random.Random(2)) is not None
     time.sleep(TRANSACTION_S + 2)  # the fault itself
@@ -102,8 +97,8 @@ def test_a_python_worker_frozen_past_its_transaction_comes_back_and_doubles_noth
 
 @pytest.mark.long
 def test_a_driver_frozen_past_its_session_finds_its_partitions_taken_and_doubles_nothing(
-    flow: Flow, driver: SparkProcess, judged: Callable[[], None]
-) -> None:
+    flow, driver, judged
+):
     lost = len(driver.lines("partitions_lost"))
     worker = flow.worker("w-0")
     at_work(worker, 4)
@@ -118,9 +113,7 @@ def test_a_driver_frozen_past_its_session_finds_its_partitions_taken_and_doubles
 
 
 @pytest.mark.row("SP27")
-def test_a_driver_without_its_jvm_leaves_and_says_why(
-    flow: Flow, driver: SparkProcess, judged: Callable[[], None]
-) -> None:
+def test_a_driver_without_its_jvm_leaves_and_says_why(flow, driver, judged):
     assert driver.strike(signal.SIGKILL, "jvm") == 1
     assert driver.process.wait(15) == 1, driver.text()
     assert "JVM is gone" in str(driver.lines("service_stopped")[-1]["reason"])
@@ -132,8 +125,8 @@ def test_a_driver_without_its_jvm_leaves_and_says_why(
 
 @pytest.mark.row("SP5")
 def test_a_worker_takes_over_at_once_from_a_killed_driver_and_a_driver_from_a_killed_worker(
-    flow: Flow, driver: SparkProcess, judged: Callable[[], None]
-) -> None:
+    flow, driver, judged
+):
     os.killpg(driver.process.pid, signal.SIGKILL)  # the Python workers have a group of their own
     driver.process.wait()
     worker = flow.worker(driver.instance)  # beside what is left of the driver
@@ -146,9 +139,7 @@ def test_a_worker_takes_over_at_once_from_a_killed_driver_and_a_driver_from_a_ki
 
 
 @pytest.mark.row("SP4")
-def test_sigterm_to_all_and_once_more_under_load_leaves_with_0_within_seconds(
-    flow: Flow, driver: SparkProcess, judged: Callable[[], None]
-) -> None:
+def test_sigterm_to_all_and_once_more_under_load_leaves_with_0_within_seconds(flow, driver, judged):
     began_s = time.monotonic()
     os.killpg(driver.process.pid, signal.SIGTERM)
     driver.process.terminate()
@@ -168,9 +159,7 @@ class NaiveProcess(SparkProcess):
 
 
 @pytest.mark.long
-def test_a_naive_spark_job_doubles_what_a_killed_python_worker_had_written(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_a_naive_spark_job_doubles_what_a_killed_python_worker_had_written(sandbox, tmp_path):
     route = PipelineUnderTest(sandbox, tmp_path)
     route.create()
     records = [b"%d" % number for number in range(300)]

@@ -80,9 +80,7 @@ def revocations(*drivers: SparkProcess) -> int:
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_two_drivers_share_and_workers_that_come_and_go_take_their_part(
-    pair: Pair, judged: Callable[[], None]
-) -> None:
+def test_two_drivers_share_and_workers_that_come_and_go_take_their_part(pair, judged):
     flow, first, second = pair
     assert ours(first) + ours(second) == PARTITIONS
     before = revocations(first, second)
@@ -108,9 +106,7 @@ def test_two_drivers_share_and_workers_that_come_and_go_take_their_part(
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
-    pair: Pair, judged: Callable[[], None]
-) -> None:
+def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(pair, judged):
     flow, first, second = pair
     twin = flow.start(SparkProcess, "s-0")
     await_(lambda: not (first.running and twin.running), 150, lambda: first.text() + twin.text())

@@ -17,7 +17,6 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from hapax.sandbox import Sandbox
 
@@ -64,9 +63,7 @@ def judged(flow: Flow, driver: SparkProcess) -> Callable[[], None]:
 
 
 @pytest.mark.row("SP21")
-def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(
-    flow: Flow, driver: SparkProcess, judged: Callable[[], None]
-) -> None:
+def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow, driver, judged):
     for outage in (1, 2):
         flow.sandbox.redis.kill()
         await_(lambda n=outage: len(driver.lines("claims_unavailable")) >= n, 30, driver.text)  # type: ignore[misc]
@@ -94,9 +91,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
 
 @pytest.mark.row("SP21")
 @pytest.mark.long
-def test_without_a_claim_store_a_driver_that_may_pass_goes_on_and_says_so(
-    cluster: Sandbox, tmp_path: Path
-) -> None:
+def test_without_a_claim_store_a_driver_that_may_pass_goes_on_and_says_so(cluster, tmp_path):
     with redis_server(tmp_path / "redis") as server:
         route = PipelineUnderTest(
             cluster,

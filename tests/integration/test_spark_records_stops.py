@@ -114,9 +114,7 @@ def closed(
         ({"OUTPUT__TOPIC": "no-such-topic"}, 3, ["HAPAX_OUTPUT__TOPIC", "no-such-topic"]),
     ],
 )
-def test_what_cannot_work_is_told_before_spark_starts(
-    closed: PipelineUnderTest, settings: dict[str, str | None], code: int, words: list[str]
-) -> None:
+def test_what_cannot_work_is_told_before_spark_starts(closed, settings, code, words):
     text = refused(closed, code, *words, **settings)
     assert "incubator" not in text  # what every JVM of Spark says first
     assert untouched(closed)
@@ -126,18 +124,14 @@ def test_what_cannot_work_is_told_before_spark_starts(
 
 
 @pytest.mark.long
-def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(
-    stopping: dict[str, Stopping],
-) -> None:
+def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(stopping):
     case = stopping["refuse"]
     stopped(case, 6, f"{case.route.source}/0", "HAPAX_INPUT__START=refuse")
     assert untouched(case.route)
 
 
 @pytest.mark.row("SP13")
-def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
-    stopping: dict[str, Stopping],
-) -> None:
+def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(stopping):
     case = stopping["position"]
     stopped(case, 6, f"{case.route.source}/0", "next record is 10", "15 to 20")
     assert case.route.committed() == {0: 10}
@@ -145,17 +139,13 @@ def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
 
 
 @pytest.mark.row("SP16")
-def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(
-    stopping: dict[str, Stopping],
-) -> None:
+def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(stopping):
     case = stopping["poison"]
     stopped(case, 5, f"{case.route.source}/0/0", "HAPAX_DEAD_LETTER__TOPIC", "ValueError")
     assert untouched(case.route)
 
 
-def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(
-    stopping: dict[str, Stopping],
-) -> None:
+def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(stopping):
     case = stopping["rate"]
     stopped(case, 5, "HAPAX_DEAD_LETTER__RATE_MAX", "nothing of the last batch")
     assert case.route.committed() == {0: 800}

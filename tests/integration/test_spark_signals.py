@@ -54,9 +54,7 @@ def told_in_json(driver: SparkProcess) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_spark_starts_leaves_with_0_and_no_jvm_behind(
-    route: PipelineUnderTest, number: signal.Signals
-) -> None:
+def test_a_signal_while_spark_starts_leaves_with_0_and_no_jvm_behind(route, number):
     driver = route.start(SparkProcess, "s-0")
     await_(lambda: bool(driver.part("jvm")), 60, driver.text)
     os.killpg(driver.process.pid, number)
@@ -65,9 +63,7 @@ def test_a_signal_while_spark_starts_leaves_with_0_and_no_jvm_behind(
     assert not driver.lines("preflight_refused")
 
 
-def test_a_driver_whose_group_is_told_to_stop_finishes_its_ranges_without_a_trace(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_driver_whose_group_is_told_to_stop_finishes_its_ranges_without_a_trace(route):
     driver = route.start(SparkProcess, "s-0")
     await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
     route.write(*(b"%d" % number for number in range(20_000)))
@@ -100,9 +96,7 @@ def test_what_business_code_prints_in_a_task_is_an_event_of_its_own(
     assert all(str(each[2]).endswith("base 10: 'printed'") for each in traces)
 
 
-def test_a_python_worker_that_is_killed_under_load_prints_nothing_but_events(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_python_worker_that_is_killed_under_load_prints_nothing_but_events(route):
     driver = route.start(SparkProcess, "s-0")
     await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
     route.write(*(b"%d" % number for number in range(20_000)))
@@ -113,9 +107,7 @@ def test_a_python_worker_that_is_killed_under_load_prints_nothing_but_events(
     left_in_peace(driver)
 
 
-def test_a_jvm_that_is_killed_under_load_ends_the_driver_with_events_only(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_jvm_that_is_killed_under_load_ends_the_driver_with_events_only(route):
     driver = route.start(SparkProcess, "s-0")
     await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
     route.write(*(b"%d" % number for number in range(20_000)))
@@ -147,16 +139,14 @@ def pipeline_at_work(
 @pytest.mark.row("SP4")
 @pytest.mark.long
 def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without_a_trace(
-    pipeline_at_work: SparkProcess,
-) -> None:
+    pipeline_at_work,
+):
     os.killpg(pipeline_at_work.process.pid, signal.SIGTERM)
     left_in_peace(pipeline_at_work)
 
 
 @pytest.mark.long
-def test_a_pipeline_whose_jvm_is_killed_prints_nothing_but_events(
-    pipeline_at_work: SparkProcess,
-) -> None:
+def test_a_pipeline_whose_jvm_is_killed_prints_nothing_but_events(pipeline_at_work):
     driver = pipeline_at_work
     assert driver.strike(signal.SIGKILL, "jvm") == 1
     assert driver.process.wait(60) == 1, driver.text()

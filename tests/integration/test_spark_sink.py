@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from hapax.sandbox import Sandbox
 
 
-def test_every_row_is_published_once_with_its_micro_batch(
-    spark: SparkSession, sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_every_row_is_published_once_with_its_micro_batch(spark, sandbox, unique, tmp_path):
     servers, given, out = sandbox.bootstrap_servers, unique("in"), unique("out")
     sandbox.create_topic(given, partitions=2)
     sandbox.create_topic(out, partitions=2)
@@ -84,9 +82,7 @@ def forget_the_marker(stage: Stage) -> None:
 
 @pytest.mark.row("SP1", "SP5", "SP20")
 @pytest.mark.long
-def test_a_micro_batch_is_published_once_wherever_its_commit_is_killed(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_a_micro_batch_is_published_once_wherever_its_commit_is_killed(spark, stage):
     spark.dataSource.register(DyingSink)
     stage.checkpoint.mkdir()
     for number, step in enumerate(STEPS):
@@ -100,9 +96,7 @@ def test_a_micro_batch_is_published_once_wherever_its_commit_is_killed(
 
 
 @pytest.mark.row("SP6")
-def test_a_micro_batch_that_spark_takes_again_is_not_published_again(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_a_micro_batch_that_spark_takes_again_is_not_published_again(spark, stage):
     stage.write(b"a", b"b")
     stage.run(spark)
     for name in ("0", ".0.crc"):
@@ -116,7 +110,7 @@ def test_a_micro_batch_that_spark_takes_again_is_not_published_again(
 
 
 @pytest.mark.row("SP7")
-def test_a_lost_checkpoint_is_recognised(spark: SparkSession, stage: Stage) -> None:
+def test_a_lost_checkpoint_is_recognised(spark, stage):
     stage.write(b"a")
     stage.run(spark)
     shutil.rmtree(stage.checkpoint)
@@ -126,7 +120,7 @@ def test_a_lost_checkpoint_is_recognised(spark: SparkSession, stage: Stage) -> N
 
 
 @pytest.mark.row("SP7")
-def test_an_old_copy_of_a_checkpoint_is_recognised(spark: SparkSession, stage: Stage) -> None:
+def test_an_old_copy_of_a_checkpoint_is_recognised(spark, stage):
     stage.write(b"a")
     stage.run(spark)
     copy = stage.checkpoint.with_name("copy")
@@ -147,9 +141,7 @@ def test_an_old_copy_of_a_checkpoint_is_recognised(spark: SparkSession, stage: S
 @pytest.mark.parametrize(
     ("damaged", "left"), [("offsets/1", b"v1\n{"), ("commits/1", b""), ("metadata", b"{")]
 )
-def test_a_damaged_checkpoint_stops_the_query_and_publishes_nothing(
-    spark: SparkSession, stage: Stage, damaged: str, left: bytes
-) -> None:
+def test_a_damaged_checkpoint_stops_the_query_and_publishes_nothing(spark, stage, damaged, left):
     for value in (b"a", b"b"):
         stage.write(value)
         stage.run(spark)
@@ -162,7 +154,7 @@ def test_a_damaged_checkpoint_stops_the_query_and_publishes_nothing(
     assert stage.values() == [b"a", b"b"]
 
 
-def test_a_marker_that_is_gone_stops_the_query(spark: SparkSession, stage: Stage) -> None:
+def test_a_marker_that_is_gone_stops_the_query(spark, stage):
     stage.write(b"a")
     stage.run(spark)
     forget_the_marker(stage)
@@ -173,9 +165,7 @@ def test_a_marker_that_is_gone_stops_the_query(spark: SparkSession, stage: Stage
 
 
 @pytest.mark.row("SP7")
-def test_without_checkpoint_and_marker_the_output_tells_that_there_was_a_query(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_without_checkpoint_and_marker_the_output_tells_that_there_was_a_query(spark, stage):
     stage.write(b"a", b"b")
     stage.run(spark)
     shutil.rmtree(stage.checkpoint)
@@ -185,9 +175,7 @@ def test_without_checkpoint_and_marker_the_output_tells_that_there_was_a_query(
     assert stage.values() == [b"a", b"b"]
 
 
-def test_a_spooled_file_that_was_cut_stops_the_query_and_the_next_start_publishes_all(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_a_spooled_file_that_was_cut_stops_the_query_and_the_next_start_publishes_all(spark, stage):
     spark.dataSource.register(CuttingSink)
     values = sorted(b"%d" % number for number in range(25_000))
     stage.write(*values)
@@ -199,7 +187,7 @@ def test_a_spooled_file_that_was_cut_stops_the_query_and_the_next_start_publishe
 
 
 @pytest.mark.row("SP22")
-def test_all_columns_arrive_as_they_are(spark: SparkSession, stage: Stage) -> None:
+def test_all_columns_arrive_as_they_are(spark, stage):
     headers = (("a", b"\x00\xff"), ("b", None), ("a", b""))
     large = os.urandom(900_000)
     now_ms = int(time.time() * 1000)  # retention goes by these timestamps
@@ -226,9 +214,7 @@ def test_all_columns_arrive_as_they_are(spark: SparkSession, stage: Stage) -> No
     assert found[now_ms + 2].value == large
 
 
-def test_rows_wait_in_files_when_they_are_many_and_the_files_go(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_rows_wait_in_files_when_they_are_many_and_the_files_go(spark, stage):
     stage.write(*(b"%d" % number for number in range(25_000)))
     spool = stage.checkpoint / "hapax"
     spool.mkdir(parents=True)
@@ -248,23 +234,21 @@ def test_rows_wait_in_files_when_they_are_many_and_the_files_go(
         ("1 AS key", "column key is int and must be binary or string: cast it"),
     ],
 )
-def test_other_columns_are_refused(
-    spark: SparkSession, stage: Stage, expression: str, complaint: str
-) -> None:
+def test_other_columns_are_refused(spark, stage, expression, complaint):
     frame = records(spark, stage.servers, stage.given).selectExpr("value", expression)
     stage.write(b"a")
     with pytest.raises(StreamingQueryException, match=complaint):
         run(frame, stage.servers, stage.out, stage.checkpoint)
 
 
-def test_an_unknown_option_is_refused(spark: SparkSession, stage: Stage) -> None:
+def test_an_unknown_option_is_refused(spark, stage):
     stage.write(b"a")
     with pytest.raises(StreamingQueryException, match="option topics is unknown"):
         stage.run(spark, topics="typo")
 
 
 @pytest.mark.row("SP26")
-def test_what_replaces_earlier_output_is_refused(spark: SparkSession, stage: Stage) -> None:
+def test_what_replaces_earlier_output_is_refused(spark, stage):
     stage.write(b"a")
     counted = records(spark, stage.servers, stage.given).groupBy("value").count().select("value")
     for mode, complaint in (
@@ -288,18 +272,14 @@ def test_what_replaces_earlier_output_is_refused(spark: SparkSession, stage: Sta
         (lambda frame: frame, "column offset is no part of a Kafka record"),
     ],
 )
-def test_what_is_no_pipeline_is_refused(
-    spark: SparkSession, stage: Stage, pipeline: Any, complaint: str
-) -> None:
+def test_what_is_no_pipeline_is_refused(spark, stage, pipeline, complaint):
     frame = records(spark, stage.servers, stage.given)
     with pytest.raises(ConfigurationError, match=complaint):
         spark_pipeline.apply(pipeline, frame, "shop:pipeline")
     assert not spark.streams.active
 
 
-def test_a_pipeline_that_starts_a_query_of_its_own_is_refused(
-    spark: SparkSession, stage: Stage
-) -> None:
+def test_a_pipeline_that_starts_a_query_of_its_own_is_refused(spark, stage):
     def starting(frame: DataFrame) -> DataFrame:
         writer = frame.writeStream.format("noop")
         writer.option("checkpointLocation", str(stage.checkpoint)).start()
@@ -311,7 +291,7 @@ def test_a_pipeline_that_starts_a_query_of_its_own_is_refused(
     assert not spark.streams.active
 
 
-def test_what_spark_refuses_is_a_matter_of_configuration(spark: SparkSession, stage: Stage) -> None:
+def test_what_spark_refuses_is_a_matter_of_configuration(spark, stage):
     settings = load_settings(
         {
             "HAPAX_APP": stage.out,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,13 +11,6 @@ from tests.kit.proof import at_length, rounds
 from tests.kit.stateful import SHAPES
 from tests.kit.stateful_runs import WITHIN_S, NaiveProcess, Route, await_growth, driver_of
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.kit.proof import Proof
-    from tests.kit.stateful import Shape
 
 EVENTS = 800
 TRIES = 5
@@ -30,8 +22,8 @@ TRIES = 5
 @at_length
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_state_is_recovered_and_each_result_comes_out_once_through_kills(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path, shape: Shape, proof: Proof
-) -> None:
+    sandbox, unique, tmp_path, shape, proof
+):
     route = Route(sandbox, shape, unique("state"), tmp_path, rounds(EVENTS, 4 * EVENTS))
     with driver_of(route) as driver:
         driver.kill_workers(random.Random(shape.name))
@@ -53,8 +45,8 @@ def test_state_is_recovered_and_each_result_comes_out_once_through_kills(
 @pytest.mark.rounds
 @at_length
 def test_sparks_own_sink_doubles_results_of_each_shape_when_it_is_killed_while_it_writes(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+    sandbox, unique, tmp_path
+):
     stem = unique("naive")
     shapes = SHAPES[: rounds(1, len(SHAPES))]
     routes = [Route(sandbox, shape, stem, tmp_path, EVENTS) for shape in shapes]
@@ -84,8 +76,8 @@ def test_sparks_own_sink_doubles_results_of_each_shape_when_it_is_killed_while_i
 @pytest.mark.rounds
 @at_length
 def test_state_is_recovered_when_executors_of_a_cluster_are_killed_one_and_all(
-    unique: Callable[[str], str], tmp_path: Path, proof: Proof
-) -> None:
+    unique, tmp_path, proof
+):
     shape = SHAPES[-1]
     with Sandbox(redis=False).with_spark(2) as sandbox:
         route = Route(sandbox, shape, unique("cluster"), tmp_path, EVENTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.kit.at_work import at_work
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
@@ -12,18 +12,11 @@ from tests.kit.probes import ask, free_port
 from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 PROPERTIES = {"spark.driver.memory": "512m", "spark.ui.enabled": "true", "spark.ui.port": "0"}
 RECORDS = 20_000
 
 
-def test_a_driver_shows_executors_lanes_and_the_way_to_sparks_own_pages(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_a_driver_shows_executors_lanes_and_the_way_to_sparks_own_pages(sandbox, tmp_path):
     port = free_port()
     route = PipelineUnderTest(
         sandbox,

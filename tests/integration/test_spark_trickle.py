@@ -67,7 +67,7 @@ def moved(flow: Flow, records: int) -> None:
     await_(lambda: committed(flow) >= until, 120, flow.workers[0].text)
 
 
-def test_a_trickle_is_the_work_of_few_tasks(flow: Flow, driver: SparkProcess) -> None:
+def test_a_trickle_is_the_work_of_few_tasks(flow, driver):
     ranges, before = len(driver.lines("range_completed")), committed(flow)
     moved(flow, RECORDS)
     records = committed(flow) - before
@@ -79,9 +79,7 @@ def test_a_trickle_is_the_work_of_few_tasks(flow: Flow, driver: SparkProcess) ->
 
 
 @pytest.mark.row("SP2")
-def test_a_python_process_killed_while_its_task_stays_doubles_and_loses_nothing(
-    flow: Flow, driver: SparkProcess
-) -> None:
+def test_a_python_process_killed_while_its_task_stays_doubles_and_loses_nothing(flow, driver):
     rng, before = random.Random(3), len(driver.lines("task_lost"))
     deadline_s = time.monotonic() + 120
     # Of a pool's processes some have no task: killing those costs nothing.
@@ -94,9 +92,7 @@ def test_a_python_process_killed_while_its_task_stays_doubles_and_loses_nothing(
     assert len(driver.lines("task_lost")) >= before + KILLS
 
 
-def test_a_driver_that_is_asked_to_stop_recalls_tasks_that_would_stay(
-    flow: Flow, driver: SparkProcess
-) -> None:
+def test_a_driver_that_is_asked_to_stop_recalls_tasks_that_would_stay(flow, driver):
     lost = len(driver.lines("task_lost"))
     driver.process.terminate()
     began_s = time.monotonic()

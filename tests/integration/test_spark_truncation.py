@@ -97,9 +97,7 @@ def broken(spark: SparkSession, servers: str, given: str, what: str) -> tuple[Da
 
 @pytest.mark.row("SP3")
 @pytest.mark.parametrize("what", ["reader", "function", "expression"])
-def test_rows_before_a_failure_are_published_with_the_rest_or_not_at_all(
-    spark: SparkSession, given: str, sinks: Sinks, what: str
-) -> None:
+def test_rows_before_a_failure_are_published_with_the_rest_or_not_at_all(spark, given, sinks, what):
     breaking, healthy = broken(spark, sinks.servers, given, what)
 
     for sink in ("naive", "hapax"):
@@ -116,8 +114,8 @@ def test_rows_before_a_failure_are_published_with_the_rest_or_not_at_all(
 
 @pytest.mark.row("SP3", "SP4")
 def test_rows_before_a_stop_are_published_with_the_rest_or_not_at_all(
-    spark: SparkSession, given: str, sinks: Sinks, tmp_path: Path
-) -> None:
+    spark, given, sinks, tmp_path
+):
     healthy = records(spark, sinks.servers, given).select("value")
 
     for sink in ("naive", "hapax"):

@@ -47,7 +47,7 @@ def stage(sandbox: Sandbox, tmp_path: Path) -> Stage:
     return stage
 
 
-def test_records_reach_kafka_once_in_order_each_with_its_receipt(stage: Stage) -> None:
+def test_records_reach_kafka_once_in_order_each_with_its_receipt(stage):
     values = [b"%d" % number for number in range(200)]
     told: list[Receipt] = []
     with stage.publisher() as publisher:
@@ -79,9 +79,7 @@ def test_records_reach_kafka_once_in_order_each_with_its_receipt(stage: Stage) -
     assert [receipt.message_id for receipt in told] == ["mine"]
 
 
-def test_what_was_accepted_without_brokers_is_published_by_the_next_process(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_accepted_without_brokers_is_published_by_the_next_process(stage, monkeypatch):
     monkeypatch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
     away = sink_settings("127.0.0.1:1", stage.topic)
     publisher = Publisher(stage.folder, away)
@@ -94,7 +92,7 @@ def test_what_was_accepted_without_brokers_is_published_by_the_next_process(
     assert stage.values() == [b"a", b"b", b"c"]
 
 
-def test_threads_and_coroutines_share_a_publisher(stage: Stage) -> None:
+def test_threads_and_coroutines_share_a_publisher(stage):
     def some(publisher: Publisher, name: int) -> None:
         for number in range(20):
             publisher.publish(stage.topic, b"%d-%d" % (name, number))
@@ -120,16 +118,14 @@ def test_threads_and_coroutines_share_a_publisher(stage: Stage) -> None:
         assert own == [b"%d-%d" % (name, number) for number in range(20)]
 
 
-def test_a_second_publisher_of_the_folder_is_refused_with_the_pid_of_the_first(
-    stage: Stage,
-) -> None:
+def test_a_second_publisher_of_the_folder_is_refused_with_the_pid_of_the_first(stage):
     with stage.publisher(), pytest.raises(SpoolOwnedError, match=r"pid \d+"):
         stage.publisher()
 
 
 def test_a_copied_folder_is_refused_and_adopted_only_where_it_agrees_with_its_marker(
-    stage: Stage, tmp_path: Path
-) -> None:
+    stage, tmp_path
+):
     with stage.publisher() as publisher:
         publisher.publish(stage.topic, b"a")
     copy = tmp_path / "copy"

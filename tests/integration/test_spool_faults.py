@@ -86,22 +86,20 @@ def killed_in_a_loop(stage: Stage, form: str, kills: int) -> tuple[list[int], li
 
 
 @pytest.mark.rounds
-def test_a_process_killed_in_a_loop_loses_no_record_and_doubles_none(stage: Stage) -> None:
+def test_a_process_killed_in_a_loop_loses_no_record_and_doubles_none(stage):
     kills = rounds(3, 40)
     said, found = killed_in_a_loop(stage, "spool", kills)
     assert found == list(range(1, said[-1] + 1))
 
 
 @pytest.mark.rounds
-def test_control_a_plain_producer_with_a_buffer_loses_or_doubles(stage: Stage) -> None:
+def test_control_a_plain_producer_with_a_buffer_loses_or_doubles(stage):
     said, found = killed_in_a_loop(stage, "plain", rounds(3, 40))
     assert found != list(range(1, said[-1] + 1))
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_process_that_dies_around_its_commit_doubles_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, answered: bool
-) -> None:
+def test_a_process_that_dies_around_its_commit_doubles_nothing(stage, monkeypatch, *, answered):
     struck = []
     commit = MarkedTransaction.commit
 
@@ -128,9 +126,7 @@ def test_a_process_that_dies_around_its_commit_doubles_nothing(
     assert stage.values() == [b"%d" % n for n in range(10)]
 
 
-def test_of_two_copies_that_both_publish_one_stops_and_nothing_is_doubled(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_of_two_copies_that_both_publish_one_stops_and_nothing_is_doubled(stage, tmp_path):
     copy = tmp_path / "copy"
     with stage.publisher() as first:
         first.publish(stage.topic, b"a")
@@ -146,7 +142,7 @@ def test_of_two_copies_that_both_publish_one_stops_and_nothing_is_doubled(
     assert stage.values() == [b"a", b"b", b"d"]
 
 
-def test_a_marker_that_is_gone_is_no_new_spool(stage: Stage) -> None:
+def test_a_marker_that_is_gone_is_no_new_spool(stage):
     with stage.publisher() as publisher:
         publisher.publish(stage.topic, b"a")
         group = stage.group(publisher)
@@ -161,9 +157,7 @@ def test_a_marker_that_is_gone_is_no_new_spool(stage: Stage) -> None:
     assert stage.values() == [b"a", b"b"]
 
 
-def test_an_idle_publisher_keeps_its_marker_alive(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_publisher_keeps_its_marker_alive(stage, monkeypatch):
     numbers: list[int] = []
     commit = MarkedTransaction.commit
 
@@ -186,8 +180,8 @@ def test_an_idle_publisher_keeps_its_marker_alive(
 
 
 def test_a_folder_restored_from_before_is_refused_also_when_it_has_gone_on(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    stage, tmp_path, monkeypatch
+):
     backup = tmp_path / "backup"
     with stage.publisher() as publisher:
         publisher.publish(stage.topic, b"a")
@@ -211,7 +205,7 @@ def test_a_folder_restored_from_before_is_refused_also_when_it_has_gone_on(
     assert stage.values() == [b"a", b"b"]
 
 
-def test_a_spool_of_another_app_or_cluster_is_refused(stage: Stage) -> None:
+def test_a_spool_of_another_app_or_cluster_is_refused(stage):
     with stage.publisher() as publisher:
         publisher.publish(stage.topic, b"a")
     with pytest.raises(SpoolMovedError, match="not of other"):
@@ -228,7 +222,7 @@ def test_a_spool_of_another_app_or_cluster_is_refused(stage: Stage) -> None:
         stage.publisher()
 
 
-def test_what_brokers_would_refuse_is_refused_to_the_caller(stage: Stage) -> None:
+def test_what_brokers_would_refuse_is_refused_to_the_caller(stage):
     admin = AdminClient({"bootstrap.servers": stage.servers})
     configure(admin, ResourceType.TOPIC, [stage.topic], {"max.message.bytes": "2000"})
     with stage.publisher() as publisher:
@@ -241,8 +235,8 @@ def test_what_brokers_would_refuse_is_refused_to_the_caller(stage: Stage) -> Non
 
 
 def test_a_record_refused_late_stops_it_with_its_number_and_is_published_once_it_fits(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    stage, monkeypatch
+):
     admin = AdminClient({"bootstrap.servers": stage.servers})
     configure(admin, ResourceType.TOPIC, [stage.topic], {"max.message.bytes": "2000"})
     monkeypatch.setattr(Acceptance, "check", lambda *_, **__: None)
@@ -261,9 +255,7 @@ def test_a_record_refused_late_stops_it_with_its_number_and_is_published_once_it
     assert stage.values() == [*values, b"c"]
 
 
-def test_a_full_spool_refuses_and_takes_records_again_once_it_is_drained(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_spool_refuses_and_takes_records_again_once_it_is_drained(stage, monkeypatch):
     monkeypatch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
     monkeypatch.setattr(Acceptance, "check", lambda *_, **__: None)
     bounds: dict[str, Any] = {"disk_max_bytes": 300_000, "on_full": "error"}

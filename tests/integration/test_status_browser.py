@@ -169,9 +169,7 @@ def violations(page: Page) -> list[str]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_axe_finds_nothing(
-    browser: Browser, state: Callable[[], Told], viewport: dict[str, int], scheme: str
-) -> None:
+def test_axe_finds_nothing(browser, state, viewport, scheme):
     with (
         served(state()) as server,
         shown(browser, server, viewport=viewport, color_scheme=scheme) as page,
@@ -182,16 +180,14 @@ def test_axe_finds_nothing(
         assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
 
 
-def test_control_axe_finds_what_is_planted(browser: Browser) -> None:
+def test_control_axe_finds_what_is_planted(browser):
     with served(running()) as server, shown(browser, server) as page:
         page.evaluate("document.querySelector('#filter').labels[0].remove()")
         page.evaluate("document.querySelector('#filter').removeAttribute('placeholder')")
         assert [one.split(":")[0] for one in violations(page)] == ["label"]
 
 
-def test_the_page_renews_itself_without_a_load_and_what_was_opened_and_typed_stays(
-    browser: Browser,
-) -> None:
+def test_the_page_renews_itself_without_a_load_and_what_was_opened_and_typed_stays(browser):
     told = many(45)
     with served(told) as server, shown(browser, server) as page:
         page.evaluate("window.same = true")
@@ -210,7 +206,7 @@ def test_the_page_renews_itself_without_a_load_and_what_was_opened_and_typed_sta
         expect(rows).to_have_count(20)
 
 
-def test_boxes_come_and_go_with_what_they_show(browser: Browser) -> None:
+def test_boxes_come_and_go_with_what_they_show(browser):
     told = running()
     with served(told) as server, shown(browser, server) as page:
         expect(page.locator("#causes")).to_have_count(0)
@@ -223,7 +219,7 @@ def test_boxes_come_and_go_with_what_they_show(browser: Browser) -> None:
         expect(page.locator("#cards > #micro-batch + #process")).to_be_visible(timeout=AGAIN_MS)
 
 
-def test_paused_it_stays_as_it_is_until_it_is_resumed(browser: Browser) -> None:
+def test_paused_it_stays_as_it_is_until_it_is_resumed(browser):
     told = running()
     with served(told) as server, shown(browser, server) as page:
         page.get_by_role("button", name="Pause updates").click()
@@ -237,7 +233,7 @@ def test_paused_it_stays_as_it_is_until_it_is_resumed(browser: Browser) -> None:
         expect(page.locator("footer time")).to_have_text("22:14:40 UTC", timeout=AGAIN_MS)
 
 
-def test_when_the_process_has_gone_the_page_stays_and_says_since_when(browser: Browser) -> None:
+def test_when_the_process_has_gone_the_page_stays_and_says_since_when(browser):
     told = running()
     with served(told) as server:
         port = server.port
@@ -254,7 +250,7 @@ def test_when_the_process_has_gone_the_page_stays_and_says_since_when(browser: B
         opened.__exit__(None, None, None)
 
 
-def test_without_scripts_the_page_is_whole_and_loads_itself_again(browser: Browser) -> None:
+def test_without_scripts_the_page_is_whole_and_loads_itself_again(browser):
     told = many(45)
     with served(told) as server, shown(browser, server, java_script_enabled=False) as page:
         expect(page.locator("#pause")).to_be_hidden()
@@ -264,7 +260,7 @@ def test_without_scripts_the_page_is_whole_and_loads_itself_again(browser: Brows
         expect(page.locator("footer time")).to_have_text("22:14:40 UTC", timeout=AGAIN_MS)
 
 
-def test_no_page_can_frame_it(browser: Browser) -> None:
+def test_no_page_can_frame_it(browser):
     with served(running()) as server:
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{server.port}/livez")
@@ -275,7 +271,7 @@ def test_no_page_can_frame_it(browser: Browser) -> None:
         page.close()
 
 
-def test_cells_carry_the_name_of_their_column_on_a_phone(browser: Browser) -> None:
+def test_cells_carry_the_name_of_their_column_on_a_phone(browser):
     with served(running()) as server, shown(browser, server, viewport=PHONE) as page:
         names = (
             page.locator("#inputs tbody tr")
@@ -288,7 +284,7 @@ def test_cells_carry_the_name_of_their_column_on_a_phone(browser: Browser) -> No
         ]  # fmt: skip
 
 
-def test_240_partitions_are_shown_within_a_second_and_200_kilobytes(browser: Browser) -> None:
+def test_240_partitions_are_shown_within_a_second_and_200_kilobytes(browser):
     with served(many(240)) as server, shown(browser, server) as page:
         took_s, sizes = [], []
         for _ in range(5):  # the best one: tests that run alongside take the processor, too

@@ -74,7 +74,7 @@ def probe(route: PipelineUnderTest) -> KafkaLagProbe:
     return KafkaLagProbe({"bootstrap.servers": route.bootstrap}, [route.target], logger=None)
 
 
-def test_a_survey_tells_marks_age_and_retention(route: PipelineUnderTest) -> None:
+def test_a_survey_tells_marks_age_and_retention(route):
     route.write(b"new", an_hour_old(b"old"), b"new")
     survey = probe(route).probe({(route.source, 0): 1})
     assert survey.failures == []
@@ -85,7 +85,7 @@ def test_a_survey_tells_marks_age_and_retention(route: PipelineUnderTest) -> Non
     assert survey.retention == {route.source: Retention(WEEK_S * 1000, None)}
 
 
-def test_the_age_is_that_of_the_next_unread_record(route: PipelineUnderTest) -> None:
+def test_the_age_is_that_of_the_next_unread_record(route):
     route.write(an_hour_old(b"old"), b"new")
     asker = probe(route)
     survey = asker.probe({(route.source, 0): 0})
@@ -94,9 +94,7 @@ def test_the_age_is_that_of_the_next_unread_record(route: PipelineUnderTest) -> 
     assert survey.at_s - survey.unread_s[(route.source, 0)] < 600
 
 
-def test_stable_ends_stand_before_an_open_transaction_and_behind_what_was_aborted(
-    route: PipelineUnderTest,
-) -> None:
+def test_stable_ends_stand_before_an_open_transaction_and_behind_what_was_aborted(route):
     produce_aborted(route.bootstrap, route.source, Given(b"never", partition=0))
     with produce_open(route.bootstrap, route.source, Given(b"open", partition=0)) as producer:
         asker = probe(route)
@@ -111,7 +109,7 @@ def test_stable_ends_stand_before_an_open_transaction_and_behind_what_was_aborte
     )
 
 
-def test_no_broker_is_an_answer_within_seconds() -> None:
+def test_no_broker_is_an_answer_within_seconds():
     asker = KafkaLagProbe({"bootstrap.servers": "127.0.0.1:1"}, ["out"], logger=None)
     began_s = time.monotonic()
     survey = asker.probe({("in", 0): 0})
@@ -120,7 +118,7 @@ def test_no_broker_is_an_answer_within_seconds() -> None:
     assert time.monotonic() - began_s < 30
 
 
-def test_the_group_is_asked_without_waiting_and_not_by_each_reader() -> None:
+def test_the_group_is_asked_without_waiting_and_not_by_each_reader():
     members = GroupMembers(
         load_settings(
             {
@@ -140,9 +138,7 @@ def test_the_group_is_asked_without_waiting_and_not_by_each_reader() -> None:
 # -- the worker ---------------------------------------------------------------------------
 
 
-def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(
-    route: PipelineUnderTest, port: int
-) -> None:
+def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(route, port):
     produce_committed(route.bootstrap, route.source, Given(b"1", partition=0))
     worker = route.worker()
     with produce_open(route.bootstrap, route.source, Given(b"2", partition=0)) as producer:
@@ -157,8 +153,8 @@ def test_a_transaction_of_somebody_that_stays_open_is_seen_until_it_is_over(
 
 
 def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
-    route: PipelineUnderTest, port: int, tmp_path: Path
-) -> None:
+    route, port, tmp_path
+):
     with redis_server(tmp_path / "redis") as server:
         worker = route.worker(DEDUP__REDIS_URL=server.url)
         await_(lambda: gauge(port, "consumer_lag_seconds", lambda s: s == 0), 60, worker.text)
@@ -181,7 +177,7 @@ def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
     assert [record.value for record in route.outputs()] == [b"old"]
 
 
-def test_the_page_shows_a_worker_as_it_is(route: PipelineUnderTest, port: int) -> None:
+def test_the_page_shows_a_worker_as_it_is(route, port):
     route.write(b"1", b"2")
     worker = route.worker()
     await_(
@@ -207,8 +203,8 @@ def test_the_page_shows_a_worker_as_it_is(route: PipelineUnderTest, port: int) -
 @pytest.mark.rounds
 @at_length
 def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worker(
-    cluster: Sandbox, tmp_path: Path, port: int
-) -> None:
+    cluster, tmp_path, port
+):
     route = PipelineUnderTest(
         cluster,
         tmp_path,

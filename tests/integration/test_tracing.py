@@ -19,9 +19,7 @@ from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from hapax.sandbox import Sandbox
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01".encode()
@@ -85,9 +83,7 @@ def traced(value: bytes) -> Given:
     return Given(value, partition=0, headers=(("traceparent", PARENT),))
 
 
-def test_a_workers_spans_reach_the_collector_before_it_leaves(
-    sandbox: Sandbox, tmp_path: Path, collector: Collector
-) -> None:
+def test_a_workers_spans_reach_the_collector_before_it_leaves(sandbox, tmp_path, collector):
     route = PipelineUnderTest(sandbox, tmp_path, TELEMETRY__TRACING="on")
     route.create()
     try:
@@ -105,8 +101,8 @@ def test_a_workers_spans_reach_the_collector_before_it_leaves(
 
 
 def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(
-    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sandbox, tmp_path, monkeypatch
+):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     route = PipelineUnderTest(sandbox, tmp_path, TELEMETRY__TRACING="on")
     route.create()
@@ -121,8 +117,8 @@ def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(
 
 @pytest.mark.long
 def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
-    sandbox: Sandbox, tmp_path: Path, collector: Collector
-) -> None:
+    sandbox, tmp_path, collector
+):
     port = free_port()
     route = PipelineUnderTest(
         sandbox,

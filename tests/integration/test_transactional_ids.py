@@ -33,9 +33,7 @@ def routes(sandbox: Sandbox, tmp_path: Path) -> Iterator[list[PipelineUnderTest]
         route.close()
 
 
-def test_two_pipelines_whose_app_and_instance_join_alike_never_fence_each_other(
-    routes: list[PipelineUnderTest],
-) -> None:
+def test_two_pipelines_whose_app_and_instance_join_alike_never_fence_each_other(routes):
     app = routes[0].app
     workers = [
         routes[0].worker("eu-0", APP=app),
@@ -57,9 +55,7 @@ def begin_at_0(route: PipelineUnderTest, metadata: str) -> None:
     consumer.close()
 
 
-def test_what_a_killed_process_of_an_earlier_version_left_open_is_ended_at_the_first_start(
-    routes: list[PipelineUnderTest],
-) -> None:
+def test_what_a_killed_process_of_an_earlier_version_left_open_is_ended_at_the_first_start(routes):
     route = routes[0]
     route.write(b"1")
     begin_at_0(route, "")
@@ -75,9 +71,7 @@ def test_what_a_killed_process_of_an_earlier_version_left_open_is_ended_at_the_f
     assert worker.terminate() == 0
 
 
-def test_an_id_of_earlier_versions_is_left_alone_once_this_version_has_taken_over(
-    routes: list[PipelineUnderTest],
-) -> None:
+def test_an_id_of_earlier_versions_is_left_alone_once_this_version_has_taken_over(routes):
     route = routes[0]
     route.write(b"1")
     here = cluster_id(load_settings(route.environment() | {"HAPAX_INSTANCE": "w-0"}))

@@ -80,8 +80,8 @@ def refused(worker: WorkerProcess, code: int, *ids: str) -> None:
 
 
 def test_what_was_in_flight_on_one_cluster_is_processed_on_the_other_after_adopt(
-    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
-) -> None:
+    route, other, sandbox
+):
     desk = Desk(route)
     left_in_flight(route, desk)
     produce(other.bootstrap_servers, route.source, *events("new", *reversed(IN_FLIGHT)))
@@ -106,9 +106,7 @@ def test_what_was_in_flight_on_one_cluster_is_processed_on_the_other_after_adopt
     refused(route.worker("w-2"), 3, here, there)
 
 
-def test_a_worker_leaves_with_6_when_its_claims_go_to_another_cluster(
-    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
-) -> None:
+def test_a_worker_leaves_with_6_when_its_claims_go_to_another_cluster(route, other, sandbox):
     worker = route.worker()
     route.write(*events("a"))
     route.await_outputs(1)
@@ -118,9 +116,7 @@ def test_a_worker_leaves_with_6_when_its_claims_go_to_another_cluster(
     assert [record.value for record in route.outputs()] == [b"a"]
 
 
-def test_adopting_is_refused_while_the_group_has_members(
-    route: PipelineUnderTest, other: Sandbox
-) -> None:
+def test_adopting_is_refused_while_the_group_has_members(route, other):
     worker = route.worker(**elsewhere(other))
     produce(other.bootstrap_servers, route.source, *events("a"))
     await_(
@@ -136,9 +132,7 @@ def test_adopting_is_refused_while_the_group_has_members(
     assert worker.terminate() == 0
 
 
-def test_staging_beside_production_with_one_store_and_one_app_does_not_start(
-    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
-) -> None:
+def test_staging_beside_production_with_one_store_and_one_app_does_not_start(route, other, sandbox):
     production = route.worker()
     route.write(*events("a"))
     route.await_outputs(1)
@@ -172,9 +166,7 @@ def taken_over(
     return [record.value for record in read_back(other.bootstrap_servers, route.target)]
 
 
-def test_a_mirror_takes_over_by_the_commands_of_the_page(
-    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
-) -> None:
+def test_a_mirror_takes_over_by_the_commands_of_the_page(route, other, sandbox):
     assert taken_over(route, other, by_the_page=True, redis=sandbox) == [
         *(b"copied", b"new-1", b"new-2"),
         *(b"gap-1", b"gap-2"),
@@ -182,7 +174,7 @@ def test_a_mirror_takes_over_by_the_commands_of_the_page(
 
 
 def test_claims_of_records_that_a_mirror_lacks_drop_their_repeats_once_its_offsets_pass_them(
-    route: PipelineUnderTest, other: Sandbox, sandbox: Sandbox
-) -> None:
+    route, other, sandbox
+):
     found = taken_over(route, other, by_the_page=False, redis=sandbox)
     assert found == [b"copied", b"new-1", b"new-2"]

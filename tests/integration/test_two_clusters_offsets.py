@@ -85,9 +85,7 @@ def mirrored(route: PipelineUnderTest, there: Sandbox) -> TopicPartition:
     return found
 
 
-def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(
-    route: PipelineUnderTest, first: Sandbox, sandbox: Sandbox
-) -> None:
+def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(route, first, sandbox):
     route.write(b"a", b"b")
     route.run_to_end(60)
     here, there = id_of(route, first), id_of(route, sandbox)
@@ -108,9 +106,7 @@ def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(
 
 
 @pytest.mark.long
-def test_an_address_that_leads_to_another_cluster_ends_the_worker_with_6(
-    route: PipelineUnderTest, first: Sandbox, sandbox: Sandbox
-) -> None:
+def test_an_address_that_leads_to_another_cluster_ends_the_worker_with_6(route, first, sandbox):
     here, there = id_of(route, first), id_of(route, sandbox)
     produce(sandbox.bootstrap_servers, route.source, *(b"other %d" % n for n in range(50)))
     (broker,) = first.kafka.brokers

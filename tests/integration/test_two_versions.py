@@ -183,9 +183,7 @@ class Fleet:
 
 @pytest.mark.long
 @pytest.mark.parametrize("former", FORMER.values(), ids=FORMER)
-def test_an_upgrade_and_the_way_back_lose_and_double_nothing(
-    route: PipelineUnderTest, tmp_path: Path, former: Former
-) -> None:
+def test_an_upgrade_and_the_way_back_lose_and_double_nothing(route, tmp_path, former):
     place = sources(former.commit, tmp_path / "former")
     fleet = Fleet(route, tmp_path, former.settings | {"PYTHONPATH": str(place)})
     feed = Feed(route)

@@ -36,9 +36,7 @@ def route(former: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
 
 
 @pytest.mark.real
-def test_the_oldest_supported_kafka_takes_records_through(
-    former: Sandbox, route: PipelineUnderTest
-) -> None:
+def test_the_oldest_supported_kafka_takes_records_through(former, route):
     command = Path(f"/proc/{former.kafka.brokers[0].pid}/cmdline").read_text()
     assert "kafka-3.9.2" in command
     route.write(b"one", b"two")

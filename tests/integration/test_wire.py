@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.core.rights import Right
@@ -13,16 +11,11 @@ from hapax.kafka.read.offset_client import OffsetClient
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, WAYS, login, settings_of, way
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 
 @pytest.mark.parametrize("name", WAYS)
 def test_a_record_sets_header_and_producers_are_had_on_every_way_but_tokens(
-    guarded: Sandbox, tmp_path: Path, name: str
-) -> None:
+    guarded, tmp_path, name
+):
     chosen = way(guarded, name)
     route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
     route.create()
@@ -46,7 +39,7 @@ def test_a_record_sets_header_and_producers_are_had_on_every_way_but_tokens(
     assert producers(properties, leader, [where]) == []
 
 
-def test_a_wrong_password_is_told_without_it(guarded: Sandbox, tmp_path: Path) -> None:
+def test_a_wrong_password_is_told_without_it(guarded, tmp_path):
     chosen = way(guarded, "SCRAM-SHA-256")
     user = str(chosen.user)
     wrong = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD="not-the-password")  # noqa: S106 - it is wrong

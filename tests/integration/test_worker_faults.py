@@ -30,7 +30,7 @@ def flow(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iter
     flow.close()
 
 
-def test_every_event_has_its_effect_once_without_any_fault(flow: Flow) -> None:
+def test_every_event_has_its_effect_once_without_any_fault(flow):
     flow.feed(5000)
     flow.worker("w-0")
     judgement = flow.finish()
@@ -41,7 +41,7 @@ def test_every_event_has_its_effect_once_without_any_fault(flow: Flow) -> None:
 
 
 @pytest.mark.row("P23", "H1")
-def test_workers_killed_under_load_lose_and_double_nothing(flow: Flow) -> None:
+def test_workers_killed_under_load_lose_and_double_nothing(flow):
     flow.feed_beside(1500)
     first, second = flow.worker("w-0"), flow.worker("w-1")
     kills = 0
@@ -65,7 +65,7 @@ def test_workers_killed_under_load_lose_and_double_nothing(flow: Flow) -> None:
 
 @pytest.mark.row("Z1")
 @pytest.mark.long
-def test_a_worker_frozen_past_its_timeouts_comes_back_and_doubles_nothing(flow: Flow) -> None:
+def test_a_worker_frozen_past_its_timeouts_comes_back_and_doubles_nothing(flow):
     flow.feed_beside(1500)
     first, second = flow.worker("w-0"), flow.worker("w-1")
     for worker in (first, second):

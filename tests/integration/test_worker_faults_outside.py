@@ -39,9 +39,7 @@ def cluster_flow(cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path)
 
 @pytest.mark.row("D1", "H1")
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
-def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
-    flow: Flow, membership: str
-) -> None:
+def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(flow, membership):
     flow.feed_beside(1000)
     first = flow.worker("twin", GROUP__MEMBERSHIP=membership)
     at_work(first, 4)
@@ -58,7 +56,7 @@ def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(
 
 
 @pytest.mark.row("R1")
-def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow: Flow) -> None:
+def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow):
     flow.feed_beside(1000)
     worker = flow.worker("w-0")
     for outage in (1, 2):
@@ -75,7 +73,7 @@ def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(flow
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: Flow) -> None:
+def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow):
     flow = cluster_flow
     flow.feed_beside(600)
     first, second = flow.worker("w-0"), flow.worker("w-1")
@@ -98,7 +96,7 @@ def test_brokers_killed_one_after_another_lose_and_double_nothing(cluster_flow: 
 
 @pytest.mark.row("B2")
 @pytest.mark.long
-def test_a_frozen_broker_and_killed_workers_together(cluster_flow: Flow) -> None:
+def test_a_frozen_broker_and_killed_workers_together(cluster_flow):
     flow = cluster_flow
     flow.feed_beside(600)
     first, second = flow.worker("w-0"), flow.worker("w-1")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
-    from tests.kit.proxy import ProxiedBroker
 
 TWENTY = [b"%d" % number for number in range(20)]
 GUARANTEES = ["exactly_once", "at_least_once", "at_most_once"]
@@ -36,9 +35,7 @@ def values(route: PipelineUnderTest) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_without_failures_every_guarantee_delivers_everything_once(
-    route: PipelineUnderTest, guarantee: str
-) -> None:
+def test_without_failures_every_guarantee_delivers_everything_once(route, guarantee):
     route.write(*TWENTY)
     route.run_to_end(GUARANTEE=guarantee)
     route.write(*TWENTY)
@@ -60,12 +57,8 @@ def test_without_failures_every_guarantee_delivers_everything_once(
     ],
 )
 def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
-    route: PipelineUnderTest,
-    proxied_broker: ProxiedBroker,
-    guarantee: str,
-    lost_request: str,
-    effects: int,
-) -> None:
+    route, proxied_broker, guarantee, lost_request, effects
+):
     route.write(*TWENTY)
     # The first offsets of an assignment are the mark that a process works on them (suspicion.py).
     nth = 1 if lost_request == "Produce" else 2
@@ -87,9 +80,7 @@ def test_a_kill_between_outputs_and_offsets_shows_the_nature_of_a_guarantee(
 
 
 @pytest.mark.row("T4", "H1")
-def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(
-    route: PipelineUnderTest,
-) -> None:
+def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(route):
     route.write(*(b"%d" % number for number in range(20_000)))
     worker = route.worker(TRANSFORM="tests.kit.orders:slow", TRANSACTION__INTERVAL="2s")
     await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
@@ -103,7 +94,7 @@ def test_sigterm_under_load_leaves_with_0_within_5_s_and_nothing_is_torn(
 
 
 @pytest.mark.row("H1")
-def test_a_killed_worker_commits_again_within_5_s_of_its_start(route: PipelineUnderTest) -> None:
+def test_a_killed_worker_commits_again_within_5_s_of_its_start(route):
     route.write(*TWENTY)
     worker = route.worker()
     await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
@@ -118,9 +109,7 @@ def test_a_killed_worker_commits_again_within_5_s_of_its_start(route: PipelineUn
 
 
 @pytest.mark.long
-def test_a_static_member_that_left_is_replaced_within_its_session_timeout(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_static_member_that_left_is_replaced_within_its_session_timeout(route):
     quick = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
     route.write(*TWENTY)
     first = route.worker("w-0", **quick)

@@ -12,7 +12,6 @@ from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hapax.sandbox import Sandbox
 
@@ -54,7 +53,7 @@ def identified(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.mark.row("R10")
-def test_twins_are_dropped_within_their_id_source_and_nothing_else_is(identified: Done) -> None:
+def test_twins_are_dropped_within_their_id_source_and_nothing_else_is(identified):
     assert values(identified.route.outputs()) == [
         b'"first"',
         b'{"order": {"id": "x"}}',
@@ -66,13 +65,13 @@ def test_twins_are_dropped_within_their_id_source_and_nothing_else_is(identified
     assert identified.route.committed() == {0: 16}
 
 
-def test_outputs_carry_the_id_that_was_found(identified: Done) -> None:
+def test_outputs_carry_the_id_that_was_found(identified):
     ids = [header(record, "hapax-id") for record in identified.route.outputs()]
     no_id = [f"{identified.route.source}/0/{offset}" for offset in (6, 7)]
     assert ids == ["x", "x", "17", *no_id, "p"]
 
 
-def test_what_cannot_be_identified_is_a_dead_letter_that_says_why(identified: Done) -> None:
+def test_what_cannot_be_identified_is_a_dead_letter_that_says_why(identified):
     dead = {source(record): header(record, "hapax-error") for record in identified.route.dead()}
     assert dead.keys() == {8, 9, 12, 13, 14, 15}
     assert "JSON" in dead[8]
@@ -82,20 +81,18 @@ def test_what_cannot_be_identified_is_a_dead_letter_that_says_why(identified: Do
         assert "hapax-replay-of must be topic/partition/offset" in dead[offset]
 
 
-def test_twins_and_records_without_id_are_counted(identified: Done) -> None:
+def test_twins_and_records_without_id_are_counted(identified):
     assert identified.sum("duplicates") == 4
     # Two without an id, one whose id could not be told, four replays of what is no record of ours.
     assert identified.sum("without_id") == 7
 
 
-def test_a_replay_does_not_carry_the_marks_of_its_death(identified: Done) -> None:
+def test_a_replay_does_not_carry_the_marks_of_its_death(identified):
     names = [name for name, _ in identified.outputs_of(11)[0].headers]
     assert names == ["message-id", "hapax-id", "hapax-source"]
 
 
-def test_a_key_that_is_an_id_drops_twins_and_no_key_drops_nothing(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_key_that_is_an_id_drops_twins_and_no_key_drops_nothing(sandbox, tmp_path_factory):
     route = PipelineUnderTest(
         sandbox,
         tmp_path_factory.mktemp("keyed"),
@@ -113,9 +110,7 @@ BATCH, BATCHES = 50, 60
 
 
 @pytest.mark.row("R10")
-def test_under_a_backlog_the_first_of_two_records_with_one_id_has_the_effect(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_under_a_backlog_the_first_of_two_records_with_one_id_has_the_effect(sandbox, tmp_path):
     """The second stands in the next batch, whose claim is under way at the same time."""
     route = PipelineUnderTest(
         sandbox,

@@ -56,8 +56,8 @@ def judge(route: PipelineUnderTest, culprit: bytes) -> str:
 )
 @pytest.mark.parametrize("place", [0, 2000])
 def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_deaths(
-    route: PipelineUnderTest, culprit: bytes, code: int, place: int
-) -> None:
+    route, culprit, code, place
+):
     write(route, culprit, place)
     codes, workers = supervise(route, starts_max=DEATHS_MAX + 1)
     assert codes[-1] == 0, workers[-1].text()
@@ -68,9 +68,7 @@ def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_de
     assert str(line["record"]).startswith(f"{route.source}/0/")
 
 
-def test_another_process_of_a_dynamic_group_takes_over_and_condemns_the_culprit(
-    route: PipelineUnderTest,
-) -> None:
+def test_another_process_of_a_dynamic_group_takes_over_and_condemns_the_culprit(route):
     write(route, b"segfault", 2000)
     codes, workers = supervise(
         route, starts_max=DEATHS_MAX + 1, names="w-{}", within_s=90.0, **DYNAMIC
@@ -79,7 +77,7 @@ def test_another_process_of_a_dynamic_group_takes_over_and_condemns_the_culprit(
     judge(route, b"segfault")
 
 
-def test_control_without_marks_it_is_killed_at_every_start(route: PipelineUnderTest) -> None:
+def test_control_without_marks_it_is_killed_at_every_start(route):
     write(route, b"segfault", 2000)
     codes, workers = supervise(route, starts_max=5, TRANSFORM="tests.kit.killers_unmarked:obey")
     assert codes == [-signal.SIGSEGV] * 5, workers[-1].text()
@@ -87,9 +85,7 @@ def test_control_without_marks_it_is_killed_at_every_start(route: PipelineUnderT
 
 
 @pytest.mark.parametrize("culprit", [b"hang", b"spin"])
-def test_a_call_that_hangs_ends_with_8_and_names_the_record(
-    route: PipelineUnderTest, culprit: bytes
-) -> None:
+def test_a_call_that_hangs_ends_with_8_and_names_the_record(route, culprit):
     write(route, culprit, 2000)
     began_s = time.monotonic()
     codes, workers = supervise(route, starts_max=DEATHS_MAX + 1, CALL__TIMEOUT="1s")
@@ -103,16 +99,14 @@ def test_a_call_that_hangs_ends_with_8_and_names_the_record(
     assert "did not return within 1 s" in judge(route, culprit)
 
 
-def test_without_a_dead_letter_topic_the_culprit_stops_the_service_with_5(
-    route: PipelineUnderTest,
-) -> None:
+def test_without_a_dead_letter_topic_the_culprit_stops_the_service_with_5(route):
     write(route, b"segfault", 0)
     codes, workers = supervise(route, starts_max=2, DEAD_LETTER__TOPIC=None)
     assert codes == [-signal.SIGSEGV, 5]
     assert "HAPAX_DEAD_LETTER__TOPIC" in workers[-1].text()
 
 
-def test_kills_from_outside_condemn_nobody(route: PipelineUnderTest) -> None:
+def test_kills_from_outside_condemn_nobody(route):
     """Killed as soon as it commits, again and again: the marks of the dead suspect innocents."""
     write(route, b"last", len(INNOCENT))
     for _ in range(6):

@@ -47,9 +47,7 @@ def _lag_told(port: int) -> float | None:
 
 
 @pytest.mark.row("KAFKA-6607")
-def test_lag_reaches_0_behind_aborted_records_and_idling_commits_nothing(
-    route: PipelineUnderTest, port: int
-) -> None:
+def test_lag_reaches_0_behind_aborted_records_and_idling_commits_nothing(route, port):
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
     produce_committed(route.bootstrap, route.source, *both(b"1"))
     produce_aborted(route.bootstrap, route.source, *both(b"never"))
@@ -67,7 +65,7 @@ def test_lag_reaches_0_behind_aborted_records_and_idling_commits_nothing(
     assert [record.value for record in route.outputs()] == [b"1", b"1"]
 
 
-def test_lag_reaches_0_after_a_restart_with_nothing_to_read(route: PipelineUnderTest) -> None:
+def test_lag_reaches_0_after_a_restart_with_nothing_to_read(route):
     produce_committed(route.bootstrap, route.source, *both(b"1"))
     first = route.worker()
     await_(lambda: bool(first.lines("transaction_committed")), 20, first.text)
@@ -84,9 +82,7 @@ def test_lag_reaches_0_after_a_restart_with_nothing_to_read(route: PipelineUnder
     assert route.lag() == 0
 
 
-def test_lag_reaches_0_before_an_open_transaction_and_again_when_it_is_over(
-    route: PipelineUnderTest, port: int
-) -> None:
+def test_lag_reaches_0_before_an_open_transaction_and_again_when_it_is_over(route, port):
     route.write(*both(b"1"))
     with produce_open(route.bootstrap, route.source, *both(b"2")) as producer:
         worker = route.worker(TELEMETRY__PORT=str(port))
@@ -115,8 +111,8 @@ def sent(event_id: bytes) -> Given:
 
 @pytest.mark.row("R1")
 def test_while_the_claim_store_is_away_a_paused_worker_is_not_ready_and_says_why(
-    route: PipelineUnderTest, port: int, tmp_path: Path
-) -> None:
+    route, port, tmp_path
+):
     with redis_server(tmp_path / "redis") as server:
         worker = route.worker(DEDUP__REDIS_URL=server.url, TELEMETRY__PORT=str(port))
         await_(lambda: ready(port) == (True, []), 20, worker.text)
@@ -134,9 +130,7 @@ def test_while_the_claim_store_is_away_a_paused_worker_is_not_ready_and_says_why
 
 
 @pytest.mark.row("R1")
-def test_while_the_claim_store_is_away_pass_goes_on_and_marks_its_outputs(
-    route: PipelineUnderTest, port: int, tmp_path: Path
-) -> None:
+def test_while_the_claim_store_is_away_pass_goes_on_and_marks_its_outputs(route, port, tmp_path):
     with redis_server(tmp_path / "redis") as server:
         worker = route.worker(
             DEDUP__REDIS_URL=server.url, DEDUP__ON_OUTAGE="pass", TELEMETRY__PORT=str(port)
@@ -159,7 +153,7 @@ def test_while_the_claim_store_is_away_pass_goes_on_and_marks_its_outputs(
     assert outputs(route, unchecked=True) == [b"a", b"b", b"b"]
 
 
-def test_pass_starts_without_the_claim_store(route: PipelineUnderTest, tmp_path: Path) -> None:
+def test_pass_starts_without_the_claim_store(route, tmp_path):
     route.write(sent(b"a"), sent(b"b"))
     with redis_server(tmp_path / "redis") as server:
         server.kill()
@@ -170,8 +164,8 @@ def test_pass_starts_without_the_claim_store(route: PipelineUnderTest, tmp_path:
 
 
 def test_pause_waits_for_the_claim_store_at_the_start_and_still_hears_sigterm(
-    route: PipelineUnderTest, port: int, tmp_path: Path
-) -> None:
+    route, port, tmp_path
+):
     route.write(sent(b"a"), sent(b"b"))
     with redis_server(tmp_path / "redis") as server:
         server.kill()

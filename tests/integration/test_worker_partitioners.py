@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.murmur2 import java_partition, murmur2
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 
 @pytest.mark.parametrize(
@@ -28,11 +22,11 @@ if TYPE_CHECKING:
         (b"abc", 479470107),
     ],
 )
-def test_our_murmur2_is_that_of_kafkas_own_test_vectors(key: bytes, expected: int) -> None:
+def test_our_murmur2_is_that_of_kafkas_own_test_vectors(key, expected):
     assert murmur2(key) == expected
 
 
-def test_every_partitioner_puts_keys_where_its_name_says(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_every_partitioner_puts_keys_where_its_name_says(sandbox, tmp_path):
     keys = [b"", b"\x00\xff", *(b"key-%d" % number for number in range(38))]
     routes = {}
     for partitioner in ("murmur2", "consistent_random", "round_robin", "random"):

@@ -53,9 +53,7 @@ def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
 
 
 @pytest.mark.long
-def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_used(
-    route: PipelineUnderTest,
-) -> None:
+def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_used(route):
     route.create()
     route.write(*(Given(b"%d" % number + b"." * RECORD_BYTES) for number in range(RECORDS)))
     for client_id in (f"{route.app}-w-0", f"{route.app}/w-0"):

@@ -14,7 +14,6 @@ from tests.kit.topics import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hapax.core.records import Headers, Record
     from hapax.sandbox import Sandbox
@@ -68,9 +67,7 @@ def only(done: Done, shape: str) -> Record:
     return record
 
 
-def test_all_shapes_have_their_effects_in_order_and_without_id_they_are_counted(
-    shapes: Done,
-) -> None:
+def test_all_shapes_have_their_effects_in_order_and_without_id_they_are_counted(shapes):
     sources = [source(record) for record in shapes.route.outputs()]
     silent = [list(SHAPES).index(name) for name in ("filtered", "poison")]
     expected = [0, 0, *range(len(SHAPES))]
@@ -80,7 +77,7 @@ def test_all_shapes_have_their_effects_in_order_and_without_id_they_are_counted(
     assert (shapes.sum("filtered"), shapes.sum("dead_letters")) == (1, 1)
 
 
-def test_several_outputs_of_one_record_are_numbered(shapes: Done) -> None:
+def test_several_outputs_of_one_record_are_numbered(shapes):
     parts = shapes.outputs_of(0)
     assert values(parts) == [b"a", b"b", b"c"]
     assert [header(part, "hapax-part") for part in parts] == ["1/3", "2/3", "3/3"]
@@ -100,28 +97,24 @@ def test_several_outputs_of_one_record_are_numbered(shapes: Done) -> None:
         ("key taken away", None, b"keyless"),
     ],
 )
-def test_keys_and_values_are_what_they_were_or_what_the_transform_says(
-    shapes: Done, shape: str, key: bytes | None, value: bytes | None
-) -> None:
+def test_keys_and_values_are_what_they_were_or_what_the_transform_says(shapes, shape, key, value):
     record = only(shapes, shape)
     assert (record.key, record.value) == (key, value)
 
 
-def test_headers_pass_through_as_they_are_but_for_those_of_a_pipeline_before(
-    shapes: Done,
-) -> None:
+def test_headers_pass_through_as_they_are_but_for_those_of_a_pipeline_before(shapes):
     record = only(shapes, "odd headers")
     here = f"{shapes.route.source}/0/{list(SHAPES).index('odd headers')}".encode()
     assert record.headers == (*ODD[:6], ("hapax-id", here), ("hapax-source", here))
 
 
-def test_timestamps_are_kept_unless_the_transform_sets_them(shapes: Done) -> None:
+def test_timestamps_are_kept_unless_the_transform_sets_them(shapes):
     assert only(shapes, "old").timestamp_ms == NOON_MS
     assert only(shapes, "new time").timestamp_ms == NOON_MS + 1
 
 
 @pytest.mark.row("T3")
-def test_a_dead_letter_is_its_record_and_says_why(shapes: Done) -> None:
+def test_a_dead_letter_is_its_record_and_says_why(shapes):
     (dead,) = shapes.route.dead()
     assert (dead.key, dead.value, dead.timestamp_ms) == (b"key", b"ill", NOON_MS)
     here = f"{shapes.route.source}/0/{list(SHAPES).index('poison')}".encode()
@@ -169,9 +162,7 @@ def refused(
 
 @pytest.mark.row("T2")
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(
-    refused: dict[str, Done], case: str
-) -> None:
+def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(refused, case):
     done = refused[case]
     assert done.worker.process.wait(60) == 0, done.worker.text()
     (dead,) = done.route.dead()
@@ -184,9 +175,7 @@ def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(
 # -- outputs that no client can send ------------------------------------------------------
 
 
-def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone(sandbox, tmp_path):
     route = PipelineUnderTest(sandbox, tmp_path, TRANSFORM="tests.kit.impossible:order")
     route.create()
     names = [*IMPOSSIBLE, *ONLY_THE_CLIENT_KNOWS]

@@ -98,23 +98,21 @@ def unanswered(closed: PipelineUnderTest) -> Iterator[dict[str, WorkerProcess]]:
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
-def test_settings_that_cannot_work_are_all_told_and_leave_with_2(
-    closed: PipelineUnderTest, settings: dict[str, str | None], words: list[str]
-) -> None:
+def test_settings_that_cannot_work_are_all_told_and_leave_with_2(closed, settings, words):
     refused(closed, 2, *words, **settings)
     assert untouched(closed)
 
 
-def test_a_client_property_that_cannot_be_leaves_with_2(closed: PipelineUnderTest) -> None:
+def test_a_client_property_that_cannot_be_leaves_with_2(closed):
     refused(closed, 2, "HAPAX_KAFKA__PROPERTIES", KAFKA__PROPERTIES='{"socket.timeout.ms": "soon"}')
     assert untouched(closed)
 
 
-def test_a_short_transaction_timeout_works(route: PipelineUnderTest) -> None:
+def test_a_short_transaction_timeout_works(route):
     route.run_to_end(TRANSACTION__TIMEOUT="2s")
 
 
-def test_a_telemetry_port_that_is_taken_leaves_with_2(closed: PipelineUnderTest) -> None:
+def test_a_telemetry_port_that_is_taken_leaves_with_2(closed):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused(closed, 2, f"HAPAX_TELEMETRY__PORT={port}", TELEMETRY__PORT=str(port))
@@ -126,8 +124,8 @@ def test_a_telemetry_port_that_is_taken_leaves_with_2(closed: PipelineUnderTest)
 
 @pytest.mark.parametrize("case", ["nothing listens", "no password is asked"])
 def test_brokers_that_do_not_answer_are_left_with_3_and_no_password_is_told(
-    closed: PipelineUnderTest, unanswered: dict[str, WorkerProcess], case: str
-) -> None:
+    closed, unanswered, case
+):
     text = left(unanswered[case], 3, "HAPAX_KAFKA__BOOTSTRAP_SERVERS", "no broker answered")
     assert SECRET not in text
     first, last = (
@@ -138,9 +136,7 @@ def test_brokers_that_do_not_answer_are_left_with_3_and_no_password_is_told(
     assert untouched(closed)
 
 
-def test_all_missing_topics_are_told_at_once_and_leave_with_3(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_all_missing_topics_are_told_at_once_and_leave_with_3(sandbox, tmp_path):
     route = PipelineUnderTest(sandbox, tmp_path)
     topics = [route.source, route.target, route.dead_letters]
     variables = ["HAPAX_INPUT__TOPICS", "HAPAX_OUTPUT__TOPIC", "HAPAX_DEAD_LETTER__TOPIC"]
@@ -157,9 +153,7 @@ def test_all_missing_topics_are_told_at_once_and_leave_with_3(
 
 @pytest.mark.row("R5")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-def test_a_claim_store_that_evicts_leaves_with_3(
-    closed: PipelineUnderTest, tmp_path: Path, policy: str
-) -> None:
+def test_a_claim_store_that_evicts_leaves_with_3(closed, tmp_path, policy):
     with redis_server(tmp_path / "redis") as server:
         tell(server, "config", "set", "maxmemory-policy", policy)
         words = ["HAPAX_DEDUP__REDIS_URL", "noeviction", policy]
@@ -169,8 +163,8 @@ def test_a_claim_store_that_evicts_leaves_with_3(
 
 @pytest.mark.parametrize("user", ["", ":not-the-one-4711@"])
 def test_a_claim_store_that_refuses_the_password_leaves_with_3_and_no_password_is_told(
-    closed: PipelineUnderTest, tmp_path: Path, user: str
-) -> None:
+    closed, tmp_path, user
+):
     with redis_server(tmp_path / "redis") as server:
         tell(server, "config", "set", "requirepass", SECRET)
         text = refused(
@@ -186,9 +180,7 @@ def test_a_claim_store_that_refuses_the_password_leaves_with_3_and_no_password_i
     assert untouched(closed)
 
 
-def test_a_transaction_timeout_above_that_of_the_brokers_leaves_with_3(
-    tmp_path: Path,
-) -> None:
+def test_a_transaction_timeout_above_that_of_the_brokers_leaves_with_3(tmp_path):
     with Sandbox(redis=False, properties={"transaction.max.timeout.ms": "5000"}) as sandbox:
         route = PipelineUnderTest(sandbox, tmp_path)
         route.create()

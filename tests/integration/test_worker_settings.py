@@ -80,9 +80,7 @@ def values(records: list[Record]) -> list[bytes]:
 # -- where a group starts -----------------------------------------------------------------
 
 
-def test_latest_reads_only_what_is_new_and_keeps_its_place_over_a_kill(
-    route_of: MakeRoute,
-) -> None:
+def test_latest_reads_only_what_is_new_and_keeps_its_place_over_a_kill(route_of):
     route = route_of(2, INPUT__START="latest")
     route.write(*(Given(b"old", partition=number % 2) for number in range(10)))
     worker = route.worker()
@@ -99,8 +97,8 @@ def test_latest_reads_only_what_is_new_and_keeps_its_place_over_a_kill(
 @pytest.mark.row("M2")
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
 def test_a_partition_added_while_a_member_was_away_is_read_from_its_beginning(
-    sandbox: Sandbox, route_of: MakeRoute, membership: str
-) -> None:
+    sandbox, route_of, membership
+):
     route = route_of(1, INPUT__START="latest", GROUP__MEMBERSHIP=membership)
     route.write(b"old")
     route.run_to_end()
@@ -113,9 +111,7 @@ def test_a_partition_added_while_a_member_was_away_is_read_from_its_beginning(
     assert values(route.outputs()) == [b"new", b"new"]
 
 
-def test_latest_never_reads_old_records_of_quiet_partitions_beside_a_busy_one(
-    route_of: MakeRoute,
-) -> None:
+def test_latest_never_reads_old_records_of_quiet_partitions_beside_a_busy_one(route_of):
     route = route_of(8, INPUT__START="latest")
     route.write(*(Given(b"old", partition=number % 8) for number in range(16)))
     worker = route.worker()
@@ -133,7 +129,7 @@ def test_latest_never_reads_old_records_of_quiet_partitions_beside_a_busy_one(
     assert set(values(route.outputs())) == {b"new"}
 
 
-def test_latest_keeps_its_place_when_it_is_stopped_at_once(route_of: MakeRoute) -> None:
+def test_latest_keeps_its_place_when_it_is_stopped_at_once(route_of):
     routes = [route_of(1, INPUT__START="latest") for _ in range(4)]
     for route in routes:
         route.write(b"old")
@@ -151,7 +147,7 @@ def test_latest_keeps_its_place_when_it_is_stopped_at_once(route_of: MakeRoute) 
 # -- bounded runs -------------------------------------------------------------------------
 
 
-def test_a_run_of_so_many_records_takes_exactly_those(route_of: MakeRoute) -> None:
+def test_a_run_of_so_many_records_takes_exactly_those(route_of):
     route = route_of(1, STOP_AFTER__RECORDS="7")
     route.write(*TEN, *TEN)
     for run in (1, 2):
@@ -160,7 +156,7 @@ def test_a_run_of_so_many_records_takes_exactly_those(route_of: MakeRoute) -> No
     assert values(route.outputs()) == sorted([*TEN, *TEN[:4]])
 
 
-def test_two_bounded_workers_end_behind_aborted_transactions(route_of: MakeRoute) -> None:
+def test_two_bounded_workers_end_behind_aborted_transactions(route_of):
     route = route_of(2, STOP_AFTER__AT_END="true", GROUP__MEMBERSHIP="dynamic")
     for number in (0, 1):
         produce_committed(
@@ -174,7 +170,7 @@ def test_two_bounded_workers_end_behind_aborted_transactions(route_of: MakeRoute
     assert route.lag() == 0
 
 
-def test_a_bounded_run_on_empty_topics_ends_at_once(route_of: MakeRoute) -> None:
+def test_a_bounded_run_on_empty_topics_ends_at_once(route_of):
     route = route_of(2)
     route.run_to_end(15)
     assert route.outputs() == []
@@ -184,9 +180,7 @@ def test_a_bounded_run_on_empty_topics_ends_at_once(route_of: MakeRoute) -> None
 
 
 @pytest.mark.long
-def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(
-    route_of: MakeRoute,
-) -> None:
+def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(route_of):
     route = route_of(
         2,
         GROUP__MEMBERSHIP="dynamic",
@@ -203,9 +197,7 @@ def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(
     assert values(route.outputs()) == sorted(b"%d" % number for number in range(2000))
 
 
-def test_the_consumer_protocol_survives_a_kill_and_shares_with_a_second_member(
-    consumer_protocol: tuple[PipelineUnderTest, list[WorkerProcess]],
-) -> None:
+def test_the_consumer_protocol_survives_a_kill_and_shares_with_a_second_member(consumer_protocol):
     route, workers = consumer_protocol
     route.await_lag_0(90)
     assert {worker.terminate() for worker in workers} == {0}

@@ -83,9 +83,7 @@ def with_one_effect_each(
     return outputs, dead
 
 
-def test_every_size_that_the_broker_took_has_its_effect_around_both_limits(
-    route: PipelineUnderTest,
-) -> None:
+def test_every_size_that_the_broker_took_has_its_effect_around_both_limits(route):
     route.create()
     given = [
         Given(
@@ -111,9 +109,7 @@ def test_every_size_that_the_broker_took_has_its_effect_around_both_limits(
     assert "dead_letter_limit" not in worker.text()
 
 
-def test_an_output_too_large_for_its_topic_is_a_whole_dead_letter_where_that_fits(
-    route: PipelineUnderTest,
-) -> None:
+def test_an_output_too_large_for_its_topic_is_a_whole_dead_letter_where_that_fits(route):
     route.create(target={"max.message.bytes": "20000"}, dead_letters={"max.message.bytes": "60000"})
     write(route, Given(b"s" * 10), Given(b"m" * 30_000), Given(b"l" * 90_000), Given(b"s" * 11))
     route.run_to_end(60)
@@ -123,9 +119,7 @@ def test_an_output_too_large_for_its_topic_is_a_whole_dead_letter_where_that_fit
     assert (dead[2].value, header(dead[2], "hapax-truncated")) == (None, "value=90000")
 
 
-def test_headers_and_key_too_large_for_the_dead_letters_are_left_out_as_well(
-    route: PipelineUnderTest,
-) -> None:
+def test_headers_and_key_too_large_for_the_dead_letters_are_left_out_as_well(route):
     route.create(target={"max.message.bytes": "5000"}, dead_letters={"max.message.bytes": "5000"})
     headers: Headers = (("large", b"x" * 9_000), ("raise", b"1"))
     write(route, Given(b"v", b"k" * 20, headers), Given(b"v" * 7_000, b"k" * 6_000))
@@ -140,9 +134,7 @@ def test_headers_and_key_too_large_for_the_dead_letters_are_left_out_as_well(
     assert "large" not in dict(dead[0].headers)
 
 
-def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(route, sandbox):
     route.create(dead_letters={"max.message.bytes": "20000"})
     bad: Headers = (("raise", b"1"), *ONE)
     write(route, *(Given(b"%d" % number * 30_000, b"k", bad) for number in range(2)), Given(b"c"))
@@ -162,9 +154,7 @@ def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-def test_outputs_that_fit_singly_and_not_together_go_through_and_nobody_is_blamed(
-    route: PipelineUnderTest, guarantee: str
-) -> None:
+def test_outputs_that_fit_singly_and_not_together_go_through_and_nobody_is_blamed(route, guarantee):
     route.create(target={"max.message.bytes": "450000"})
     six = told(*[{"value": str(number), "size": 400_000} for number in range(6)])
     write(route, Given(b"before"), Given(b"six", headers=(six,)), Given(b"after"))

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from hapax.kafka.consume.source import WAITING_MAX
 from tests.kit.parts import Parts
 from tests.kit.topics import produce
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 RECORDS = 20_000
 
 
 def test_while_the_producer_registers_only_a_first_batch_waits_and_none_is_lost_by_it(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+    sandbox, unique
+):
     topic, app = unique("source"), unique("app")
     sandbox.create_topic(topic, 3)
     produce(sandbox.bootstrap_servers, topic, *(b"%d" % number for number in range(RECORDS)))

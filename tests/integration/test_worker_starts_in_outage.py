@@ -55,8 +55,8 @@ def reasons(port: int, path: str) -> tuple[int, str]:
 
 
 def test_a_start_in_an_outage_of_kafka_and_redis_names_both_waits_and_then_works(
-    mortal: Sandbox, route: PipelineUnderTest, tmp_path: Path
-) -> None:
+    mortal, route, tmp_path
+):
     (broker,), port = mortal.kafka.brokers, free_port()
     route.write(Given(b"a", b"key", headers=(("message-id", b"a"),)))
     with redis_server(tmp_path / "redis") as server:
@@ -92,9 +92,7 @@ def test_a_start_in_an_outage_of_kafka_and_redis_names_both_waits_and_then_works
         assert worker.terminate() == 0
 
 
-def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_old(
-    mortal: Sandbox, route: PipelineUnderTest
-) -> None:
+def test_an_idle_worker_without_brokers_is_soon_not_ready_and_its_figures_grow_old(mortal, route):
     (broker,), port = mortal.kafka.brokers, free_port()
     route.write(b"1")
     worker = route.worker(TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s")
@@ -142,9 +140,7 @@ def seen(port: int) -> tuple[str, list[int | None]]:
 
 
 @pytest.mark.parametrize("engine", ["worker", "spark"])
-def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(
-    route: PipelineUnderTest, engine: str
-) -> None:
+def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(route, engine):
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))  # nobody listens there
         address = f"127.0.0.1:{kept.getsockname()[1]}"
@@ -157,9 +153,7 @@ def test_sigterm_ends_a_start_that_waits_for_brokers_with_0(
         assert line["exit_code"] == 0
 
 
-def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(
-    route: PipelineUnderTest,
-) -> None:
+def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(route):
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
@@ -184,9 +178,7 @@ def test_brokers_that_accept_and_never_answer_are_waited_for_and_named(
     ],
     ids=["an unknown host", "a bounded run", "an unknown topic"],
 )
-def test_what_waiting_does_not_cure_and_errands_exit_with_3_within_seconds(
-    route: PipelineUnderTest, settings: dict[str, str | None], words: list[str]
-) -> None:
+def test_what_waiting_does_not_cure_and_errands_exit_with_3_within_seconds(route, settings, words):
     began_s = time.monotonic()
     refused(route, 3, *words, **settings)
     assert time.monotonic() - began_s < 8

@@ -42,9 +42,7 @@ def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
 
 
 @pytest.mark.row("M4")
-def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
-    sandbox: Sandbox, route: PipelineUnderTest
-) -> None:
+def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(sandbox, route):
     route.run_to_end()
     route.write(*TEN)
     sandbox.delete_records(route.source, 0, 15)
@@ -54,9 +52,7 @@ def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(
 
 
 @pytest.mark.row("M5")
-def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(route):
     refused(route, 6, f"{route.source}/0", "HAPAX_INPUT__START=refuse", INPUT__START="refuse")
     assert untouched(route)
     route.run_to_end()
@@ -69,18 +65,14 @@ def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(
 
 
 @pytest.mark.row("T3")
-def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(
-    route: PipelineUnderTest,
-) -> None:
+def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(route):
     words = [f"{route.source}/0/0", "HAPAX_DEAD_LETTER__TOPIC", "ValueError"]
     refused(route, 5, *words, DEAD_LETTER__TOPIC=None, TRANSFORM="tests.kit.orders:poison")
     assert untouched(route)
 
 
 @pytest.mark.row("T3")
-def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(sandbox, tmp_path):
     route = PipelineUnderTest(sandbox, tmp_path)
     route.create()
     ill = (("raise", b""),)
@@ -106,9 +98,7 @@ class NeverClosed(WorkerProcess):
     command = ("-c", NEVER_CLOSED)
 
 
-def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_doubled(
-    route: PipelineUnderTest,
-) -> None:
+def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_doubled(route):
     worker = route.start(NeverClosed, "w-0", SHUTDOWN__TIMEOUT="1s", TRANSACTION__TIMEOUT="1s")
     at_work(worker)
     began_s = time.monotonic()

@@ -77,9 +77,7 @@ def peak(worker: WorkerProcess) -> int:
 
 
 @pytest.mark.parametrize("kind", ["checksum", "content", "codec", "bomb"])
-def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(
-    route: PipelineUnderTest, sandbox: Sandbox, kind: str
-) -> None:
+def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(route, sandbox, kind):
     spoil(route, sandbox, kind)
     port = free_port()
     worker = route.worker(TELEMETRY__PORT=str(port))
@@ -116,9 +114,7 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(
     assert worker.terminate() == 0
 
 
-def test_skipped_by_the_command_the_partition_goes_on(
-    route: PipelineUnderTest, sandbox: Sandbox
-) -> None:
+def test_skipped_by_the_command_the_partition_goes_on(route, sandbox):
     spoil(route, sandbox, "codec")
     worker = route.worker()
     await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
@@ -134,7 +130,7 @@ def test_skipped_by_the_command_the_partition_goes_on(
     assert len(route.dead()) == 1
 
 
-def test_a_set_that_is_whole_again_is_read(route: PipelineUnderTest, sandbox: Sandbox) -> None:
+def test_a_set_that_is_whole_again_is_read(route, sandbox):
     """As when a replica that has it whole becomes the leader."""
     write_set(route)
     damage(sandbox, route.source, 0, 2, codec=True)

@@ -55,7 +55,7 @@ def _must_show(name: str, classes: Sequence[str]) -> str:
     return f"{name}: {', '.join(classes) or 'nothing'}"
 
 
-def test_nothing_that_shows_that_tests_can_fail_has_vanished() -> None:
+def test_nothing_that_shows_that_tests_can_fail_has_vanished():
     assert catalogue() == CATALOGUE.read_text()
 
 

@@ -32,8 +32,6 @@ from tests.meta.statements import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.meta.statements import Check
 
 PAGES = [
@@ -65,22 +63,22 @@ PLANTED: dict[Check, str] = {
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
-def test_what_a_page_names_exists(check: Check, page: Path) -> None:
+def test_what_a_page_names_exists(check, page):
     assert list(check(current(page.read_text()), page)) == []
 
 
 @pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
-def test_what_does_not_exist_is_noticed(check: Check) -> None:
+def test_what_does_not_exist_is_noticed(check):
     found = list(check(PLANTED[check], ROOT / "README.md"))
     assert len(found) == (2 if check in {links, settings, commands} else 1)
 
 
-def test_a_table_of_renames_may_show_the_old_names_and_only_those() -> None:
+def test_a_table_of_renames_may_show_the_old_names_and_only_those():
     table = "| setting before | now |\n|---|---|\n| `HAPAX_OLD` | `HAPAX_NEW` |\n\nHAPAX_REST\n"
     assert list(settings(current(table), ROOT / "CHANGELOG.md")) == ["HAPAX_NEW", "HAPAX_REST"]
 
 
-def test_the_changelog_shows_every_renamed_setting_metric_and_event() -> None:
+def test_the_changelog_shows_every_renamed_setting_metric_and_event():
     text = (ROOT / "CHANGELOG.md").read_text()
     renamed = SETTINGS_RENAMED | METRICS_RENAMED
     assert [old for old, new in renamed.items() if f"| `{old}` | `{new}` |" not in text] == []
@@ -90,7 +88,7 @@ def test_the_changelog_shows_every_renamed_setting_metric_and_event() -> None:
     assert [old for old, new in rows if hasattr(Events, old) or not hasattr(Events, new)] == []
 
 
-def test_an_old_name_of_a_metric_is_in_no_file_that_is_deployed() -> None:
+def test_an_old_name_of_a_metric_is_in_no_file_that_is_deployed():
     deployed = [file for file in sorted((ROOT / "deploy").rglob("*")) if file.is_file()]
     text = "".join(file.read_text() for file in deployed if file.suffix in {".yaml", ".json"})
     assert [old for old in METRICS_RENAMED if old in text] == []
@@ -110,7 +108,7 @@ def python_blocks() -> list[Any]:
 
 
 @pytest.mark.parametrize("block", python_blocks())
-def test_python_in_the_pages_runs_and_its_transforms_answer(block: str) -> None:
+def test_python_in_the_pages_runs_and_its_transforms_answer(block):
     if "confluent_kafka" in block:  # it writes to a broker: its names are checked, and no more
         ast.parse(block)
         block = "\n".join(re.findall(r"(?m)^(?:import|from) .+$", block))
@@ -124,7 +122,7 @@ def test_python_in_the_pages_runs_and_its_transforms_answer(block: str) -> None:
         assert all(isinstance(output, Output) for output in outputs)
 
 
-def test_the_index_has_every_page() -> None:
+def test_the_index_has_every_page():
     index = (ROOT / "docs/README.md").read_text()
     pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
     assert len(pages) > 40
@@ -132,13 +130,13 @@ def test_the_index_has_every_page() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/runbooks.md"])
-def test_every_exit_code_is_explained(page: str) -> None:
+def test_every_exit_code_is_explained(page):
     text = (ROOT / page).read_text()
     told = re.findall(r"(?m)^(?:\| |## Exit code )(\d)(?: \||:)", text)
     assert sorted({int(code) for code in told} | {0}) == sorted(ExitCode)
 
 
-def test_the_steps_of_the_crash_table_are_those_of_the_code() -> None:
+def test_the_steps_of_the_crash_table_are_those_of_the_code():
     code = (ROOT / "service/hapax/core/exactly_once.py").read_text()
     steps = re.findall(r"(?m)^(\d)\. (\w+)  ", code)
     assert len(steps) == 7
@@ -149,7 +147,7 @@ def test_the_steps_of_the_crash_table_are_those_of_the_code() -> None:
     assert [f"{number} {name}" for number, name in steps if f"{number} {name}" not in readme] == []
 
 
-def test_the_maps_of_the_folders_show_those_that_are_there() -> None:
+def test_the_maps_of_the_folders_show_those_that_are_there():
     folders = sorted(file.parent.name for file in (ROOT / "service/hapax").glob("*/__init__.py"))
     readme = (ROOT / "README.md").read_text().partition("## Where things are")[2]
     assert sorted(re.findall(r"service/hapax/([a-z]+) ", blocks(readme, "")[0])) == folders
@@ -159,7 +157,7 @@ def test_the_maps_of_the_folders_show_those_that_are_there() -> None:
     assert sorted(named) == folders
 
 
-def test_built_in_transforms_are_listed_and_load() -> None:
+def test_built_in_transforms_are_listed_and_load():
     listed = re.findall(
         r"`(hapax\.transforms\.\w+:\w+)`", (ROOT / "docs/transforms.md").read_text()
     )

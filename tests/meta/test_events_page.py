@@ -56,18 +56,18 @@ def rows() -> dict[str, set[str]]:
     return {event: set(re.findall(r"\w+", levels)) - {"or"} for event, levels in found}
 
 
-def test_every_event_that_is_logged_has_a_row_and_every_row_an_event() -> None:
+def test_every_event_that_is_logged_has_a_row_and_every_row_an_event():
     assert sorted(rows()) == sorted(all_logged())
 
 
-def test_the_levels_are_those_of_the_code() -> None:
+def test_the_levels_are_those_of_the_code():
     listed = rows()
     assert set().union(*listed.values()) <= set(LEVELS)
     wrong = {event for event, levels in all_logged().items() if not levels <= listed[event]}
     assert wrong == set()
 
 
-def test_an_event_is_found_however_it_is_logged() -> None:
+def test_an_event_is_found_however_it_is_logged():
     source = (
         'self._logger.error("bell_broke")\ntell("bell_rang", by=1)\n'
         'self._tell(level, "bell_heard")\nself._changed("bell_moved", "x_y", 1)\n'

@@ -38,7 +38,7 @@ def spelled(source: str) -> list[tuple[int, str]]:
     ]
 
 
-def test_no_module_but_one_spells_the_name_of_a_header() -> None:
+def test_no_module_but_one_spells_the_name_of_a_header():
     assert len(NAMES) >= 11
     found = {
         str(path.relative_to(SERVICE)): names
@@ -48,6 +48,6 @@ def test_no_module_but_one_spells_the_name_of_a_header() -> None:
     assert found == {}
 
 
-def test_a_name_in_a_call_or_a_comparison_is_found() -> None:
+def test_a_name_in_a_call_or_a_comparison_is_found():
     source = '"""hapax-id"""\nheaders.get("hapax-id")\nif name == "header:hapax-app": pass\n'
     assert spelled(source) == [(2, "hapax-id"), (3, "hapax-app")]

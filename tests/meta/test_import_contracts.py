@@ -56,12 +56,12 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_import_contracts_hold() -> None:
+def test_the_import_contracts_hold():
     shown = lint_imports(ROOT)
     assert " 0 broken." in shown, shown
 
 
-def test_every_contract_has_an_import_here_that_breaks_it() -> None:
+def test_every_contract_has_an_import_here_that_breaks_it():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     names = [contract["name"] for contract in project["tool"]["importlinter"]["contracts"]]
     planted = tuple(contract for _, _, contract in PLANTED)
@@ -69,9 +69,7 @@ def test_every_contract_has_an_import_here_that_breaks_it() -> None:
 
 
 @pytest.mark.parametrize(("file", "line", "contract"), PLANTED)
-def test_a_bad_import_breaks_its_contract(
-    checkout: Path, file: str, line: str, contract: str
-) -> None:
+def test_a_bad_import_breaks_its_contract(checkout, file, line, contract):
     (checkout / "service/hapax" / file).write_text(f"{line}\n")
     shown = lint_imports(checkout)
     assert re.search(rf"(?m)^{contract}.* BROKEN\b", shown), shown

@@ -22,11 +22,11 @@ def classes() -> dict[str, list[str]]:
     return found
 
 
-def test_no_public_class_name_is_defined_twice() -> None:
+def test_no_public_class_name_is_defined_twice():
     assert {name: files for name, files in classes().items() if len(files) > 1} == {}
 
 
-def test_every_term_of_the_glossary_is_used_and_every_name_in_it_is_in_the_code() -> None:
+def test_every_term_of_the_glossary_is_used_and_every_name_in_it_is_in_the_code():
     rows = re.findall(r"(?m)^\| \*\*(.+?)\*\* \| .+ \| `(\w+)` \|$", GLOSSARY.read_text())
     lines = [line for line in GLOSSARY.read_text().splitlines() if line.startswith("| **")]
     assert len(rows) == len(lines) > 20
@@ -37,6 +37,6 @@ def test_every_term_of_the_glossary_is_used_and_every_name_in_it_is_in_the_code(
     assert [name for _, name in rows if not re.search(rf"\b{name}\b", code)] == []
 
 
-def test_no_term_of_the_glossary_is_explained_twice() -> None:
+def test_no_term_of_the_glossary_is_explained_twice():
     terms = re.findall(r"(?m)^\| \*\*(.+?)\*\*", GLOSSARY.read_text())
     assert len(terms) == len(set(terms))

@@ -11,19 +11,19 @@ from bench.contenders import NATIVE, PYTHON
 from bench.report.goals import goals
 
 
-def test_the_page_of_the_speed_is_what_its_figures_give() -> None:
+def test_the_page_of_the_speed_is_what_its_figures_give():
     assert report.PAGE.read_text() == report.page(results.read(report.KEPT)), (
         "Run: .venv/bin/python -m bench report"
     )
 
 
-def test_the_table_of_the_readme_is_what_the_figures_give() -> None:
+def test_the_table_of_the_readme_is_what_the_figures_give():
     readme = report.README.read_text()
     assert readme == report.with_short(readme, results.read(report.KEPT))
     assert "| plain loop |" in report.short(results.read(report.KEPT))
 
 
-def test_a_figure_that_changes_changes_page_and_readme() -> None:
+def test_a_figure_that_changes_changes_page_and_readme():
     found = results.read(report.KEPT)
     for run in found.parts["throughput"]["runs"]["plain loop"]:
         run["cpu_s_per_million"] *= 2
@@ -32,7 +32,7 @@ def test_a_figure_that_changes_changes_page_and_readme() -> None:
     assert report.with_short(readme, found) != readme
 
 
-def test_the_pictures_of_the_page_name_every_contender_that_was_measured() -> None:
+def test_the_pictures_of_the_page_name_every_contender_that_was_measured():
     pictures = re.findall(r"!\[.+?\]\(performance/(\w+\.svg)\)", report.PAGE.read_text())
     assert sorted(path.name for path in report.KEPT.parent.glob("*.svg")) == sorted(pictures)
     runs = results.read(report.KEPT).parts["throughput"]["runs"]
@@ -40,7 +40,7 @@ def test_the_pictures_of_the_page_name_every_contender_that_was_measured() -> No
     assert [name for name in runs if any(runs[name]) and f">{name}<" not in drawn] == []
 
 
-def test_every_goal_is_on_the_page_as_reached_missed_or_not_measured() -> None:
+def test_every_goal_is_on_the_page_as_reached_missed_or_not_measured():
     page = report.PAGE.read_text()
     expected = {True: "reached", False: "**missed**", None: "not measured"}
     listed = [
@@ -55,7 +55,7 @@ def test_every_goal_is_on_the_page_as_reached_missed_or_not_measured() -> None:
 
 
 @pytest.mark.parametrize("bound", guard.bounds().bounds, ids=lambda bound: bound.name)
-def test_a_bound_of_the_guard_names_a_contender_and_its_reason(bound: guard.Bound) -> None:
+def test_a_bound_of_the_guard_names_a_contender_and_its_reason(bound):
     assert bound.name in {who.name for who in (*NATIVE, *PYTHON)}
     assert len(bound.reason.split()) > 8
     assert guard.bounds().tolerance == 1.1

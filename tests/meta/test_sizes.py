@@ -24,16 +24,16 @@ def lines(folder: Path) -> dict[str, int]:
     }
 
 
-def test_no_file_of_the_service_is_longer_than_a_reader_can_hold() -> None:
+def test_no_file_of_the_service_is_longer_than_a_reader_can_hold():
     long = {file: n for file, n in lines(SERVICE).items() if n > TOO_LONG.get(file, FILE_LINES_MAX)}
     assert long == {}
 
 
-def test_wiring_is_composition_only() -> None:
+def test_wiring_is_composition_only():
     assert sum(lines(SERVICE / "wiring").values()) <= WIRING_LINES_MAX
 
 
-def test_no_constructor_of_the_service_takes_more_than_six_arguments() -> None:
+def test_no_constructor_of_the_service_takes_more_than_six_arguments():
     found = {}
     for file in sorted(SERVICE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -44,6 +44,6 @@ def test_no_constructor_of_the_service_takes_more_than_six_arguments() -> None:
     assert found == {}
 
 
-def test_remarks_against_the_linter_stay_rare() -> None:
+def test_remarks_against_the_linter_stay_rare():
     remarks = sum(file.read_text().count("# noqa") for file in SERVICE.rglob("*.py"))
     assert remarks <= REMARKS_MAX

@@ -39,14 +39,14 @@ def told() -> set[str]:
     return used(sorted(SERVICE.rglob("*.py")), "events", "_events") | used(telling(), "self")
 
 
-def test_every_event_is_told_by_somebody() -> None:
+def test_every_event_is_told_by_somebody():
     methods = {name for name, _ in inspect.getmembers(Events, inspect.isfunction)}
     events = {name for name in methods if not name.startswith("_")}
     assert events
     assert events - told() == set()
 
 
-def test_every_metric_is_moved_by_an_event() -> None:
+def test_every_metric_is_moved_by_an_event():
     moved = used(telling(), "metrics", "_metrics")
     assert [row.attribute for row in rows() if row.attribute not in moved] == []
 
@@ -55,10 +55,10 @@ def test_every_metric_is_moved_by_an_event() -> None:
     "source",
     ["self._events.rang(1)", "shared.events.rang()", "Door(on_ring=events.rang)", "events.rang"],
 )
-def test_a_use_is_found_however_it_is_written(source: str) -> None:
+def test_a_use_is_found_however_it_is_written(source):
     assert "rang" in uses(source, frozenset({"events", "_events"}))
 
 
 @pytest.mark.parametrize("source", ["def rang(self): ...", '"events.rang"', "bells.rang()"])
-def test_what_only_has_the_name_is_no_use(source: str) -> None:
+def test_what_only_has_the_name_is_no_use(source):
     assert "rang" not in uses(source, frozenset({"events", "_events"}))

@@ -46,12 +46,12 @@ def names(path: Path) -> set[str]:
     return found
 
 
-def test_every_trail_is_told() -> None:
+def test_every_trail_is_told():
     assert trails().keys() == PLACES_MAX.keys()
 
 
 @pytest.mark.parametrize("what", PLACES_MAX)
-def test_a_trail_has_few_places_and_each_is_there(what: str) -> None:
+def test_a_trail_has_few_places_and_each_is_there(what):
     places = trails()[what]
     assert 1 <= len({path for path, _ in places}) <= PLACES_MAX[what]
     for path, name in places:
@@ -60,7 +60,7 @@ def test_a_trail_has_few_places_and_each_is_there(what: str) -> None:
             assert name in names(ROOT / path), f"{path} does not define {name}"
 
 
-def test_a_name_that_is_gone_would_be_noticed() -> None:
+def test_a_name_that_is_gone_would_be_noticed():
     known = names(ROOT / "service/hapax/core/errors.py")
     assert "Poison" in known
     assert "Potion" not in known

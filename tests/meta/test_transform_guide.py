@@ -85,7 +85,7 @@ def example(name: str) -> Example:
     return Example(load_settings(given | more), found[name])
 
 
-def test_the_guide_has_an_example_of_each_kind_of_form(prices: Prices) -> None:
+def test_the_guide_has_an_example_of_each_kind_of_form(prices):
     assert prices.keys == []
     forms = {name: example(name).form for name in examples()}
     assert {name for name, form in forms.items() if form.context} == {"priced"}
@@ -95,16 +95,14 @@ def test_the_guide_has_an_example_of_each_kind_of_form(prices: Prices) -> None:
 
 
 @pytest.mark.parametrize("name", ["priced", "price"])
-def test_the_examples_that_ask_a_service_send_the_id_of_each_record(
-    prices: Prices, name: str
-) -> None:
+def test_the_examples_that_ask_a_service_send_the_id_of_each_record(prices, name):
     answers = example(name).answers(RECORDS)
     assert answers == [(Output(ORDER + b" 250"),)] * len(RECORDS)
     assert sorted(prices.keys) == sorted(record.id.hex() for record in RECORDS)
     assert bytes.fromhex(prices.keys[-1]) in {record.id for record in RECORDS}
 
 
-def test_the_example_of_a_model_answers_for_each_record_and_refuses_what_it_cannot_read() -> None:
+def test_the_example_of_a_model_answers_for_each_record_and_refuses_what_it_cannot_read():
     unread = Record("orders", 0, 11, b"k", b"no order")
     answers = example("Scores").answers([*RECORDS, unread])
     assert answers[:-1] == [(Output(b"501.000"),)] * len(RECORDS)
@@ -112,7 +110,7 @@ def test_the_example_of_a_model_answers_for_each_record_and_refuses_what_it_cann
     assert answers[-1].text.startswith("no lines to score: ")
 
 
-def test_the_example_that_computes_in_c_answers() -> None:
+def test_the_example_that_computes_in_c_answers():
     (first, *_rest) = example("pack").answers(RECORDS)
     assert isinstance(first, tuple)
     assert zlib.decompress(first[0].value or b"") == ORDER

@@ -137,40 +137,40 @@ MODULES = sorted((ROOT / "service/hapax").rglob("*.py"))
 
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word.instead.split(",")[0])
-def test_a_banned_word_is_found(word: Word) -> None:
+def test_a_banned_word_is_found(word):
     assert any(word.instead in line for line in found(f"A sentence: {word.planted}, it says."))
 
 
-def test_a_banned_word_is_found_in_a_docstring_in_a_comment_and_across_lines() -> None:
+def test_a_banned_word_is_found_in_a_docstring_in_a_comment_and_across_lines():
     source = 'def one():\n    """Start it\n    anew."""\n    # it goes\n    # on\n    return "ours"'
     assert len([line for text in explanations(source) for line in found(text)]) == 2
 
 
-def test_what_a_page_quotes_is_not_found() -> None:
+def test_what_a_page_quotes_is_not_found():
     page = "`told` and [a page](behind.md#anew)\n\n```console\nit tells\n```\n"
     assert list(found(prose(page))) == []
 
 
-def test_what_is_right_is_not_found() -> None:
+def test_what_is_right_is_not_found():
     assert list(found("\\x00 stands for NUL; the house; `told`; tell_tale; use it")) == []
 
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(ROOT / "service")))
-def test_messages_use_plain_words(file: Path) -> None:
+def test_messages_use_plain_words(file):
     assert [line for text in strings(file) for line in found(text)] == []
 
 
 @pytest.mark.parametrize("file", HELD_PAGES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_pages_use_plain_words(file: Path) -> None:
+def test_pages_use_plain_words(file):
     assert list(found(prose(file.read_text()))) == []
 
 
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: str(file.relative_to(ROOT)))
-def test_manifests_use_plain_words(file: Path) -> None:
+def test_manifests_use_plain_words(file):
     assert list(found(prose(file.read_text()))) == []
 
 
 @pytest.mark.parametrize("file", EXPLAINED, ids=lambda file: str(file.relative_to(ROOT)))
-def test_docstrings_and_comments_use_plain_words(file: Path) -> None:
+def test_docstrings_and_comments_use_plain_words(file):
     texts = explanations(file.read_text())
     assert [line for text in texts for line in found(prose(text))] == []

@@ -12,7 +12,7 @@ SEEDS = range(4000)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_broken_worker_is_caught_by_its_class(name: str) -> None:
+def test_a_broken_worker_is_caught_by_its_class(name):
     wanted, directed = set(MUTANTS[name].classes), MUTANTS[name].directed
     with broken(name):
         if directed:

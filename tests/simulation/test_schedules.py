@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCHEDULES = 2000
 
 
-def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order() -> None:
+def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order():
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         outcome = play(seed)
@@ -37,7 +37,7 @@ def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order() -> 
 
 
 @pytest.mark.parametrize("name", DIRECTED)
-def test_directed_schedules_meet_their_moment_and_break_nothing(name: str) -> None:
+def test_directed_schedules_meet_their_moment_and_break_nothing(name):
     met = 0
     for schedule in DIRECTED[name]():
         outcome = play(schedule.seed, schedule.options, played=schedule.strikes)
@@ -46,7 +46,7 @@ def test_directed_schedules_meet_their_moment_and_break_nothing(name: str) -> No
     assert met
 
 
-def test_a_seed_is_one_schedule() -> None:
+def test_a_seed_is_one_schedule():
     for seed in range(60):
         first: list[str] = []
         second: list[str] = []
@@ -55,7 +55,7 @@ def test_a_seed_is_one_schedule() -> None:
         assert (one.struck, one.counts) == (other.struck, other.counts)
 
 
-def test_a_recorded_schedule_plays_as_it_was_drawn() -> None:
+def test_a_recorded_schedule_plays_as_it_was_drawn():
     for seed in range(60):
         schedule = found_by(seed)
         drawn: list[str] = []
@@ -67,7 +67,7 @@ def test_a_recorded_schedule_plays_as_it_was_drawn() -> None:
         assert played[:until] == drawn[:until], seed
 
 
-def test_a_defect_is_cut_down_to_what_it_needs() -> None:
+def test_a_defect_is_cut_down_to_what_it_needs():
     with broken("no rewind after an abort"):
         seed = next(seed for seed in range(200) if play(seed).found)
         whole = found_by(seed)
@@ -78,21 +78,21 @@ def test_a_defect_is_cut_down_to_what_it_needs() -> None:
     assert (values <= 5, least.options.workers, len(least.strikes) <= 1) == (True, 1, True)
 
 
-def test_a_defect_is_told_with_its_seed_and_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_defect_is_told_with_its_seed_and_its_steps(capsys):
     assert main(["--seed", "0", "--count", "20", "--mutant", "a failed send is ignored"]) == 1
     told = capsys.readouterr().out
     assert "--seed 6" in told
     assert "is done without effect" in told
 
 
-def test_a_clean_run_is_told_as_facts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clean_run_is_told_as_facts(capsys):
     assert main(["--seed", "7", "--count", "5", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["schedules"], facts["defects"]) == (5, {})
     assert facts["counts"]["steps"] > 5
 
 
-def test_a_worker_that_only_waits_is_found_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_only_waits_is_found_to_hang(monkeypatch):
     def nothing(_self: MemoryBroker, *_where: object) -> list[object]:
         return []
 

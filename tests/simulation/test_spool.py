@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.simulation.spool.mutants import MUTANTS
 from tests.simulation.spool.play import WrongError, play
 
-if TYPE_CHECKING:
-    from tests.simulation.spool.mutants import Mutant
-
 SCHEDULES, TRIES_MAX = 2500, 4000
 
 
-def test_power_losses_lose_nothing_double_nothing_and_keep_the_order() -> None:
+def test_power_losses_lose_nothing_double_nothing_and_keep_the_order():
     struck = Counter[str]()
     for seed in range(SCHEDULES):
         struck.update(play(seed, flips=seed % 2 == 1))
@@ -27,9 +23,7 @@ def test_power_losses_lose_nothing_double_nothing_and_keep_the_order() -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_spool_that_is_broken_on_purpose_is_found_out(
-    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spool_that_is_broken_on_purpose_is_found_out(mutant, monkeypatch):
     mutant(monkeypatch)
     for seed in range(TRIES_MAX):
         with suppress(Exception):

@@ -49,16 +49,12 @@ def failure(code: int) -> KafkaException:
     return KafkaException(KafkaError(code))
 
 
-def test_ids_are_spelled_as_kafkas_tools_spell_them(
-    answers: Callable[[str | Exception], None],
-) -> None:
+def test_ids_are_spelled_as_kafkas_tools_spell_them(answers):
     answers(NO_ID)
     assert topic_ids(SETTINGS) == {"a": "x-y_z", "b": None}
 
 
-def test_a_topic_that_is_not_there_is_left_out(
-    answers: Callable[[str | Exception], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_is_not_there_is_left_out(answers, monkeypatch):
     answers(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
     assert topic_ids(SETTINGS) == {"a": "x-y_z"}
 
@@ -85,9 +81,7 @@ def test_a_topic_that_is_not_there_is_left_out(
         (TimeoutError(), "the id of topic b was not returned in time"),
     ],
 )
-def test_an_id_that_is_not_known_moves_no_offset(
-    answers: Callable[[str | Exception], None], answer: Exception, why: str
-) -> None:
+def test_an_id_that_is_not_known_moves_no_offset(answers, answer, why):
     answers(answer)
     with pytest.raises(PreflightError, match=why):
         topic_ids(SETTINGS)

@@ -74,7 +74,7 @@ def settled(pipeline: Pipeline) -> list[int]:
     return [facts["settled"].records for facts in pipeline.told.of("transaction_committed")]
 
 
-def test_behind_a_full_batch_the_next_one_asks_before_the_first_is_answered() -> None:
+def test_behind_a_full_batch_the_next_one_asks_before_the_first_is_answered():
     pipeline, claims = backlog(7)
     pipeline.run()
     pipeline.judge()
@@ -83,7 +83,7 @@ def test_behind_a_full_batch_the_next_one_asks_before_the_first_is_answered() ->
     assert settled(pipeline) == [3, 3, 1]
 
 
-def test_without_a_backlog_a_batch_is_answered_before_the_next_one_is_taken() -> None:
+def test_without_a_backlog_a_batch_is_answered_before_the_next_one_is_taken():
     script = Script()
     pipeline, claims = backlog(0, script=script)
     pipeline.write(b"a", b"b")
@@ -95,7 +95,7 @@ def test_without_a_backlog_a_batch_is_answered_before_the_next_one_is_taken() ->
     assert claims.notes == [("ask", 0), ("answer", 0), ("ask", 2), ("answer", 2)]
 
 
-def test_where_nothing_is_claimed_nothing_is_taken_ahead() -> None:
+def test_where_nothing_is_claimed_nothing_is_taken_ahead():
     script = Script()
     pipeline = Pipeline(faults=script, claims=False, batch_max=2)
     pipeline.write(b"a", b"b", b"c", b"d")
@@ -105,7 +105,7 @@ def test_where_nothing_is_claimed_nothing_is_taken_ahead() -> None:
     assert steps[:4] == ["take", "commit", "take", "commit"]
 
 
-def test_the_claim_phase_is_what_was_waited_for_and_not_the_way() -> None:
+def test_the_claim_phase_is_what_was_waited_for_and_not_the_way():
     script = Script()
     pipeline, _claims = backlog(9, script=script, travel_s=TRAVEL_S)
     script.then = lambda step: pipeline.clock.wait(2 * TRAVEL_S if step == "commit" else 0.0)
@@ -121,10 +121,8 @@ def test_the_claim_phase_is_what_was_waited_for_and_not_the_way() -> None:
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", ["begin", "send", "send_offsets", "commit"])
-def test_when_a_batch_fails_the_one_ahead_is_dropped_and_asks_again(
-    step: str, error: str, *, after: bool
-) -> None:
-    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
+def test_when_a_batch_fails_the_one_ahead_is_dropped_and_asks_again(step, error, *, after):
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # one of three
     script = Script(**{step: [fault]})
     pipeline, claims = backlog(6, 2, script)
     pipeline.run()
@@ -133,7 +131,7 @@ def test_when_a_batch_fails_the_one_ahead_is_dropped_and_asks_again(
     assert claims.notes.count(("ask", 3)) >= 2
 
 
-def test_partitions_of_the_batch_ahead_alone_are_read_again_when_the_first_one_aborts() -> None:
+def test_partitions_of_the_batch_ahead_alone_are_read_again_when_the_first_one_aborts():
     script = Script(send=[InjectedFault("aborted")])
     pipeline, _claims = backlog(3, 2, script)
     pipeline.run()
@@ -141,7 +139,7 @@ def test_partitions_of_the_batch_ahead_alone_are_read_again_when_the_first_one_a
     assert pipeline.told.of("batch_aborted")[0]["rewound_to"] == {("in", 0): 0, ("in", 1): 0}
 
 
-def test_an_end_that_was_met_ahead_is_committed_although_the_first_batch_aborts() -> None:
+def test_an_end_that_was_met_ahead_is_committed_although_the_first_batch_aborts():
     script = Script(send=[InjectedFault("aborted")])
     pipeline, claims = backlog(0, 2, script)
     pipeline.write(*[b"%d" % n for n in range(6)])
@@ -159,7 +157,7 @@ def test_an_end_that_was_met_ahead_is_committed_although_the_first_batch_aborts(
     assert pipeline.committed()[("in", 1)] == 2
 
 
-def test_while_a_batch_is_tried_again_none_is_taken_ahead() -> None:
+def test_while_a_batch_is_tried_again_none_is_taken_ahead():
     pipeline, claims = backlog(6)
     pipeline.broker.rejects = lambda message: (
         message.topic == "out" and b"0-1" in (message.value or b"")
@@ -174,7 +172,7 @@ def test_while_a_batch_is_tried_again_none_is_taken_ahead() -> None:
     assert {what for what, _first in tried[1::2]} == {"answer"}
 
 
-def test_when_a_batch_is_cut_the_one_ahead_waits_for_its_rest() -> None:
+def test_when_a_batch_is_cut_the_one_ahead_waits_for_its_rest():
     cuts = iter([False, True])
 
     def cut(record: Record) -> Any:
@@ -188,7 +186,7 @@ def test_when_a_batch_is_cut_the_one_ahead_waits_for_its_rest() -> None:
     assert ("drop", 3) in claims.notes
 
 
-def test_a_batch_whose_partition_left_and_came_back_is_read_from_where_the_group_is() -> None:
+def test_a_batch_whose_partition_left_and_came_back_is_read_from_where_the_group_is():
     script = Script()
     pipeline, claims = backlog(6, script=script)
     commits: list[int] = []
@@ -209,7 +207,7 @@ def test_a_batch_whose_partition_left_and_came_back_is_read_from_where_the_group
     assert ("drop", 0) in claims.notes
 
 
-def test_a_batch_that_waits_while_its_partition_is_away_is_not_run() -> None:
+def test_a_batch_that_waits_while_its_partition_is_away_is_not_run():
     script = Script(
         commit=[InjectedFault(doubt=True, after=True)], open=[None, InjectedFault("dead")]
     )
@@ -228,7 +226,7 @@ def test_a_batch_that_waits_while_its_partition_is_away_is_not_run() -> None:
     assert ("drop", 3) in claims.notes
 
 
-def test_a_bounded_run_takes_no_more_ahead_than_it_may() -> None:
+def test_a_bounded_run_takes_no_more_ahead_than_it_may():
     pipeline, claims = backlog(9, records_max=4)
     pipeline.run()
     assert settled(pipeline) == [3, 1]
@@ -236,13 +234,13 @@ def test_a_bounded_run_takes_no_more_ahead_than_it_may() -> None:
     assert pipeline.committed() == {("in", 0): 4}
 
 
-def test_a_bounded_run_of_one_batch_takes_nothing_ahead() -> None:
+def test_a_bounded_run_of_one_batch_takes_nothing_ahead():
     pipeline, claims = backlog(9, records_max=3)
     pipeline.run()
     assert claims.notes == [("ask", 0), ("answer", 0)]
 
 
-def test_a_pause_lets_the_batch_ahead_through_and_takes_none_after_it() -> None:
+def test_a_pause_lets_the_batch_ahead_through_and_takes_none_after_it():
     pipeline, claims = backlog(12)
 
     def pause() -> None:
@@ -265,7 +263,7 @@ def test_a_pause_lets_the_batch_ahead_through_and_takes_none_after_it() -> None:
     assert pipeline.told.names().count("intake_paused") == 1
 
 
-def test_a_batch_ahead_of_a_stop_is_left_to_the_successor() -> None:
+def test_a_batch_ahead_of_a_stop_is_left_to_the_successor():
     pipeline, claims = backlog(9)
     pipeline.told.on["transaction_committed"] = lambda: pipeline.lifecycle.stop("SIGTERM")
     pipeline.run()
@@ -278,7 +276,7 @@ def test_a_batch_ahead_of_a_stop_is_left_to_the_successor() -> None:
     pipeline.judge()
 
 
-def test_a_duplicate_in_the_batch_ahead_costs_no_look_at_its_owner() -> None:
+def test_a_duplicate_in_the_batch_ahead_costs_no_look_at_its_owner():
     pipeline, _claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"b/2", b"d")
     pipeline.run()
@@ -288,7 +286,7 @@ def test_a_duplicate_in_the_batch_ahead_costs_no_look_at_its_owner() -> None:
     assert pipeline.owners.asked == {"committed": 0, "records": 0}
 
 
-def test_of_two_batches_whose_claims_arrive_in_the_other_order_the_first_counts() -> None:
+def test_of_two_batches_whose_claims_arrive_in_the_other_order_the_first_counts():
     pipeline, claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"d", b"e")
     pipeline.run()
@@ -321,7 +319,7 @@ def test_an_outage_that_begins_while_a_claim_travels_holds_or_passes_its_own_bat
     assert pipeline.told.names().count("claims_unavailable") == (0 if policy else 1)
 
 
-def test_claims_that_are_emptied_while_a_batch_is_ahead_double_nothing() -> None:
+def test_claims_that_are_emptied_while_a_batch_is_ahead_double_nothing():
     pipeline, claims = backlog(9)
 
     def empty() -> None:
@@ -334,7 +332,7 @@ def test_claims_that_are_emptied_while_a_batch_is_ahead_double_nothing() -> None
     assert settled(pipeline) == [3, 3, 3]
 
 
-def test_a_mark_is_written_for_a_partition_when_its_own_batch_is_due() -> None:
+def test_a_mark_is_written_for_a_partition_when_its_own_batch_is_due():
     pipeline, _claims = backlog(3, 2, marked=True)
     marks: list[tuple[Mapping[Any, int], list[int]]] = []
     end = pipeline.core.end

@@ -29,20 +29,18 @@ def refuse() -> None:
 
 
 @pytest.mark.parametrize("times", [0, 1])
-def test_a_process_that_dies_is_replaced_and_the_one_that_asks_lives_on(
-    tmp_path: Path, times: int
-) -> None:
+def test_a_process_that_dies_is_replaced_and_the_one_that_asks_lives_on(tmp_path, times):
     assert run_in_subprocess(partial(crash, tmp_path, times)) != os.getpid()
     assert len(list(tmp_path.iterdir())) == times
 
 
-def test_a_question_that_costs_each_process_is_given_up(tmp_path: Path) -> None:
+def test_a_question_that_costs_each_process_is_given_up(tmp_path):
     with pytest.raises(CrashedError, match="crashed 2 times"):
         run_in_subprocess(partial(crash, tmp_path, 99))
     assert len(list(tmp_path.iterdir())) == TRIES
 
 
-def test_a_refusal_comes_back_with_each_of_its_problems() -> None:
+def test_a_refusal_comes_back_with_each_of_its_problems():
     with pytest.raises(ConfigurationError) as raised:
         run_in_subprocess(refuse)
     assert raised.value.problems == ["one", "another"]

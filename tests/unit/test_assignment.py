@@ -11,7 +11,7 @@ def ends() -> Ends:
     return Ends(idle_s=0.3, interval_s=1.0)
 
 
-def test_an_end_is_due_when_nothing_was_in_flight_for_a_while() -> None:
+def test_an_end_is_due_when_nothing_was_in_flight_for_a_while():
     known = ends()
     known.record_commit({P0: 3}, 100.0)
     known.note({P0: 5})
@@ -19,7 +19,7 @@ def test_an_end_is_due_when_nothing_was_in_flight_for_a_while() -> None:
     assert known.due(100.4) == [P0]
 
 
-def test_ends_are_due_no_more_often_than_the_interval() -> None:
+def test_ends_are_due_no_more_often_than_the_interval():
     known = ends()
     known.note({P0: 5})
     known.moved({}, 100.0)
@@ -27,30 +27,30 @@ def test_ends_are_due_no_more_often_than_the_interval() -> None:
     assert known.due(101.0) == [P0]
 
 
-def test_nothing_is_due_when_nothing_was_noted() -> None:
+def test_nothing_is_due_when_nothing_was_noted():
     assert ends().due(1e9) == []
 
 
-def test_only_ends_behind_what_the_group_knows_have_moved() -> None:
+def test_only_ends_behind_what_the_group_knows_have_moved():
     known = ends()
     known.note({P0: 5, P1: 7})
     assert known.moved({P0: 5, P1: 6}, 100.0) == {P1: 7}
     assert known.pending() == []
 
 
-def test_a_partition_without_committed_offset_has_moved_by_its_first_end() -> None:
+def test_a_partition_without_committed_offset_has_moved_by_its_first_end():
     known = ends()
     known.note({P0: 5})
     assert known.moved({P0: None, P1: 3}, 100.0) == {P0: 5}
 
 
-def test_an_end_below_what_the_group_knows_never_moves_it_back() -> None:
+def test_an_end_below_what_the_group_knows_never_moves_it_back():
     known = ends()
     known.note({P0: 5})
     assert known.moved({P0: 9}, 100.0) == {}
 
 
-def test_a_known_end_is_not_pending_again() -> None:
+def test_a_known_end_is_not_pending_again():
     known = ends()
     known.note({P0: 5})
     known.moved({P0: 5}, 100.0)
@@ -60,7 +60,7 @@ def test_a_known_end_is_not_pending_again() -> None:
     assert known.pending() == [P0]
 
 
-def test_what_a_batch_committed_is_no_longer_pending() -> None:
+def test_what_a_batch_committed_is_no_longer_pending():
     known = ends()
     known.note({P0: 5, P1: 1})
     known.record_commit({P0: 6}, 100.0)
@@ -69,7 +69,7 @@ def test_what_a_batch_committed_is_no_longer_pending() -> None:
     assert known.pending() == [P1]
 
 
-def test_partitions_that_left_are_forgotten_and_the_rest_is_kept() -> None:
+def test_partitions_that_left_are_forgotten_and_the_rest_is_kept():
     known = ends()
     known.record_commit({P0: 5, P1: 5}, 100.0)
     known.note({P0: 6, P1: 6})
@@ -79,7 +79,7 @@ def test_partitions_that_left_are_forgotten_and_the_rest_is_kept() -> None:
     assert known.pending() == [P1, P0]
 
 
-def test_everything_is_forgotten_when_everything_is_read_again() -> None:
+def test_everything_is_forgotten_when_everything_is_read_again():
     known = ends()
     known.record_commit({P0: 5}, 100.0)
     known.note({P1: 6})
@@ -89,7 +89,7 @@ def test_everything_is_forgotten_when_everything_is_read_again() -> None:
     assert known.pending() == [P0]
 
 
-def test_an_unbounded_run_is_never_spent() -> None:
+def test_an_unbounded_run_is_never_spent():
     bounds = Bounds(records_max=None, at_end=False)
     bounds.count(10**9)
     assert not bounds.spent
@@ -97,7 +97,7 @@ def test_an_unbounded_run_is_never_spent() -> None:
     assert bounds.limit(500) == 500
 
 
-def test_a_run_bounded_by_records_takes_no_more_than_its_rest() -> None:
+def test_a_run_bounded_by_records_takes_no_more_than_its_rest():
     bounds = Bounds(records_max=7, at_end=False)
     bounds.count(4)
     assert (bounds.limit(500), bounds.limit(2), bounds.spent) == (3, 2, False)
@@ -105,7 +105,7 @@ def test_a_run_bounded_by_records_takes_no_more_than_its_rest() -> None:
     assert bounds.spent
 
 
-def test_a_run_to_the_ends_asks_for_them_once_and_misses_what_is_below() -> None:
+def test_a_run_to_the_ends_asks_for_them_once_and_misses_what_is_below():
     bounds = Bounds(records_max=None, at_end=True)
     asked = [bounds.wants_ends]
     bounds.start({P0: 5, P1: 0})

@@ -51,7 +51,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     return set_
 
 
-def test_records_whose_lack_of_an_effect_nothing_explains_are_not_called_kept() -> None:
+def test_records_whose_lack_of_an_effect_nothing_explains_are_not_called_kept():
     found_ = found()
     found_.totals["unexplained"] = 4
     first = sentences(found_)[0]
@@ -59,7 +59,7 @@ def test_records_whose_lack_of_an_effect_nothing_explains_are_not_called_kept() 
     assert "9 records judged; 4 of them have no effect" in first
 
 
-def test_a_clean_audit_leaves_with_0_and_says_so(answers: Callable[[Any], None]) -> None:
+def test_a_clean_audit_leaves_with_0_and_says_so(answers):
     answers(found())
     done = RUN.invoke(app, ["audit"], env=REQUIRED)
     assert done.exit_code == 0
@@ -67,9 +67,7 @@ def test_a_clean_audit_leaves_with_0_and_says_so(answers: Callable[[Any], None])
     assert "Remark: this and that." in done.stdout
 
 
-def test_an_anomaly_leaves_with_1_and_names_class_and_place(
-    answers: Callable[[Any], None],
-) -> None:
+def test_an_anomaly_leaves_with_1_and_names_class_and_place(answers):
     answers(found(missing=2, torn=1))
     done = RUN.invoke(app, ["audit"], env=REQUIRED)
     assert done.exit_code == 1
@@ -77,7 +75,7 @@ def test_an_anomaly_leaves_with_1_and_names_class_and_place(
     assert "  in/0/3" in done.stdout
 
 
-def test_json_holds_everything(answers: Callable[[Any], None]) -> None:
+def test_json_holds_everything(answers):
     answers(found(doubled=2))
     done = RUN.invoke(app, ["audit", "--json"], env=REQUIRED)
     told = json.loads(done.stdout)
@@ -95,16 +93,14 @@ def test_json_holds_everything(answers: Callable[[Any], None]) -> None:
         (HapaxError("3 of 4 stretches"), 3),
     ],
 )
-def test_what_stands_in_the_way_is_one_sentence_and_a_code_that_is_no_verdict(
-    answers: Callable[[Any], None], error: Exception, code: int
-) -> None:
+def test_what_stands_in_the_way_is_one_sentence_and_a_code_that_is_no_verdict(answers, error, code):
     answers(error)
     done = RUN.invoke(app, ["audit"], env=REQUIRED)
     assert (done.exit_code, done.stdout) == (code, "")
     assert done.stderr.splitlines()[-1] == f"hapax audit: {error}"
 
 
-def test_brokers_that_do_not_answer_leave_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_do_not_answer_leave_with_3(monkeypatch):
     monkeypatch.setattr("hapax.kafka.read.offset_client.BROKERS_TIMEOUT_S", 0.3)
     env = {**REQUIRED, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = RUN.invoke(app, ["audit"], env=env)
@@ -112,7 +108,7 @@ def test_brokers_that_do_not_answer_leave_with_3(monkeypatch: pytest.MonkeyPatch
     assert "no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.0.1:1" in done.stderr
 
 
-def test_of_a_task_that_failed_the_line_that_says_why_is_told() -> None:
+def test_of_a_task_that_failed_the_line_that_says_why_is_told():
     trace = """Job aborted due to stage failure:
     Traceback (most recent call last):
       File "x.py", line 3, in read
@@ -124,42 +120,40 @@ def test_of_a_task_that_failed_the_line_that_says_why_is_told() -> None:
     assert cause(RuntimeError()) == "RuntimeError"
 
 
-def test_wrong_settings_leave_with_2() -> None:
+def test_wrong_settings_leave_with_2():
     done = RUN.invoke(app, ["audit"], env={**REQUIRED, "HAPAX_APP": "a b"})
     assert done.exit_code == 2
     assert "HAPAX_APP" in done.stderr
 
 
 @pytest.mark.parametrize("since", ["yesterday", "5", ""])
-def test_a_time_that_is_none_leaves_with_2(since: str) -> None:
+def test_a_time_that_is_none_leaves_with_2(since):
     done = RUN.invoke(app, ["audit", "--since", since], env=REQUIRED)
     assert done.exit_code == 2
     assert "write an age like 24h" in done.stderr
 
 
-def test_times_are_ages_or_points() -> None:
+def test_times_are_ages_or_points():
     now_ms = datetime.now(UTC).timestamp() * 1000
     assert now_ms - 3_700_000 < point_ms("--since", "1h") < now_ms - 3_500_000
     assert point_ms("--since", "2030-01-31T12:00:00Z") == 1_896_091_200_000
     assert point_ms("--since", "2030-01-31T12:00:00+01:00") == 1_896_087_600_000
 
 
-def test_nothing_to_judge_is_not_praised() -> None:
+def test_nothing_to_judge_is_not_praised():
     audit = found()
     audit.totals["records"] = 0
     assert sentences(audit)[0].startswith("Nothing to judge")
 
 
-def test_what_belongs_to_no_partition_counts_in_the_total() -> None:
+def test_what_belongs_to_no_partition_counts_in_the_total():
     audit = found(nowhere=2)
     assert audit.anomalies == {"orphaned": 2}
     assert figures(audit)["clean"] is False
 
 
 @pytest.mark.parametrize(("end", "size"), [(10, STRETCH_MIN), (10**9, STRETCH_MAX)])
-def test_stretches_cover_every_offset_once_and_are_neither_small_nor_large(
-    end: int, size: int
-) -> None:
+def test_stretches_cover_every_offset_once_and_are_neither_small_nor_large(end, size):
     spans = [("a", 0, 3, end), ("a", 1, 7, 7), ("b", 0, 0, 2 * end)]
     cuts = cut(spans, cores=2)
     assert max(one.end - one.start for one in cuts) <= size

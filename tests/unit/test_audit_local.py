@@ -41,14 +41,14 @@ class Ranges:
             yield [(0, *([None] * 8), 1)]
 
 
-def test_it_needs_no_library_but_those_of_the_worker() -> None:
+def test_it_needs_no_library_but_those_of_the_worker():
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
 
 
-def test_progress_is_reported_in_offsets_up_to_all_of_them() -> None:
+def test_progress_is_reported_in_offsets_up_to_all_of_them():
     reports: list[tuple[str, int, int]] = []
     with LocalAudit.opened(lambda *report: reports.append(report)) as engine:
         engine.read_inputs(Ranges(whole=True), "reading")  # type: ignore[arg-type]  # same shape
@@ -57,7 +57,7 @@ def test_progress_is_reported_in_offsets_up_to_all_of_them() -> None:
     assert reports[-1] == ("reading", 2, 2)
 
 
-def test_a_range_that_was_not_read_to_its_end_is_no_verdict() -> None:
+def test_a_range_that_was_not_read_to_its_end_is_no_verdict():
     with (
         LocalAudit.opened(lambda *_report: None) as engine,
         pytest.raises(IncompleteError, match="in/0 was not read to its end"),
@@ -65,7 +65,7 @@ def test_a_range_that_was_not_read_to_its_end_is_no_verdict() -> None:
         engine.read_inputs(Ranges(whole=False), "reading")  # type: ignore[arg-type]  # same shape
 
 
-def test_a_full_disk_is_one_sentence_that_says_what_to_do() -> None:
+def test_a_full_disk_is_one_sentence_that_says_what_to_do():
     rows = AuditRows()
     rows._base.execute("pragma max_page_count = 1")
     many = ((0, 0, at, at, 1, 1, None, 0, b"x" * 1000) for at in range(1000))
@@ -74,7 +74,7 @@ def test_a_full_disk_is_one_sentence_that_says_what_to_do() -> None:
     rows.close()
 
 
-def test_a_statement_that_fails_while_it_reads_is_the_same_sentence() -> None:
+def test_a_statement_that_fails_while_it_reads_is_the_same_sentence():
     rows = AuditRows()
     rows._base.set_progress_handler(lambda: 1, 1)  # as an interrupt or a failing disk does
     with pytest.raises(IncompleteError, match="workspace") as refused:
@@ -83,15 +83,13 @@ def test_a_statement_that_fails_while_it_reads_is_the_same_sentence() -> None:
     rows.close()
 
 
-def test_where_spark_runs_is_an_option_of_spark() -> None:
+def test_where_spark_runs_is_an_option_of_spark():
     done = RUN.invoke(app, ["audit", "--master", "local[2]"], env=REQUIRED)
     assert done.exit_code == 2
     assert "--master is an option of --engine spark" in done.stderr
 
 
-def test_spark_that_is_not_installed_is_named_with_its_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_spark_that_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(audit_run, "find_spec", lambda _name: None)
     done = RUN.invoke(app, ["audit", "--engine", "spark"], env=REQUIRED)
     assert done.exit_code == 2

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from hapax import Output, Record, RetryLater
@@ -73,7 +71,7 @@ def content(row: EffectRow | None) -> int:
     return row.content
 
 
-def test_what_is_due_has_the_content_of_what_was_written() -> None:
+def test_what_is_due_has_the_content_of_what_was_written():
     (row,) = asked(given(9), answer=[Output(b"a"), Output(b"b", topic="eu")])
     first = effect(b"a", hapax_source=b"in/1/9", hapax_part=b"1/2")
     second = effect(b"b", topic="eu", hapax_source=b"in/1/9", hapax_part=b"2/2")
@@ -93,18 +91,18 @@ def test_what_is_due_has_the_content_of_what_was_written() -> None:
         effect(b"a", hapax_source=b"in/1/9", hapax_part=b"2/2"),
     ],
 )
-def test_another_value_topic_or_slot_is_another_content(other: EffectRow | None) -> None:
+def test_another_value_topic_or_slot_is_another_content(other):
     right = effect(b"a", hapax_source=b"in/1/9")
     assert content(other) != content(right)
 
 
-def test_parts_that_change_places_are_another_content() -> None:
+def test_parts_that_change_places_are_another_content():
     (row,) = asked(given(), answer=[Output(b"a"), Output(b"b")])
     (other,) = asked(given(), answer=[Output(b"b"), Output(b"a")])
     assert row.content != other.content
 
 
-def test_a_failure_asks_for_a_dead_letter_that_holds_the_record() -> None:
+def test_a_failure_asks_for_a_dead_letter_that_holds_the_record():
     (row,) = asked(given(9, b"bad"), answer=ValueError("no"), claimed=False)
     dead = effect(b"bad", "dead", hapax_source=b"in/1/9", hapax_error=b"no", hapax_app=b"app")
     assert dead is not None
@@ -112,24 +110,24 @@ def test_a_failure_asks_for_a_dead_letter_that_holds_the_record() -> None:
     assert (row.outputs, row.content) == (POISON, dead.content)
 
 
-def test_poison_of_the_identity_and_unreadable_headers_ask_for_a_dead_letter() -> None:
+def test_poison_of_the_identity_and_unreadable_headers_ask_for_a_dead_letter():
     rows = asked(given(0, b"no json"), given(1, message_id=b"1"), unreadable=frozenset({1}))
     assert [row.outputs for row in rows] == [POISON, POISON]
     assert [row.id for row in rows] == [None, None]
 
 
-def test_without_a_transform_nothing_is_known() -> None:
+def test_without_a_transform_nothing_is_known():
     (row,) = asked(given(message_id=b"1"), known=False)
     assert (row.outputs, row.content) == (None, None)
 
 
-def test_counts_alone_compare_no_content() -> None:
+def test_counts_alone_compare_no_content():
     (row,) = asked(given(), answer=Output(b"a"), compare=Compare.COUNTS)
     assert (row.outputs, row.content) == (1, None)
     assert content(effect(b"a", compare=Compare.COUNTS, hapax_source=b"in/0/7")) == 0
 
 
-def test_ids_count_within_their_source_and_only_where_they_are_claimed() -> None:
+def test_ids_count_within_their_source_and_only_where_they_are_claimed():
     header, pointer, none = asked(
         given(0, message_id=b"5"), given(1, b'{"id": "5"}'), given(2, b"{}")
     )
@@ -141,7 +139,7 @@ def test_ids_count_within_their_source_and_only_where_they_are_claimed() -> None
     assert asked(given(0, message_id=b"5"), claimed=False)[0].id is None
 
 
-def test_a_replay_claims_in_the_name_of_its_original() -> None:
+def test_a_replay_claims_in_the_name_of_its_original():
     own, replay, foreign, again = asked(
         given(3, message_id=b"5"),
         given(4, message_id=b"5", hapax_replay_of=b"in/0/2"),
@@ -154,7 +152,7 @@ def test_a_replay_claims_in_the_name_of_its_original() -> None:
     assert foreign[2:4] == again[2:4]
 
 
-def test_a_replay_of_a_record_of_no_input_is_poison_to_the_service_and_claims_nothing() -> None:
+def test_a_replay_of_a_record_of_no_input_is_poison_to_the_service_and_claims_nothing():
     replay, poison = asked(
         given(4, message_id=b"5", hapax_replay_of=b"else/0/2"),
         given(5, b"not JSON"),
@@ -171,27 +169,27 @@ def test_a_replay_of_a_record_of_no_input_is_poison_to_the_service_and_claims_no
         {"hapax_source": b"in/0/1", "hapax_error": b"no", "hapax_app": b"another"},
     ],
 )
-def test_what_others_wrote_is_no_effect_of_ours(headers: dict[str, Any]) -> None:
+def test_what_others_wrote_is_no_effect_of_ours(headers):
     assert effect(b"a", **headers) is None
 
 
 @pytest.mark.parametrize(
     "source", [b"", b"in/0", b"in/0/x", b"in/9/1", b"in/0/-1", b"\xff/0/1", b"in/0/" + b"9" * 30]
 )
-def test_a_source_that_cannot_be_is_nowhere(source: bytes) -> None:
+def test_a_source_that_cannot_be_is_nowhere(source):
     row = effect(b"a", hapax_source=source)
     assert row is not None
     assert (row.place, row.offset) == (NOWHERE, -1)
 
 
 @pytest.mark.parametrize("part", [b"", b"0/2", b"3/2", b"a/b", b"1", b"1/" + b"9" * 30])
-def test_a_part_that_cannot_be_is_part_of_nothing(part: bytes) -> None:
+def test_a_part_that_cannot_be_is_part_of_nothing(part):
     row = effect(b"a", hapax_source=b"in/0/7", hapax_part=part)
     assert row is not None
     assert (row.slot, row.parts) == (1, 0)
 
 
-def test_only_what_names_a_record_that_is_gone_keeps_its_id() -> None:
+def test_only_what_names_a_record_that_is_gone_keeps_its_id():
     there = effect(b"a", hapax_source=b"in/0/5", hapax_id=b"1")
     gone = effect(b"a", hapax_source=b"in/0/4", hapax_id=b"1")
     assert there is not None
@@ -199,13 +197,13 @@ def test_only_what_names_a_record_that_is_gone_keeps_its_id() -> None:
     assert (there.id, gone.id) == (None, id_hash(b"1"))
 
 
-def test_an_unchecked_output_is_marked() -> None:
+def test_an_unchecked_output_is_marked():
     row = effect(b"a", hapax_source=b"in/0/5", hapax_unchecked=b"1")
     assert row is not None
     assert row.unchecked
 
 
-def test_what_waits_stands_for_its_original_until_the_group_is_beyond_it() -> None:
+def test_what_waits_stands_for_its_original_until_the_group_is_beyond_it():
     rows = EffectRows(
         PLACES, [5, 5], app="app", compare=Compare.VALUES, passed={("app-retry", 2): 77}
     )
@@ -225,7 +223,7 @@ def test_what_waits_stands_for_its_original_until_the_group_is_beyond_it() -> No
     assert rows.row(Record("app-retry", 2, 80, b"k", b"v")) is None
 
 
-def test_with_order_by_key_what_waits_does_so_until_another_record_ends_it() -> None:
+def test_with_order_by_key_what_waits_does_so_until_another_record_ends_it():
     rows = EffectRows(
         PLACES, [5, 5], app="app", compare=Compare.VALUES, passed={("app-retry", 1): 0}
     )
@@ -243,7 +241,7 @@ def effects(*slots: tuple[int, int]) -> FoundEffects:
     return FoundEffects((0, 1, slot, parts, None, False, 0, 0) for slot, parts in sorted(slots))
 
 
-def test_what_waits_is_no_effect_and_a_move_that_stands_twice_is_one_too_many() -> None:
+def test_what_waits_is_no_effect_and_a_move_that_stands_twice_is_one_too_many():
     found = effects((MOVED_ON, 1), (WAITING, 2))
     assert (found.effects, found.extra, found.waiting, found.waited) == (0, 0, True, True)
     assert effects((MOVED_ON, 1), (MOVED_ON, 2), (1, 1)).extra == 0
@@ -251,7 +249,7 @@ def test_what_waits_is_no_effect_and_a_move_that_stands_twice_is_one_too_many() 
     assert effects((WAITING, 2), (MOVED_ON, 2)).extra == 1
 
 
-def test_what_a_record_that_asks_for_a_later_try_will_come_to_is_not_known() -> None:
+def test_what_a_record_that_asks_for_a_later_try_will_come_to_is_not_known():
     def ask(_record: Record) -> Output:
         raise RetryLater(after="5s")
 

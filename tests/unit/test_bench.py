@@ -19,8 +19,6 @@ from hapax import Output, Record
 from hapax.core.forms import load_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from bench.contenders import Contender
 
 RECORDS = 3
@@ -66,7 +64,7 @@ def bare() -> list[Message]:
     return [Message(number, **headers) for number in range(RECORDS)]
 
 
-def test_outputs_that_are_what_they_should_be_count() -> None:
+def test_outputs_that_are_what_they_should_be_count():
     judge(outputs())
     judge(bare(), source=None)
 
@@ -92,12 +90,12 @@ def test_outputs_that_are_what_they_should_be_count() -> None:
         ),
     ],
 )
-def test_a_run_with_a_wrong_output_is_void(wrong: Callable[[], list[Message]], why: str) -> None:
+def test_a_run_with_a_wrong_output_is_void(wrong, why):
     with pytest.raises(VoidRunError, match=why):
         judge(wrong())
 
 
-def test_a_run_that_should_add_no_headers_and_does_is_void() -> None:
+def test_a_run_that_should_add_no_headers_and_does_is_void():
     with pytest.raises(VoidRunError, match="should not have"):
         judge(outputs(), source=None)
 
@@ -111,7 +109,7 @@ def found(runs: results.Runs) -> results.Results:
     return results.Results(parts={"throughput": {"records": 1, "runs": runs}})
 
 
-def test_a_goal_is_judged_by_the_median_of_the_ratios_within_rounds() -> None:
+def test_a_goal_is_judged_by_the_median_of_the_ratios_within_rounds():
     runs: results.Runs = {
         "plain loop": [run(10), run(20), run(10)],
         NATIVE[3].name: [run(6), run(13), run(9)],  # 0.6, 0.65, 0.9
@@ -123,7 +121,7 @@ def test_a_goal_is_judged_by_the_median_of_the_ratios_within_rounds() -> None:
     assert "**missed**" in goals_table(found(runs))[2]
 
 
-def test_a_void_run_is_in_no_ratio() -> None:
+def test_a_void_run_is_in_no_ratio():
     runs: results.Runs = {
         "plain loop": [run(10), None, run(10)],
         NATIVE[3].name: [None, run(1), run(6)],
@@ -131,7 +129,7 @@ def test_a_void_run_is_in_no_ratio() -> None:
     assert results.ratios(runs, NATIVE[3].name, "plain loop", "cpu_s_per_million") == [0.6]
 
 
-def test_what_was_not_measured_is_neither_reached_nor_missed() -> None:
+def test_what_was_not_measured_is_neither_reached_nor_missed():
     assert {goal.reached for goal in goals(results.Results())} == {None}
 
 
@@ -144,7 +142,7 @@ def test_the_page_warns_of_figures_from_a_busy_machine(load: list[float], warned
     assert ("Measure again on a quiet one" in report.short(measured)) is warned
 
 
-def test_a_newer_benchmark_replaces_its_parts_and_keeps_the_others() -> None:
+def test_a_newer_benchmark_replaces_its_parts_and_keeps_the_others():
     old = results.Results(
         parts={"claims": {"a": 1}, "spark": {"b": 1}},
         made={"claims": results.Made(date="then"), "spark": results.Made(voids=["gone"])},
@@ -157,7 +155,7 @@ def test_a_newer_benchmark_replaces_its_parts_and_keeps_the_others() -> None:
     }
 
 
-def test_words_choose_contenders_and_the_loop_takes_part_always() -> None:
+def test_words_choose_contenders_and_the_loop_takes_part_always():
     plan = Plan(1, 1, 1.0, ("throughput", "quix"))
     assert plan.parts() == ("throughput",)
     assert [who.name for who in plan.chosen(THROUGHPUT)] == ["plain loop", "Quix Streams"]
@@ -193,18 +191,18 @@ def guarded(loop: list[float], ours: list[float]) -> tuple[list[str], int]:
     return guard.excesses(ratios, ALLOWED), course.runs // 2
 
 
-def test_a_record_path_that_costs_ten_percent_more_than_its_bound_fails_the_guard() -> None:
+def test_a_record_path_that_costs_ten_percent_more_than_its_bound_fails_the_guard():
     complaints, rounds = guarded([10.0] * 8, [11.2] * 8)
     assert len(complaints) == 1
     assert "costs 1.12 of the plain loop, more than 1.10" in complaints[0]
     assert rounds == guard.ROUNDS_MAX
 
 
-def test_a_record_path_within_its_bound_passes_after_the_least_number_of_rounds() -> None:
+def test_a_record_path_within_its_bound_passes_after_the_least_number_of_rounds():
     assert guarded([10.0] * 8, [10.9] * 8) == ([], guard.ROUNDS_MIN)
 
 
-def test_rounds_on_a_busy_machine_do_not_fail_the_guard_when_one_is_quiet() -> None:
+def test_rounds_on_a_busy_machine_do_not_fail_the_guard_when_one_is_quiet():
     assert guarded([10.0] * 8, [15.0, 13.0, 14.0, 12.0, 10.5, 9.0, 9.0, 9.0]) == ([], 5)
 
 
@@ -215,7 +213,7 @@ class Absent(Peer, frozen=True, kw_only=True):
         raise MissingError("there is no compiler")
 
 
-def test_a_peer_that_cannot_be_had_is_named_with_the_reason_and_the_others_remain() -> None:
+def test_a_peer_that_cannot_be_had_is_named_with_the_reason_and_the_others_remain():
     made = results.Made()
     assert course.present([PLAIN, Absent(name="absent")], made) == [PLAIN]
     assert made.missing == {"absent": "there is no compiler"}
@@ -232,7 +230,7 @@ class Faulty(Recorded):
         return found | {"records_per_s": 1.0, "rss_mb": 1.0} | servers
 
 
-def test_a_void_run_is_named_and_the_benchmark_continues() -> None:
+def test_a_void_run_is_named_and_the_benchmark_continues():
     made, faulty = results.Made(), Faulty({PLAIN.name: [10.0] * 3})
     on: Any = faulty
     *_, part = throughput.measure(on, [PLAIN], 1000, 3, made)
@@ -243,7 +241,7 @@ def test_a_void_run_is_named_and_the_benchmark_continues() -> None:
     assert "- throughput, round 2, plain loop: record 7 has two outputs" in text
 
 
-def test_the_function_that_contenders_call_can_be_loaded() -> None:
+def test_the_function_that_contenders_call_can_be_loaded():
     record = Record("in", 0, 7, b"k", b"v")
     assert load_transform(FUNCTION)(record) == Output(b"v")
 
@@ -255,22 +253,22 @@ def moments(straggler_ms: int, others_end_ms: int) -> list[list[int]]:
     return [[1000] * offset + [straggler_ms], list(range(others_end_ms))]
 
 
-def test_what_a_straggler_costs_is_the_rate_of_the_others_while_its_call_is_in_flight() -> None:
+def test_what_a_straggler_costs_is_the_rate_of_the_others_while_its_call_is_in_flight():
     assert calls.others_per_s(moments(11_000, 20_000), straggles=True) == 1000
     assert calls.others_per_s(moments(1_001, 20_000), straggles=False) == 1000
 
 
-def test_a_straggler_that_did_not_straggle_makes_its_run_void() -> None:
+def test_a_straggler_that_did_not_straggle_makes_its_run_void():
     with pytest.raises(VoidRunError, match="shorter than it should"):
         calls.others_per_s(moments(1_001, 20_000), straggles=True)
 
 
-def test_a_backlog_that_ends_before_the_call_of_the_straggler_makes_its_run_void() -> None:
+def test_a_backlog_that_ends_before_the_call_of_the_straggler_makes_its_run_void():
     with pytest.raises(VoidRunError, match="too short"):
         calls.others_per_s(moments(11_000, 9_000), straggles=True)
 
 
-def test_goals_of_calls_are_judged_against_what_concurrency_and_latency_allow() -> None:
+def test_goals_of_calls_are_judged_against_what_concurrency_and_latency_allow():
     half = {"records_per_s": 5_700.0, "of_bound": 0.89, "rss_mb": 90.0}
     visible = {"p50_ms": 20.0, "p99_ms": 50.0, "p999_ms": 60.0}
     part = {

@@ -29,19 +29,19 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_time_for_claims_is_that_of_all_batches_for_a_record(log: Path) -> None:
+def test_the_time_for_claims_is_that_of_all_batches_for_a_record(log):
     spent = pairs.phases(log)
     assert spent["claim"] / spent["records"] == 3.0 / 40
     assert spent["batches"] == 2
 
 
-def test_a_stall_is_named_by_the_step_that_took_most_of_it(log: Path) -> None:
+def test_a_stall_is_named_by_the_step_that_took_most_of_it(log):
     run, stalls = steps.of_batches(log)
     assert stalls == {"send_offsets": 1}
     assert run["all p99"] == 501.0
 
 
-def test_ratios_are_taken_within_a_pair_and_not_of_medians() -> None:
+def test_ratios_are_taken_within_a_pair_and_not_of_medians():
     servers = ("broker_cpu_s_per_million", "redis_cpu_s_per_million")
     keys = ("cpu_s_per_million", "records_per_s", "wait_us", *servers)
     one = [dict.fromkeys(keys, value) for value in (1.0, 20.0, 300.0)]
@@ -49,7 +49,7 @@ def test_ratios_are_taken_within_a_pair_and_not_of_medians() -> None:
     assert pairs.table({"one": one, "other": other})[-1].split("|")[2] == "1.00 (0.50-2.00)"
 
 
-def test_the_service_without_a_batch_ahead_is_started_through_the_benchmark() -> None:
+def test_the_service_without_a_batch_ahead_is_started_through_the_benchmark():
     first, second = pairs.PAIRS["overlap"]
     assert isinstance(first, Service)
     assert isinstance(second, pairs.Alone)

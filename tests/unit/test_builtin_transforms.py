@@ -31,35 +31,35 @@ def apply(function: Any, value: bytes | None) -> Any:
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff\x00"])
-def test_identity_passes_every_value_on(value: bytes | None) -> None:
+def test_identity_passes_every_value_on(value):
     assert identity(of(value)) == Output(value)
 
 
-def test_only_a_tombstone_is_dropped_and_an_empty_value_is_none() -> None:
+def test_only_a_tombstone_is_dropped_and_an_empty_value_is_none():
     assert drop_tombstones(of(None)) is None
     assert drop_tombstones(of(b"")) == Output(b"")
 
 
-def test_a_json_object_passes_byte_for_byte() -> None:
+def test_a_json_object_passes_byte_for_byte():
     value = b' {"price": 1.10000000000000000001, "a": 1, "a": 2} '
     assert json_validate(of(value)) == Output(value)
 
 
 @pytest.mark.parametrize("value", [*NO_JSON, b"[]", b"1", b'"{}"', b"null"])
-def test_what_is_no_json_object_is_poison_at_once(value: bytes | None) -> None:
+def test_what_is_no_json_object_is_poison_at_once(value):
     failure = apply(json_validate, value)
     assert isinstance(failure, Failure)
     assert (failure.reason, failure.attempts) == ("Poison", 1)
 
 
 @given(st.lists(JSON, max_size=5))
-def test_an_array_leaves_as_its_elements_in_order(elements: list[Any]) -> None:
+def test_an_array_leaves_as_its_elements_in_order(elements):
     value = json.dumps(elements, ensure_ascii=False).encode()
     outputs = list(split_json_array(of(value)))
     assert [json.loads(output.value or b"") for output in outputs] == elements
 
 
-def test_elements_keep_their_bytes() -> None:
+def test_elements_keep_their_bytes():
     value = b'[ 1.10000000000000000001 , {"b":1,"a":[]} ]'
     assert apply(split_json_array, value) == (
         Output(b"1.10000000000000000001"),
@@ -67,12 +67,12 @@ def test_elements_keep_their_bytes() -> None:
     )
 
 
-def test_an_empty_array_is_filtered() -> None:
+def test_an_empty_array_is_filtered():
     assert apply(split_json_array, b"[]") == ()
 
 
 @pytest.mark.parametrize("value", [*NO_JSON, b"{}", b"1", b'[1, "\xff"]', b"[1] 2"])
-def test_what_is_no_json_array_is_poison_and_leaves_no_output(value: bytes | None) -> None:
+def test_what_is_no_json_array_is_poison_and_leaves_no_output(value):
     failure = apply(split_json_array, value)
     assert isinstance(failure, Failure)
     assert (failure.reason, failure.attempts) == ("Poison", 1)
@@ -86,7 +86,7 @@ def test_what_is_no_json_array_is_poison_and_leaves_no_output(value: bytes | Non
         (b'{"order": {"id": -12}, "id": 3}', b"-12"),
     ],
 )
-def test_a_field_becomes_the_key_and_the_value_stays(value: bytes, key: bytes) -> None:
+def test_a_field_becomes_the_key_and_the_value_stays(value, key):
     assert rekey_by_json("order", "id")(of(value)) == Output(value, key=key)
 
 
@@ -103,12 +103,12 @@ def test_a_field_becomes_the_key_and_the_value_stays(value: bytes, key: bytes) -
         b'{"order": [{"id": 1}]}',
     ],
 )
-def test_without_a_field_that_can_be_a_key_a_record_is_poison(value: bytes | None) -> None:
+def test_without_a_field_that_can_be_a_key_a_record_is_poison(value):
     with pytest.raises(Poison):
         rekey_by_json("order", "id")(of(value))
 
 
-def test_a_key_of_no_field_is_refused_when_it_is_made() -> None:
+def test_a_key_of_no_field_is_refused_when_it_is_made():
     with pytest.raises(ValueError, match="name of a field"):
         rekey_by_json()
 
@@ -122,5 +122,5 @@ def test_a_key_of_no_field_is_refused_when_it_is_made() -> None:
         ("hapax.transforms.json_values:split_json_array", split_json_array),
     ],
 )
-def test_built_in_transforms_are_found_by_their_names(name: str, function: object) -> None:
+def test_built_in_transforms_are_found_by_their_names(name, function):
     assert load_transform(name) is function

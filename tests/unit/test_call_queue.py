@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -24,8 +24,6 @@ from hapax.core.transform import Failure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.calls import CallOrder
-
 
 LIMITS, ONCE = CallLimits(), CallLimits(attempts_max=1)
 
@@ -41,7 +39,7 @@ def offsets(unit: Sequence[Call]) -> list[int]:
     return [call.record.offset for call in unit]
 
 
-def test_calls_of_one_key_begin_one_after_the_other_and_others_pass_them() -> None:
+def test_calls_of_one_key_begin_one_after_the_other_and_others_pass_them():
     queue = CallQueue("key", 1)
     queue.add(calls(["a", "a", "b", None, None]))
     first = queue.take()
@@ -51,13 +49,13 @@ def test_calls_of_one_key_begin_one_after_the_other_and_others_pass_them() -> No
     assert offsets(queue.take()) == [1]
 
 
-def test_without_an_order_all_calls_may_begin() -> None:
+def test_without_an_order_all_calls_may_begin():
     queue = CallQueue("none", 1)
     queue.add(calls(["a", "a", "a"]))
     assert [offsets(queue.take()) for _ in range(4)] == [[0], [1], [2], []]
 
 
-def test_a_list_takes_later_records_of_its_keys_along_in_their_order() -> None:
+def test_a_list_takes_later_records_of_its_keys_along_in_their_order():
     queue = CallQueue("key", 4)
     queue.add(calls(["a", "b", "a", "a", "b"]))
     unit = queue.take()
@@ -67,7 +65,7 @@ def test_a_list_takes_later_records_of_its_keys_along_in_their_order() -> None:
     assert offsets(queue.take()) == [4]
 
 
-def test_a_call_that_was_dropped_never_begins_and_lets_its_key_go_on() -> None:
+def test_a_call_that_was_dropped_never_begins_and_lets_its_key_go_on():
     queue = CallQueue("key", 1)
     made = calls(["a", "a", "a"])
     queue.add(made)
@@ -84,8 +82,8 @@ def test_a_call_that_was_dropped_never_begins_and_lets_its_key_go_on() -> None:
     ends=st.randoms(use_true_random=False),
 )
 def test_every_call_is_made_once_and_those_of_a_key_in_order_whatever_ends_first(
-    keys: list[str | None], order: CallOrder, records_max: int, ends: Any
-) -> None:
+    keys, order, records_max, ends
+):
     queue = CallQueue(order, records_max)
     made: list[Call] = []
     flying: list[list[Call]] = []
@@ -107,7 +105,7 @@ def test_every_call_is_made_once_and_those_of_a_key_in_order_whatever_ends_first
             )
 
 
-def test_answers_of_a_list_are_those_of_its_records_and_an_exception_fails_its_own() -> None:
+def test_answers_of_a_list_are_those_of_its_records_and_an_exception_fails_its_own():
     unit = calls([None, None, None])
     again = settle(unit, [Output(b"x"), ValueError("no"), None], ONCE, lists=True)
     assert again == []
@@ -117,9 +115,7 @@ def test_answers_of_a_list_are_those_of_its_records_and_an_exception_fails_its_o
 
 
 @pytest.mark.parametrize("answer", [[], [None], None, "ab", {"a": 1}])
-def test_a_list_of_another_length_is_halved_until_it_names_the_function_as_wrong(
-    answer: object,
-) -> None:
+def test_a_list_of_another_length_is_halved_until_it_names_the_function_as_wrong(answer):
     unit = calls([None, None])
     halves = settle(unit, answer, LIMITS, lists=True)
     assert halves == [unit[:1], unit[1:]]
@@ -129,7 +125,7 @@ def test_a_list_of_another_length_is_halved_until_it_names_the_function_as_wrong
     assert "a function of 1 records returns a list of as many answers" in unit[0].result.text
 
 
-def test_a_record_that_fails_is_tried_again_up_to_its_attempts() -> None:
+def test_a_record_that_fails_is_tried_again_up_to_its_attempts():
     unit = calls([None])
     assert fail(unit, ValueError("1"), LIMITS) == [unit]
     assert fail(unit, ValueError("2"), LIMITS) == [unit]
@@ -140,7 +136,7 @@ def test_a_record_that_fails_is_tried_again_up_to_its_attempts() -> None:
 @pytest.mark.parametrize(
     ("error", "reason"), [(Poison("never"), "Poison"), (CallTimeoutError("late"), "timeout")]
 )
-def test_poison_and_a_call_that_was_cancelled_are_final(error: Exception, reason: str) -> None:
+def test_poison_and_a_call_that_was_cancelled_are_final(error, reason):
     unit = calls([None])
     assert fail(unit, error, LIMITS) == []
     result = unit[0].result

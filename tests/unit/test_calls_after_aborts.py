@@ -144,9 +144,7 @@ def overlapping() -> Iterator[Callable[[str, Counting, Aborting], Overlapping]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_in_a_thousand_aborted_transactions_each_record_is_called_exactly_once(
-    overlapping: Callable[[str, Counting, Aborting], Overlapping], form: str
-) -> None:
+def test_in_a_thousand_aborted_transactions_each_record_is_called_exactly_once(overlapping, form):
     counting, aborting = Counting(), Aborting()
     pipeline = overlapping(form, counting, aborting)
     for number in range(RECORDS):

@@ -69,13 +69,13 @@ class Meeting:
         return Output(record.value)
 
 
-def test_as_many_threads_call_at_once_as_are_allowed(opened: Callable[..., Making]) -> None:
+def test_as_many_threads_call_at_once_as_are_allowed(opened):
     calls, made = opened(Meeting(4), concurrency=4), records(4)
     calls.start(made)
     assert done(calls, made) == [(Output(b"%d" % at),) for at in range(4)]
 
 
-def test_as_many_coroutines_overlap_as_are_allowed(opened: Callable[..., Making]) -> None:
+def test_as_many_coroutines_overlap_as_are_allowed(opened):
     flying, most = 0, 0
 
     async def function(record: Record) -> Output:
@@ -94,7 +94,7 @@ def test_as_many_coroutines_overlap_as_are_allowed(opened: Callable[..., Making]
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_calls_of_one_key_do_not_overlap(opened: Callable[..., Making], *, threads: bool) -> None:
+def test_calls_of_one_key_do_not_overlap(opened, *, threads):
     order: list[tuple[str, int]] = []
 
     def blocking(record: Record) -> None:
@@ -114,9 +114,7 @@ def test_calls_of_one_key_do_not_overlap(opened: Callable[..., Making], *, threa
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_a_failing_record_is_tried_again_and_the_others_do_not_wait_for_it(
-    opened: Callable[..., Making], *, threads: bool
-) -> None:
+def test_a_failing_record_is_tried_again_and_the_others_do_not_wait_for_it(opened, *, threads):
     tries: list[int] = []
 
     def blocking(record: Record) -> Output:
@@ -137,9 +135,7 @@ def test_a_failing_record_is_tried_again_and_the_others_do_not_wait_for_it(
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_list_that_raises_is_halved_to_its_culprit(
-    opened: Callable[..., Making], *, asynchronous: bool
-) -> None:
+def test_a_list_that_raises_is_halved_to_its_culprit(opened, *, asynchronous):
     seen: list[int] = []
 
     def plain(records: list[Record]) -> list[Output]:
@@ -162,9 +158,7 @@ def test_a_list_that_raises_is_halved_to_its_culprit(
     assert max(seen) <= 8
 
 
-def test_a_coroutine_that_takes_too_long_is_cancelled_and_fails_with_timeout(
-    opened: Callable[..., Making],
-) -> None:
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_fails_with_timeout(opened):
     async def function(record: Record) -> Output:
         if record.offset == 0:
             await asyncio.sleep(WITHIN_S * 10)
@@ -182,9 +176,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_fails_with_timeout(
     assert "0.2 s" in made[0].result.text
 
 
-def test_a_coroutine_that_ignores_its_cancellation_hangs_and_is_named(
-    opened: Callable[..., Making],
-) -> None:
+def test_a_coroutine_that_ignores_its_cancellation_hangs_and_is_named(opened):
     released = threading.Event()
 
     async def function(_record: Record) -> None:
@@ -204,7 +196,7 @@ def test_a_coroutine_that_ignores_its_cancellation_hangs_and_is_named(
     assert hung[1] > 0.2
 
 
-def test_what_blocks_the_loop_is_named_once(opened: Callable[..., Making]) -> None:
+def test_what_blocks_the_loop_is_named_once(opened):
     entered, released = threading.Event(), threading.Event()
 
     async def function(_record: Record) -> None:
@@ -216,13 +208,13 @@ def test_what_blocks_the_loop_is_named_once(opened: Callable[..., Making]) -> No
     assert entered.wait(WITHIN_S)
     for _ in range(30):
         calls.tick()
-    blocked = calls.blocked  # type: ignore[union-attr] # see opened
+    blocked = calls.blocked  # see opened
     assert blocked == [made[0].record]
     released.set()
     done(calls, made)
 
 
-def test_a_thread_that_hangs_is_named(opened: Callable[..., Making]) -> None:
+def test_a_thread_that_hangs_is_named(opened):
     released = threading.Event()
 
     def function(_record: Record) -> None:
@@ -242,9 +234,7 @@ def test_a_thread_that_hangs_is_named(opened: Callable[..., Making]) -> None:
     done(calls, made)
 
 
-def test_calls_that_are_dropped_do_not_begin_and_coroutines_are_cancelled(
-    opened: Callable[..., Making],
-) -> None:
+def test_calls_that_are_dropped_do_not_begin_and_coroutines_are_cancelled(opened):
     cancelled: list[int] = []
 
     async def function(record: Record) -> None:
@@ -263,9 +253,7 @@ def test_calls_that_are_dropped_do_not_begin_and_coroutines_are_cancelled(
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_a_call_that_asks_the_interpreter_to_exit_fails_its_record_alone(
-    opened: Callable[..., Making], *, threads: bool
-) -> None:
+def test_a_call_that_asks_the_interpreter_to_exit_fails_its_record_alone(opened, *, threads):
     def blocking(record: Record) -> Output:
         if record.offset == 0:
             raise SystemExit(3)
@@ -298,7 +286,7 @@ class Client:
         self.told.append("close")
 
 
-def test_what_is_opened_before_the_first_call_is_closed_after_the_last() -> None:
+def test_what_is_opened_before_the_first_call_is_closed_after_the_last():
     client = Client()
     calls, made = make_calls(form_of(client), CallLimits()), records(2)
     calls.open()
@@ -309,7 +297,7 @@ def test_what_is_opened_before_the_first_call_is_closed_after_the_last() -> None
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_context_manager_is_entered_and_left_once(*, asynchronous: bool) -> None:
+def test_a_context_manager_is_entered_and_left_once(*, asynchronous):
     told: list[str] = []
 
     @contextmanager
@@ -336,7 +324,7 @@ def test_a_context_manager_is_entered_and_left_once(*, asynchronous: bool) -> No
     assert told == ["open", "close"]
 
 
-def test_a_set_up_that_fails_is_a_mistake_of_the_configuration() -> None:
+def test_a_set_up_that_fails_is_a_mistake_of_the_configuration():
     class Broken(Client):
         async def setup(self) -> None:
             raise OSError("no route")
@@ -346,9 +334,7 @@ def test_a_set_up_that_fails_is_a_mistake_of_the_configuration() -> None:
         calls.open()
 
 
-def test_a_batch_is_gathered_in_its_order_and_cut_when_it_is_due(
-    opened: Callable[..., Making],
-) -> None:
+def test_a_batch_is_gathered_in_its_order_and_cut_when_it_is_due(opened):
     interrupt = Interrupt()
 
     async def function(record: Record) -> Output:

@@ -27,7 +27,6 @@ from tests.kit.doctor import ENVIRON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hapax.sandbox.tls import IssuedCertificate
 
@@ -63,15 +62,13 @@ def server(shown: IssuedCertificate) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("days", [-1, 1, 30, 20_000])
-def test_the_end_of_a_certificate_is_read_from_its_file(authority: Authority, days: int) -> None:
+def test_the_end_of_a_certificate_is_read_from_its_file(authority, days):
     made = authority.issue(f"days{days}", days=days)
     (found,) = expiries_s(made.certificate_file.read_bytes())
     assert found == pytest.approx(time.time() + days * DAY_S, abs=120)
 
 
-def test_of_a_chain_the_first_end_counts_and_of_authorities_the_last(
-    authority: Authority, tmp_path: Path
-) -> None:
+def test_of_a_chain_the_first_end_counts_and_of_authorities_the_last(authority, tmp_path):
     chain = tmp_path / "chain.pem"
     ours = authority.issue("ours", days=7)
     chain.write_bytes(ours.certificate_file.read_bytes() + authority.ca_file.read_bytes())
@@ -83,7 +80,7 @@ def test_of_a_chain_the_first_end_counts_and_of_authorities_the_last(
     assert authorities.expires_s == pytest.approx(time.time() + 3650 * DAY_S, abs=120)
 
 
-def test_servers_show_theirs_also_when_they_have_expired(authority: Authority) -> None:
+def test_servers_show_theirs_also_when_they_have_expired(authority):
     with (
         server(authority.issue("dead", days=-1)) as broker,
         server(authority.issue("alive", days=9)) as redis,
@@ -100,7 +97,7 @@ def test_servers_show_theirs_also_when_they_have_expired(authority: Authority) -
     assert second.expires_s == pytest.approx(time.time() + 9 * DAY_S, abs=120)
 
 
-def test_what_cannot_be_read_says_why_and_nothing_is_raised(tmp_path: Path) -> None:
+def test_what_cannot_be_read_says_why_and_nothing_is_raised(tmp_path):
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -120,9 +117,7 @@ def test_what_cannot_be_read_says_why_and_nothing_is_raised(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("length", range(0, 400, 7))
-def test_a_certificate_that_is_cut_off_is_refused_and_never_crashes(
-    authority: Authority, length: int
-) -> None:
+def test_a_certificate_that_is_cut_off_is_refused_and_never_crashes(authority, length):
     whole = ssl.PEM_cert_to_DER_cert(authority.ca_file.read_text())
     pem = ssl.DER_cert_to_PEM_cert(whole[:length]).encode()
     try:
@@ -132,9 +127,7 @@ def test_a_certificate_that_is_cut_off_is_refused_and_never_crashes(
     assert found == expiries_s(authority.ca_file.read_bytes())
 
 
-def test_the_watch_tells_when_certificates_expire_and_warns_of_those_that_do_soon(
-    authority: Authority,
-) -> None:
+def test_the_watch_tells_when_certificates_expire_and_warns_of_those_that_do_soon(authority):
     metrics, lines = Metrics(), io.BytesIO()
     stream = io.TextIOWrapper(lines, write_through=True)
     logger = configure_logs("info", "json", stream=stream)

@@ -18,7 +18,6 @@ from hapax.core.records import Coordinates, Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hapax.core.records import Headers
 
 SOURCES = ["cloudevents", "header:message-id", "header:hapax-id", "json:/a/0", "json:/id", "key"]
 NAMES = ["hapax-replay-of", "Hapax-Replay-Of", "ce_id", "ce_source", "content-type", "message-id"]
@@ -102,9 +101,7 @@ def commands(request: bytes) -> Iterator[list[bytes]]:
 @given(st.lists(st.builds(lambda h, k, v: (h, k, v), headers, texts, values), max_size=6))
 @example([((("hapax-replay-of", b"t/99999999999/1"),), b"k", b"v")])
 @example([((("hapax-replay-of", b"in/0/9223372036854775807"),), b"k", b"v")])
-def test_whatever_records_hold_the_claim_call_is_packed_and_names_own_inputs_alone(
-    raw: list[tuple[Headers, bytes | None, bytes | None]],
-) -> None:
+def test_whatever_records_hold_the_claim_call_is_packed_and_names_own_inputs_alone(raw):
     records = [
         Record("in", 0, offset, key, value, tuple(named))
         for offset, (named, key, value) in enumerate(raw)

@@ -48,9 +48,7 @@ def looked_up(pipeline: Pipeline) -> MemoryOwners:
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_the_survivor_of_a_compacted_pair_is_processed_although_the_lost_one_was_claimed(
-    partition: int,
-) -> None:
+def test_the_survivor_of_a_compacted_pair_is_processed_although_the_lost_one_was_claimed(partition):
     pipeline = claimed_then_killed(partition)
     pipeline.broker.logs[("in", 0)].remove(0)
     settled = run(pipeline)
@@ -62,30 +60,28 @@ def test_the_survivor_of_a_compacted_pair_is_processed_although_the_lost_one_was
 
 
 @pytest.mark.parametrize("batch_max", [1, 2, 500])
-def test_the_survivor_is_processed_also_when_records_before_it_are_committed_first(
-    batch_max: int,
-) -> None:
+def test_the_survivor_is_processed_also_when_records_before_it_are_committed_first(batch_max):
     pipeline = claimed_then_killed(between=3, batch_max=batch_max, marked=True)
     pipeline.broker.logs[("in", 0)].remove(0)
     pipeline.run(open_first=False)
     assert pipeline.outputs() == [b"BETWEEN-0", b"BETWEEN-1", b"BETWEEN-2", b"E/2"]
 
 
-def test_control_without_the_look_at_owners_the_survivor_is_dropped() -> None:
+def test_control_without_the_look_at_owners_the_survivor_is_dropped():
     pipeline = claimed_then_killed(trust="blind")
     pipeline.broker.logs[("in", 0)].remove(0)
     assert run(pipeline).duplicates == 1
     assert pipeline.outputs() == []
 
 
-def test_an_owner_that_is_there_keeps_its_claim() -> None:
+def test_an_owner_that_is_there_keeps_its_claim():
     pipeline = claimed_then_killed(partition=1)
     settled = run(pipeline)
     assert (settled.claims_taken_over, settled.duplicates) == (0, 1)
     assert pipeline.outputs() == [b"E"]
 
 
-def test_a_topic_that_left_the_input_owns_nothing_that_it_has_not_committed() -> None:
+def test_a_topic_that_left_the_input_owns_nothing_that_it_has_not_committed():
     pipeline = opened(Pipeline())
     assert pipeline.claims is not None
     pipeline.broker.committed[("left", 0)] = 5
@@ -98,7 +94,7 @@ def test_a_topic_that_left_the_input_owns_nothing_that_it_has_not_committed() ->
     assert pipeline.outputs() == [b"OPEN"]
 
 
-def test_coordinates_that_hold_another_event_own_nothing() -> None:
+def test_coordinates_that_hold_another_event_own_nothing():
     """A recreated topic, a truncated log, or another cluster behind the same names."""
     pipeline = opened(Pipeline())
     assert pipeline.claims is not None
@@ -109,7 +105,7 @@ def test_coordinates_that_hold_another_event_own_nothing() -> None:
     assert pipeline.outputs() == [b"A", b"B", b"E"]
 
 
-def test_an_owner_that_another_member_commits_before_it_is_removed_makes_a_duplicate() -> None:
+def test_an_owner_that_another_member_commits_before_it_is_removed_makes_a_duplicate():
     pipeline = claimed_then_killed(partition=1)
     owners, batch = looked_up(pipeline), taken(pipeline)
     twin = only(batch, partition=1)
@@ -125,7 +121,7 @@ def test_an_owner_that_another_member_commits_before_it_is_removed_makes_a_dupli
     assert (settled.claims_taken_over, settled.duplicates) == (0, 1)
 
 
-def test_while_the_owners_offset_is_in_an_open_transaction_nothing_is_decided() -> None:
+def test_while_the_owners_offset_is_in_an_open_transaction_nothing_is_decided():
     pipeline = claimed_then_killed(partition=1)
     twin = only(taken(pipeline), partition=1)
     pipeline.broker.logs[("in", 0)].remove(0)
@@ -137,9 +133,7 @@ def test_while_the_owners_offset_is_in_an_open_transaction_nothing_is_decided() 
     assert pipeline.outputs() == []
 
 
-def test_an_owner_that_is_there_makes_a_duplicate_also_while_its_offset_is_in_a_transaction() -> (
-    None
-):
+def test_an_owner_that_is_there_makes_a_duplicate_also_while_its_offset_is_in_a_transaction():
     pipeline = claimed_then_killed(partition=1)
     twin = only(taken(pipeline), partition=1)
     other = ("other", pipeline.broker.init_producer("other"))
@@ -148,7 +142,7 @@ def test_an_owner_that_is_there_makes_a_duplicate_also_while_its_offset_is_in_a_
     assert run(pipeline, twin).duplicates == 1
 
 
-def test_the_ordinary_path_asks_brokers_nothing() -> None:
+def test_the_ordinary_path_asks_brokers_nothing():
     pipeline = opened(Pipeline(2))
     pipeline.write(b"a", b"b", b"a/2")
     assert run(pipeline).duplicates == 1
@@ -158,7 +152,7 @@ def test_the_ordinary_path_asks_brokers_nothing() -> None:
     assert looked_up(pipeline).asked == {"committed": 0, "records": 0}
 
 
-def test_after_a_start_one_look_at_the_offsets_is_enough_for_all_that_is_committed() -> None:
+def test_after_a_start_one_look_at_the_offsets_is_enough_for_all_that_is_committed():
     pipeline = opened(Pipeline(2))
     pipeline.write(b"a", b"b")
     run(pipeline)
@@ -181,7 +175,7 @@ def only(batch: Batch, *, partition: int) -> Batch:
     return batch
 
 
-def test_a_late_claim_of_a_dropped_duplicate_in_an_emptied_store_drops_the_first_copy() -> None:
+def test_a_late_claim_of_a_dropped_duplicate_in_an_emptied_store_drops_the_first_copy():
     """What docs/guarantees.md says of claims that nothing fences, as it happens today."""
     pipeline = claimed_then_killed(partition=1)
     assert pipeline.claims is not None
@@ -197,7 +191,7 @@ def test_a_late_claim_of_a_dropped_duplicate_in_an_emptied_store_drops_the_first
     assert pipeline.outputs() == []
 
 
-def test_a_late_claim_while_the_store_keeps_its_claims_changes_nothing() -> None:
+def test_a_late_claim_while_the_store_keeps_its_claims_changes_nothing():
     pipeline = claimed_then_killed(partition=1)
     assert pipeline.claims is not None
     both = taken(pipeline)
@@ -209,7 +203,7 @@ def test_a_late_claim_while_the_store_keeps_its_claims_changes_nothing() -> None
     assert pipeline.outputs() == [b"E"]
 
 
-def test_two_replays_of_one_original_by_tools_of_others_both_have_an_effect() -> None:
+def test_two_replays_of_one_original_by_tools_of_others_both_have_an_effect():
     """What docs/guarantees.md says of replays, as it happens today."""
     pipeline = opened(Pipeline())
     pipeline.write(b"e")
@@ -221,9 +215,7 @@ def test_two_replays_of_one_original_by_tools_of_others_both_have_an_effect() ->
     assert pipeline.outputs() == [b"E", b"E/2", b"E/3"]
 
 
-def test_an_owner_that_is_committed_is_known_while_another_offset_is_pending(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_owner_that_is_committed_is_known_while_another_offset_is_pending(monkeypatch):
     pipeline = opened(Pipeline(2))
     pipeline.broker.committed[("in", 1)] = 5
     monkeypatch.setattr(pipeline.broker, "pending", lambda _where: True)

@@ -29,7 +29,7 @@ def output_of(record: Record, chain: list[str], output: Output) -> tuple[Record,
 
 
 @pytest.mark.parametrize("source", RECORDS)
-def test_of_a_single_source_the_claim_is_known_whatever_the_transform_wrote(source: str) -> None:
+def test_of_a_single_source_the_claim_is_known_whatever_the_transform_wrote(source):
     written, event_id, claim = output_of(RECORDS[source], [source], Output(b"other", key=b"other"))
     assert claim
     assert ClaimSources([source]).claim_of(written, event_id) == claim
@@ -37,7 +37,7 @@ def test_of_a_single_source_the_claim_is_known_whatever_the_transform_wrote(sour
 
 
 @pytest.mark.parametrize("source", ["header:message-id", "cloudevents", "key"])
-def test_sources_that_are_headers_prove_themselves_or_rule_themselves_out(source: str) -> None:
+def test_sources_that_are_headers_prove_themselves_or_rule_themselves_out(source):
     chain = ["cloudevents", "header:message-id", "key"]
     written, event_id, claim = output_of(RECORDS[source], chain, Output(b"other", key=b"other"))
     assert ClaimSources(chain).claim_of(written, event_id) == claim
@@ -46,14 +46,14 @@ def test_sources_that_are_headers_prove_themselves_or_rule_themselves_out(source
 @pytest.mark.parametrize(
     "chain", [["json:/order/id", "key"], ["json:/order/id", "header:message-id"]]
 )
-def test_an_id_that_two_sources_may_have_given_is_not_guessed(chain: list[str]) -> None:
+def test_an_id_that_two_sources_may_have_given_is_not_guessed(chain):
     record = Record("in", 0, 5, b"17", b'{"order": {"id": 17}}', (("message-id", b"17"),))
     written, event_id, claim = output_of(record, chain, Output(b"other"))
     assert claim
     assert ClaimSources(chain).claim_of(written, event_id) is None
 
 
-def test_a_structured_event_may_have_lost_its_id_on_the_way() -> None:
+def test_a_structured_event_may_have_lost_its_id_on_the_way():
     headers = (("content-type", b"application/cloudevents+json"),)
     record = Record("in", 0, 5, None, b'{"id": "1", "source": "/s"}', headers)
     for chain in (["cloudevents"], ["cloudevents", "key"]):
@@ -62,7 +62,7 @@ def test_a_structured_event_may_have_lost_its_id_on_the_way() -> None:
         assert known == (claim if len(chain) == 1 else None)
 
 
-def test_an_id_that_a_source_could_never_give_has_no_claim_there() -> None:
+def test_an_id_that_a_source_could_never_give_has_no_claim_there():
     sources = ClaimSources(["cloudevents", "json:/id", "key"])
     assert set(sources.candidates(b"\xff")) == {"key"}
     assert set(sources.candidates(b"s\x00i")) == {"cloudevents", "json:/id", "key"}

@@ -54,9 +54,7 @@ def record(offset: int) -> Record:
     return Record("in", 0, offset, None, b"x", (("id", b"e-1"),))
 
 
-def test_a_worker_claims_in_the_store_of_the_address_and_drops_what_is_claimed_there(
-    settings: Settings,
-) -> None:
+def test_a_worker_claims_in_the_store_of_the_address_and_drops_what_is_claimed_there(settings):
     elsewhere = Record("other", 0, 3, None, None)
     opened(settings).claim([b"header:id\0c"], [elsewhere], {})
     pipeline = Pipeline(claims=opened(settings), trust="blind")
@@ -68,7 +66,7 @@ def test_a_worker_claims_in_the_store_of_the_address_and_drops_what_is_claimed_t
     assert owned.owner == Coordinates("in", 0, 0)
 
 
-def test_commands_show_and_forget_claims_of_the_store_of_the_address(settings: Settings) -> None:
+def test_commands_show_and_forget_claims_of_the_store_of_the_address(settings):
     opened(settings).claim([b"header:id\0e-1"], [record(7)], {})
     run = CliRunner()
     shown = run.invoke(app, ["claims", "show", "e-1", "--json"], env=ENVIRONMENT)
@@ -80,7 +78,7 @@ def test_commands_show_and_forget_claims_of_the_store_of_the_address(settings: S
     assert run.invoke(app, ["claims", "show", "e-1"], env=ENVIRONMENT).exit_code == 1
 
 
-def test_claims_of_another_cluster_are_refused_until_they_are_adopted(settings: Settings) -> None:
+def test_claims_of_another_cluster_are_refused_until_they_are_adopted(settings):
     opened(settings, "one").claim([b"a"], [record(0)], {})
     other = opened(settings, "two")
     assert other.check().problems
@@ -91,7 +89,7 @@ def test_claims_of_another_cluster_are_refused_until_they_are_adopted(settings: 
     assert other.claim([b"a"], [record(0)], {}) == {}
 
 
-def test_only_claims_of_the_coordinates_given_are_released(settings: Settings) -> None:
+def test_only_claims_of_the_coordinates_given_are_released(settings):
     store = opened(settings)
     store.claim([b"a", b"b"], [record(0), record(1)], {})
     assert store.release([(b"a", record(0).coordinates), (b"b", record(9).coordinates)]) == 1
@@ -99,9 +97,7 @@ def test_only_claims_of_the_coordinates_given_are_released(settings: Settings) -
     assert store.owner(b"b") is not None
 
 
-def test_the_doctor_judges_what_it_is_told_and_says_nothing_of_the_rest(
-    settings: Settings,
-) -> None:
+def test_the_doctor_judges_what_it_is_told_and_says_nothing_of_the_rest(settings):
     case = healthy()._replace(settings=settings, claims=opened(settings).health())
     found = {one.check: one for one in judge(case)}
     assert found["claim-store"].saw == "Memory answers at this process"
@@ -113,7 +109,7 @@ def test_the_doctor_judges_what_it_is_told_and_says_nothing_of_the_rest(
     assert rights.where == "Memory, nothing to grant"
 
 
-def test_an_unknown_scheme_is_refused_with_those_that_are_known() -> None:
+def test_an_unknown_scheme_is_refused_with_those_that_are_known():
     with pytest.raises(ConfigurationError) as caught:
         load_settings({**ENVIRONMENT, "HAPAX_DEDUP__REDIS_URL": "memcached://:hunter2@cache"})
     (problem,) = caught.value.problems
@@ -122,7 +118,7 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known() -> None:
     assert "hunter2" not in problem
 
 
-def test_the_schemes_of_redis_share_a_kind() -> None:
+def test_the_schemes_of_redis_share_a_kind():
     assert kind_of("redis://a") is kind_of("rediss://a") is kind_of("unix:///a")
     assert kind_of("redis+sentinel://a/b") is kind_of("rediss+sentinel://a/b")
     assert kind_of("redis+cluster://a") is kind_of("rediss+cluster://a")
@@ -137,7 +133,7 @@ def test_the_schemes_of_redis_share_a_kind() -> None:
         ("redis+cluster://:p@a:1,b", (("a", 1), ("b", 6379))),
     ],
 )
-def test_an_address_names_every_server(url: str, places: tuple[tuple[str, int], ...]) -> None:
+def test_an_address_names_every_server(url, places):
     for scheme in ("redis", "rediss"):
         way = kind_of(url).transport(url.replace("redis", scheme, 1))
         assert way.places == places
@@ -159,7 +155,7 @@ def test_an_address_names_every_server(url: str, places: tuple[tuple[str, int], 
         "redis+cluster://:hunter2@a:70000",
     ],
 )
-def test_an_address_of_several_servers_that_cannot_work_is_refused(url: str) -> None:
+def test_an_address_of_several_servers_that_cannot_work_is_refused(url):
     with pytest.raises(ConfigurationError) as caught:
         load_settings({**ENVIRONMENT, "HAPAX_DEDUP__REDIS_URL": url})
     (problem,) = caught.value.problems

@@ -73,8 +73,8 @@ def answering() -> Iterator[Callable[[bytes], str]]:
     ],
 )
 def test_every_answer_that_decides_nothing_is_an_outage_with_one_plain_line(
-    answering: Callable[[bytes], str], answer: str, reason: str
-) -> None:
+    answering, answer, reason
+):
     store = bare(answering(f"-{answer}\r\n".encode()))
     with pytest.raises(ClaimsUnavailableError) as caught:
         store.claim([b"x"], records(1), {})
@@ -86,16 +86,14 @@ def test_every_answer_that_decides_nothing_is_an_outage_with_one_plain_line(
     assert "s3cret" not in text
 
 
-def test_an_answer_that_is_not_redis_is_an_outage(
-    answering: Callable[[bytes], str],
-) -> None:
+def test_an_answer_that_is_not_redis_is_an_outage(answering):
     store = bare(answering(b"?\r\n"))
     with pytest.raises(ClaimsUnavailableError):
         store.claim([b"x"], records(1), {})
     store.close()
 
 
-def test_a_refused_connection_tells_the_place_but_not_the_password() -> None:
+def test_a_refused_connection_tells_the_place_but_not_the_password():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     store = bare(f"redis://hapax:s3cret@127.0.0.1:{port}/3")
@@ -104,7 +102,7 @@ def test_a_refused_connection_tells_the_place_but_not_the_password() -> None:
     assert str(caught.value) == (f"Redis at 127.0.0.1:{port}/3 does not answer: connection refused")
 
 
-def test_a_server_that_accepts_and_stays_silent_is_an_outage() -> None:
+def test_a_server_that_accepts_and_stays_silent_is_an_outage():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         store = bare(f"redis://127.0.0.1:{listener.getsockname()[1]}", answer_timeout_s=0.05)
         with pytest.raises(ClaimsUnavailableError, match="took too long"):
@@ -124,14 +122,14 @@ def test_a_server_that_accepts_and_stays_silent_is_an_outage() -> None:
         "redis://:s3cret@host/0?socket_timeout=s3cret",
     ],
 )
-def test_a_url_that_cannot_work_is_refused_without_telling_it(url: str) -> None:
+def test_a_url_that_cannot_work_is_refused_without_telling_it(url):
     with pytest.raises(ConfigurationError) as caught:
         connect(url)
     assert "s3cret" not in str(caught.value)
     assert caught.value.__suppress_context__
 
 
-def test_a_ca_file_needs_tls() -> None:
+def test_a_ca_file_needs_tls():
     with pytest.raises(ConfigurationError, match="rediss://"):
         connect("redis://host", tls=Tls("ca.pem"))
 
@@ -146,12 +144,12 @@ def test_a_ca_file_needs_tls() -> None:
         ("rediss+cluster://:s3cret@a:7,b", "the cluster of a:7"),
     ],
 )
-def test_a_server_is_named_without_its_secrets(url: str, expected: str) -> None:
+def test_a_server_is_named_without_its_secrets(url, expected):
     assert place(connect(url)) == expected
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_sentinels_have_a_login_of_their_own_and_share_the_certificates(*, tls: bool) -> None:
+def test_sentinels_have_a_login_of_their_own_and_share_the_certificates(*, tls):
     scheme = "rediss" if tls else "redis"
     url = f"{scheme}+sentinel://u:s3cret@a,b:7/mymaster/2?sentinel_password=other&client_name=x"
     options: Any = connect(url).connection_pool.connection_kwargs
@@ -167,7 +165,7 @@ def test_sentinels_have_a_login_of_their_own_and_share_the_certificates(*, tls: 
     assert issubclass(kind, SSLConnection) is tls
 
 
-def test_no_sentinel_that_answers_is_an_outage() -> None:
+def test_no_sentinel_that_answers_is_an_outage():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         url = f"redis+sentinel://127.0.0.1:{port},127.0.0.1:{port}/mymaster"
@@ -178,21 +176,19 @@ def test_no_sentinel_that_answers_is_an_outage() -> None:
     assert is_away(caught.value.__cause__)
 
 
-def test_nodes_that_are_all_gone_are_an_outage() -> None:
+def test_nodes_that_are_all_gone_are_an_outage():
     with pytest.raises(ClaimsUnavailableError, match="connection refused"):
         bare("redis+cluster://127.0.0.1:1,127.0.0.1:2").ping()
 
 
 @pytest.mark.parametrize("app", ["", "a b", "a}b", "{a}", "a:b"])
-def test_an_app_that_would_break_the_keys_is_refused(app: str) -> None:
+def test_an_app_that_would_break_the_keys_is_refused(app):
     with pytest.raises(ConfigurationError, match="cannot name keys"):
         RedisClaims("redis://host", StoreOptions(app, ttl_ms=1))
 
 
 @pytest.mark.parametrize(("version", "found"), [("6.0.16", 1), ("6.2.14", 0), ("7.0.15", 0)])
-def test_redis_older_than_6_2_is_refused(
-    answering: Callable[[bytes], str], version: str, found: int
-) -> None:
+def test_redis_older_than_6_2_is_refused(answering, version, found):
     info = f"redis_version:{version}\r\n".encode()
     client = connect(answering(b"$%d\r\n%s\r\n" % (len(info), info)))
     client.config_get = lambda *_: {"maxmemory-policy": "noeviction"}  # type: ignore[method-assign]

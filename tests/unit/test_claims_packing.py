@@ -39,16 +39,16 @@ def unpack(lows: bytes, runs: bytes, topics: list[str]) -> list[Coordinates]:
 
 
 @given(owners_lists)
-def test_packed_owners_hold_all_coordinates_in_order(owners: list[Coordinates]) -> None:
+def test_packed_owners_hold_all_coordinates_in_order(owners):
     assert unpack(*pack_owners(owners)) == owners
 
 
-def test_a_batch_of_two_partitions_is_two_runs() -> None:
+def test_a_batch_of_two_partitions_is_two_runs():
     lows, runs, topics = pack_owners([*records(3), *records(2, partition=1)])
     assert (len(lows), len(runs), topics) == (5 * 4, 2 * 14, ["orders"])
 
 
-def test_digests_are_16_bytes_and_differ_between_apps() -> None:
+def test_digests_are_16_bytes_and_differ_between_apps():
     shop, bank = (bare("redis://localhost", app=app) for app in ("shop", "bank"))
     digests = shop._digests([b"x", b"y", b"x"])
     assert len(digests) == 3 * 16
@@ -63,7 +63,7 @@ def test_digests_are_16_bytes_and_differ_between_apps() -> None:
         (b"cloudevents\0/shop\x007", "6841316de83125f3be45a3a2a81023b0"),
     ],
 )
-def test_the_digest_of_a_claim_is_a_contract_between_versions(claim: bytes, digest: str) -> None:
+def test_the_digest_of_a_claim_is_a_contract_between_versions(claim, digest):
     assert bare("redis://localhost", app="shop")._digests([claim]).hex() == digest
 
 
@@ -71,7 +71,7 @@ def memory(clock: Hand) -> MemoryClaims:
     return MemoryClaims(clock=clock, ttl_ms=HOUR_MS)
 
 
-def test_in_memory_an_id_is_forgotten_after_its_ttl() -> None:
+def test_in_memory_an_id_is_forgotten_after_its_ttl():
     clock = Hand()
     store = memory(clock)
     store.claim([b"x"], records(1), {})
@@ -81,7 +81,7 @@ def test_in_memory_an_id_is_forgotten_after_its_ttl() -> None:
     assert store.claim([b"x"], records(1, at=1), {}) == {}
 
 
-def test_in_memory_an_outage_decides_nothing_and_ends() -> None:
+def test_in_memory_an_outage_decides_nothing_and_ends():
     store = memory(Hand())
     store.outage = "gone fishing"
     for call in (store.ping, lambda: store.claim([b"x"], records(1), {})):
@@ -92,7 +92,7 @@ def test_in_memory_an_outage_decides_nothing_and_ends() -> None:
     assert store.claim([b"x"], records(1, at=1), {}) == {}
 
 
-def test_in_memory_a_lost_answer_has_claimed() -> None:
+def test_in_memory_a_lost_answer_has_claimed():
     store = memory(Hand())
     store.lost_answers = 1
     with pytest.raises(ClaimsUnavailableError):
@@ -101,7 +101,7 @@ def test_in_memory_a_lost_answer_has_claimed() -> None:
     assert store.claim([b"x"], records(1, at=1), {}) == {0: Coordinates("orders", 0, 0)}
 
 
-def test_in_memory_an_emptied_store_is_noticed_once() -> None:
+def test_in_memory_an_emptied_store_is_noticed_once():
     emptied: list[int] = []
     store = MemoryClaims(clock=Hand(), ttl_ms=HOUR_MS, on_emptied=lambda: emptied.append(1))
     store.claim([b"x"], records(1), {})
@@ -111,7 +111,7 @@ def test_in_memory_an_emptied_store_is_noticed_once() -> None:
     assert emptied == [1]
 
 
-def test_the_scripts_lie_beside_the_adapter() -> None:
+def test_the_scripts_lie_beside_the_adapter():
     claims = RedisClaims("redis://localhost", StoreOptions("shop", ttl_ms=1))
     assert claims._buckets.script.sha
     assert claims._buckets.replacing.sha

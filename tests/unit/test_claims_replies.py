@@ -34,7 +34,7 @@ def replies(text: bytes, at_once: int = 1) -> Replies:
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 1000])
-def test_replies_are_the_same_however_they_are_cut(at_once: int) -> None:
+def test_replies_are_the_same_however_they_are_cut(at_once):
     text = b":1\r\n:0\r\n:1\r\n$5\r\na\r\nbc\r\n$-1\r\n*2\r\n:12\r\n+OK\r\n"
     found = replies(text, at_once)
     assert found.numbers(3) == b"101"
@@ -43,14 +43,14 @@ def test_replies_are_the_same_however_they_are_cut(at_once: int) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 1000])
-def test_an_error_among_many_replies_is_raised(at_once: int) -> None:
+def test_an_error_among_many_replies_is_raised(at_once):
     with pytest.raises(ResponseError, match="OOM command not allowed"):
         replies(b":1\r\n-OOM command not allowed\r\n:1\r\n", at_once).numbers(3)
     with pytest.raises(NoScriptError):
         replies(b"-NOSCRIPT No matching script\r\n", at_once).value()
 
 
-def test_what_is_no_answer_and_an_answer_that_breaks_off_are_errors() -> None:
+def test_what_is_no_answer_and_an_answer_that_breaks_off_are_errors():
     with pytest.raises(InvalidResponse):
         replies(b"HTTP/1.1 400 Bad Request\r\n").value()
     with pytest.raises(RedisConnectionError):
@@ -68,22 +68,18 @@ TOPICS = {number: topic for topic, number in NUMBERS.items()}
 
 
 @given(st.lists(owners, max_size=30))
-def test_owners_are_the_same_after_a_way_through_a_bucket_and_differ_as_bytes(
-    given_owners: list[Coordinates],
-) -> None:
+def test_owners_are_the_same_after_a_way_through_a_bucket_and_differ_as_bytes(given_owners):
     texts = owner_texts(given_owners, NUMBERS)
     assert [owner_coordinates(text, TOPICS.__getitem__) for text in texts] == given_owners
     assert len(set(texts)) == len(set(given_owners))
 
 
-def test_an_owner_of_most_partitions_has_8_bytes() -> None:
+def test_an_owner_of_most_partitions_has_8_bytes():
     assert len(owner_texts([Coordinates("orders", 63, 2**32 - 1)], NUMBERS)[0]) == 8
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(1, 23))
-def test_an_id_stands_in_one_of_the_two_buckets_that_its_bucket_becomes(
-    digest: bytes, bits: int
-) -> None:
+def test_an_id_stands_in_one_of_the_two_buckets_that_its_bucket_becomes(digest, bits):
     index = int.from_bytes(digest[:3], "big") >> (24 - bits)
     assert Layout(bits, bits + 1, index).bits(digest) == bits
     assert Layout(bits, bits + 1, index + 1).bits(digest) == bits + 1
@@ -92,7 +88,7 @@ def test_an_id_stands_in_one_of_the_two_buckets_that_its_bucket_becomes(
     assert few.key[1 : 1 + bits // 8] + few.field == digest
 
 
-def test_a_date_of_the_future_counts_as_today() -> None:
+def test_a_date_of_the_future_counts_as_today():
     assert age(date(1_000, 10), date(500, 10)) == 50
     assert age(date(500, 10), date(1_000, 10)) == 0
     assert age(3, 65_535) == 4

@@ -98,9 +98,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_where_nothing_listens_a_command_exits_with_3_and_one_sentence_within_two_seconds(
-    command: str,
-) -> None:
+def test_where_nothing_listens_a_command_exits_with_3_and_one_sentence_within_two_seconds(command):
     began_s = time.monotonic()
     env = {**ENVIRONMENT, **COMMANDS[command], "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = RUN.invoke(app, command.split(), env=env, input="{}\n")
@@ -111,7 +109,7 @@ def test_where_nothing_listens_a_command_exits_with_3_and_one_sentence_within_tw
     assert "connection refused" in told
 
 
-def test_programs_get_the_sentence_as_json() -> None:
+def test_programs_get_the_sentence_as_json():
     env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = RUN.invoke(app, ["offsets", "--json"], env=env)
     assert done.exit_code == 3
@@ -121,7 +119,7 @@ def test_programs_get_the_sentence_as_json() -> None:
 
 
 @pytest.mark.parametrize("command", WRONG)
-def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command: str) -> None:
+def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
     words = ["" if word == "''" else word for word in command.split()]
     done = RUN.invoke(app, words, env=ENVIRONMENT, input="{}\n")
     assert done.exit_code == 2, done.output
@@ -130,7 +128,7 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command: str) -> N
     assert WRONG[command] in told
 
 
-def test_an_id_that_looks_like_a_place_is_given_by_name() -> None:
+def test_an_id_that_looks_like_a_place_is_given_by_name():
     env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = RUN.invoke(app, ["trace", "--id", "2030/01/31"], env=env)
     assert done.exit_code == 3, done.output
@@ -148,9 +146,7 @@ def test_an_id_that_looks_like_a_place_is_given_by_name() -> None:
         ["--rules", "x"],
     ],
 )
-def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(
-    arguments: list[str],
-) -> None:
+def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(arguments):
     done = RUN.invoke(app, ["sandbox", "up", *arguments])
     assert done.exit_code == 2, done.output
     (told,) = done.stderr.splitlines()
@@ -166,7 +162,7 @@ def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(
         ("sandbox up --port x\x1b", "hapax sandbox up: Invalid value for '--port'"),
     ],
 )
-def test_what_does_not_exist_is_one_sentence_that_names_the_help(command: str, said: str) -> None:
+def test_what_does_not_exist_is_one_sentence_that_names_the_help(command, said):
     done = RUN.invoke(app, command.split())
     assert (done.exit_code, done.stdout) == (2, "")
     (told,) = done.stderr.splitlines()
@@ -175,14 +171,14 @@ def test_what_does_not_exist_is_one_sentence_that_names_the_help(command: str, s
     assert told.endswith(f"{said.partition(':')[0]} --help says what it takes.")
 
 
-def test_a_name_alone_shows_the_help_and_no_error() -> None:
+def test_a_name_alone_shows_the_help_and_no_error():
     done = RUN.invoke(app, ["claims"])
     assert (done.exit_code, done.stderr) == (2, "")
     assert "rebuild" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["claims show e-1", "claims forget e-1 --yes"])
-def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command: str) -> None:
+def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command):
     done = RUN.invoke(app, command.split(), env={**ENVIRONMENT, **REDIS})
     assert done.exit_code == 1, done.output
     assert done.stderr.splitlines() == [
@@ -191,7 +187,7 @@ def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command: str
 
 
 @pytest.mark.parametrize("command", ["claims rebuild", "dead-letters replay"])
-def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command: str) -> None:
+def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command):
     from hapax.commands.screen import confirm  # noqa: PLC0415 - beside what it stands for
     from hapax.core.errors import ConfigurationError  # noqa: PLC0415 - as above
 
@@ -221,7 +217,7 @@ def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command: s
         "publish",
     ],
 )
-def test_the_help_of_every_command_has_examples_and_json(command: str) -> None:
+def test_the_help_of_every_command_has_examples_and_json(command):
     done = RUN.invoke(app, [*command.split(), "--help"])
     assert done.exit_code == 0
     assert "Examples:" in done.stdout
@@ -236,7 +232,7 @@ def commands_below(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[s
         yield from commands_below(each, (*path, name))
 
 
-def test_no_help_shows_the_marks_of_a_markup() -> None:
+def test_no_help_shows_the_marks_of_a_markup():
     shown = {
         path: RUN.invoke(app, [*path, "--help"]).stdout
         for path in commands_below(typer.main.get_command(app))
@@ -245,7 +241,7 @@ def test_no_help_shows_the_marks_of_a_markup() -> None:
     assert [path for path, text in shown.items() if "**" in text or "`" in text] == []
 
 
-def test_paragraphs_of_a_help_break_where_the_terminal_ends() -> None:
+def test_paragraphs_of_a_help_break_where_the_terminal_ends():
     text = RUN.invoke(app, ["config", "check", "--help"], env={"COLUMNS": "60"}).stdout
     assert " Also imports HAPAX_TRANSFORM, and lets the Kafka client\n" in flat(text)
     assert " read its properties. Connects to nothing.\n" in flat(text)

@@ -26,15 +26,13 @@ from hapax.core.errors import (
 STRANGE = "a\x1b[31m\x9b\u202eb\u2028\x7f\udc80ä[red]"
 
 
-def test_what_a_terminal_would_obey_is_escaped_and_the_rest_stays() -> None:
+def test_what_a_terminal_would_obey_is_escaped_and_the_rest_stays():
     assert printable("plain [bold] ä 語") == "plain [bold] ä 語"
     assert printable(STRANGE).isprintable()
     assert printable(b"\xff\x1bok") == "\\xff\\x1bok"
 
 
-def test_json_that_holds_anything_is_printable_and_says_the_same(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_json_that_holds_anything_is_printable_and_says_the_same(capsys):
     value = {"text": STRANGE, "language": "\U000e0001"}
     print_json(value)
     shown = capsys.readouterr().out
@@ -42,9 +40,7 @@ def test_json_that_holds_anything_is_printable_and_says_the_same(
     assert json.loads(shown) == value
 
 
-def test_a_table_shows_cells_as_they_are_but_for_what_a_terminal_would_obey(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_table_shows_cells_as_they_are_but_for_what_a_terminal_would_obey(capsys):
     print_table(("name", "count"), [("x[red]\x1b[0m", "7")], numbers={"count"})
     shown = capsys.readouterr().out
     assert "x[red]\\x1b[0m" in shown
@@ -77,7 +73,7 @@ def on_a_terminal(columns: int) -> str:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
-def test_no_word_and_no_number_of_a_table_is_broken_on_a_narrow_terminal(columns: int) -> None:
+def test_no_word_and_no_number_of_a_table_is_broken_on_a_narrow_terminal(columns):
     shown = on_a_terminal(columns)
     assert max(map(len, shown.splitlines())) <= columns
     for number in range(8):
@@ -94,9 +90,7 @@ def test_no_word_and_no_number_of_a_table_is_broken_on_a_narrow_terminal(columns
         (HapaxError("odd"), 1, ["odd"]),
     ],
 )
-def test_an_error_is_one_sentence_per_problem_and_a_code(
-    error: Exception, code: int, problems: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_is_one_sentence_per_problem_and_a_code(error, code, problems, capsys):
     with pytest.raises(typer.Exit) as left, refusals():
         raise error
     assert left.value.exit_code == code
@@ -122,16 +116,16 @@ def test_an_error_is_one_sentence_per_problem_and_a_code(
         (187_200, "2d4h"),
     ],
 )
-def test_ages_are_short(seconds: float | None, text: str) -> None:
+def test_ages_are_short(seconds, text):
     assert age_text(seconds) == text
 
 
-def test_a_moment_is_utc_and_impossible_ones_stay_numbers() -> None:
+def test_a_moment_is_utc_and_impossible_ones_stay_numbers():
     assert moment_text(1_896_091_200_123) == "2030-01-31T12:00:00.123Z"
     assert moment_text(1 << 62) == f"{1 << 62} ms"
 
 
-def test_words_that_are_no_times_are_named_with_their_option() -> None:
+def test_words_that_are_no_times_are_named_with_their_option():
     with pytest.raises(ConfigurationError, match="--until soon"):
         point_ms("--until", "soon")
     with pytest.raises(ConfigurationError, match="--interval 2"):

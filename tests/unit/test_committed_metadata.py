@@ -14,15 +14,15 @@ from hapax.core.offset_commit import GroupOffset
         CommittedMetadata("topic", "cluster", elsewhere="another-cluster"),
     ],
 )
-def test_what_was_written_is_read(facts: CommittedMetadata) -> None:
+def test_what_was_written_is_read(facts):
     assert CommittedMetadata.decode(facts.encode()) == facts
 
 
-def test_nothing_to_say_is_the_empty_text_that_other_tools_write_too() -> None:
+def test_nothing_to_say_is_the_empty_text_that_other_tools_write_too():
     assert CommittedMetadata().encode() == ""
 
 
-def test_metadata_of_earlier_versions_is_read() -> None:
+def test_metadata_of_earlier_versions_is_read():
     assert CommittedMetadata.decode("hapax topic=of-before") == CommittedMetadata("of-before")
 
 
@@ -39,15 +39,15 @@ def test_metadata_of_earlier_versions_is_read() -> None:
         "hapax deaths=٣ began=²",
     ],
 )
-def test_a_text_of_another_origin_says_nothing(text: str | None) -> None:
+def test_a_text_of_another_origin_says_nothing(text):
     assert CommittedMetadata.decode(text) == CommittedMetadata()
 
 
-def test_words_of_a_later_version_are_passed_over() -> None:
+def test_words_of_a_later_version_are_passed_over():
     assert CommittedMetadata.decode("hapax color=red topic=a") == CommittedMetadata("a")
 
 
-def test_an_offset_that_only_informs_keeps_its_ids_and_names_where_the_progress_is() -> None:
+def test_an_offset_that_only_informs_keeps_its_ids_and_names_where_the_progress_is():
     text = CommittedMetadata("topic", "cluster", began=3).encode()
     offset = informative(GroupOffset("in", 0, 7, text, 2), "there")
     assert offset == GroupOffset("in", 0, 7, f"{text} elsewhere=there", 2)

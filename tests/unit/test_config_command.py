@@ -22,13 +22,13 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_fine_settings_are_said_to_be_fine() -> None:
+def test_fine_settings_are_said_to_be_fine():
     result = RUN.invoke(app, ["check"], env=REQUIRED)
     assert (result.exit_code, result.stdout) == (0, "settings are fine\n")
 
 
 @pytest.mark.parametrize("command", ["check", "show"])
-def test_problems_are_listed_on_standard_error_and_the_exit_code_is_2(command: str) -> None:
+def test_problems_are_listed_on_standard_error_and_the_exit_code_is_2(command):
     result = RUN.invoke(app, [command], env=REQUIRED | {"HAPAX_APP": "a b", "HAPAX_AP": "c"})
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -49,17 +49,13 @@ LONG = {"HAPAX_CALL__TIMEOUT": "10m"}
         {"HAPAX_TRANSFORM": "tests.kit.calls:function", "HAPAX_CALL__CONCURRENCY": "2"},
     ],
 )
-def test_calls_beside_which_the_group_is_attended_to_may_take_longer_than_the_poll_interval(
-    more: dict[str, str],
-) -> None:
+def test_calls_beside_which_the_group_is_attended_to_may_take_longer_than_the_poll_interval(more):
     result = RUN.invoke(app, ["check"], env=REQUIRED | LONG | more)
     assert (result.exit_code, result.stdout) == (0, "settings are fine\n"), result.stderr
 
 
 @pytest.mark.parametrize("more", [{}, {"HAPAX_TRANSFORM": "tests.kit.calls:function"}])
-def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval(
-    more: dict[str, str],
-) -> None:
+def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval(more):
     result = RUN.invoke(app, ["check"], env=REQUIRED | LONG | more)
     assert result.exit_code == 2
     (told,) = result.stderr.splitlines()
@@ -77,7 +73,7 @@ def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval
         ("generator", "return a list of Outputs instead"),
     ],
 )
-def test_a_transform_of_another_shape_is_named_with_what_is_wrong(name: str, why: str) -> None:
+def test_a_transform_of_another_shape_is_named_with_what_is_wrong(name, why):
     named = {"HAPAX_TRANSFORM": f"tests.kit.calls:{name}"}
     result = RUN.invoke(app, ["check"], env=REQUIRED | named)
     assert result.exit_code == 2
@@ -85,7 +81,7 @@ def test_a_transform_of_another_shape_is_named_with_what_is_wrong(name: str, why
     assert why in result.stderr
 
 
-def test_a_check_answers_programs_in_json() -> None:
+def test_a_check_answers_programs_in_json():
     fine = RUN.invoke(app, ["check", "--json"], env=REQUIRED)
     assert json.loads(fine.stdout) == {"ok": True, "problems": []}
     wrong = RUN.invoke(app, ["check", "--json"], env=REQUIRED | {"HAPAX_APP": "a b"})
@@ -95,7 +91,7 @@ def test_a_check_answers_programs_in_json() -> None:
     assert len(answer["problems"]) == 1
 
 
-def test_show_prints_every_value_and_where_it_is_from() -> None:
+def test_show_prints_every_value_and_where_it_is_from():
     environ = REQUIRED | {"HAPAX_DEDUP__REDIS_URL": "redis://:hunter2@cache:6379/0"}
     result = RUN.invoke(app, ["show"], env=environ)
     assert result.exit_code == 0
@@ -106,19 +102,19 @@ def test_show_prints_every_value_and_where_it_is_from() -> None:
     assert "hunter2" not in result.output
 
 
-def test_show_answers_programs_in_json() -> None:
+def test_show_answers_programs_in_json():
     result = RUN.invoke(app, ["show", "--json"], env=REQUIRED)
     shown = json.loads(result.stdout)
     assert shown["HAPAX_OUTPUT__TOPIC"] == {"value": "out", "from": "environment"}
     assert shown.keys() == {variable.name for variable in VARIABLES}
 
 
-def test_brackets_in_a_value_are_no_markup() -> None:
+def test_brackets_in_a_value_are_no_markup():
     result = RUN.invoke(app, ["show"], env=REQUIRED | {"HAPAX_TELEMETRY__ADDRESS": "[red]::1"})
     assert "[red]::1" in result.stdout
 
 
-def test_the_reference_needs_no_settings_and_lists_every_variable() -> None:
+def test_the_reference_needs_no_settings_and_lists_every_variable():
     table = RUN.invoke(app, ["reference"], env={})
     answer = RUN.invoke(app, ["reference", "--format", "json"], env={})
     rows = json.loads(answer.stdout)
@@ -128,12 +124,12 @@ def test_the_reference_needs_no_settings_and_lists_every_variable() -> None:
     assert "`" not in table.stdout
 
 
-def test_the_page_of_the_docs_is_what_the_command_prints() -> None:
+def test_the_page_of_the_docs_is_what_the_command_prints():
     result = RUN.invoke(app, ["reference", "--format", "markdown"], env={})
     assert result.stdout == PAGE.read_text(encoding="utf-8"), "run: make generate"
 
 
-def test_no_cell_breaks_the_tables_of_the_page() -> None:
+def test_no_cell_breaks_the_tables_of_the_page():
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
     assert len(rows) > len(VARIABLES)
     assert {line.count("|") for line in rows} == {5}

@@ -25,7 +25,7 @@ def as_record(message: object, at: int) -> Record:
     return Record("dead", 0, at, message.key, message.value, headers)  # type: ignore[attr-defined]
 
 
-def test_a_dead_letter_tells_what_failed_where_and_why() -> None:
+def test_a_dead_letter_tells_what_failed_where_and_why():
     one = dead_letter(letter_of(FAILED))
     assert one is not None
     assert (one.source, one.original) == (FAILED.coordinates, FAILED.coordinates)
@@ -33,7 +33,7 @@ def test_a_dead_letter_tells_what_failed_where_and_why() -> None:
     assert (one.attempts, one.app) == (3, "app")
 
 
-def test_a_replay_is_the_record_as_it_came_and_names_its_original() -> None:
+def test_a_replay_is_the_record_as_it_came_and_names_its_original():
     one = dead_letter(letter_of(FAILED))
     assert one is not None
     message = replay(one, ["in"])
@@ -42,7 +42,7 @@ def test_a_replay_is_the_record_as_it_came_and_names_its_original() -> None:
     assert message.headers == [*FAILED.headers, ("hapax-replay-of", b"in/3/7")]
 
 
-def test_a_replay_that_fails_again_goes_on_replaying_its_original() -> None:
+def test_a_replay_that_fails_again_goes_on_replaying_its_original():
     one = dead_letter(letter_of(FAILED))
     assert one is not None
     again = Record("in", 3, 90, b"k", b"v", tuple(replay(one, ["in"]).headers))
@@ -52,14 +52,14 @@ def test_a_replay_that_fails_again_goes_on_replaying_its_original() -> None:
     assert replay(second, ["in"]).headers[-1] == ("hapax-replay-of", b"in/3/7")
 
 
-def test_a_replay_of_a_made_up_topic_names_its_own_record() -> None:
+def test_a_replay_of_a_made_up_topic_names_its_own_record():
     stranger = Record("in", 3, 7, b"k", b"v", (("hapax-replay-of", b"made-up/0/1"),))
     one = dead_letter(letter_of(stranger))
     assert one is not None
     assert replay(one, ["in"]).headers == [("hapax-replay-of", b"in/3/7")]
 
 
-def test_headers_of_strangers_make_nothing_raise() -> None:
+def test_headers_of_strangers_make_nothing_raise():
     headers = (
         ("hapax-error", b"\xff"),
         ("hapax-source", b"in/0/1"),
@@ -80,9 +80,7 @@ def test_headers_of_strangers_make_nothing_raise() -> None:
         (("hapax-error", b"x"), ("hapax-source", b"\xff/0/1")),
     ],
 )
-def test_what_no_hapax_wrote_is_no_dead_letter(
-    headers: tuple[tuple[str, bytes | None], ...],
-) -> None:
+def test_what_no_hapax_wrote_is_no_dead_letter(headers):
     assert dead_letter(Record("dead", 0, 0, None, b"v", headers)) is None
 
 
@@ -112,7 +110,7 @@ def test_all_that_is_asked_for_must_hold(wanted: Wanted, meant: bool) -> None:  
     assert wanted.has(one) is meant
 
 
-def test_a_note_names_every_dead_letter_that_was_replayed_and_no_other() -> None:
+def test_a_note_names_every_dead_letter_that_was_replayed_and_no_other():
     message = note("dead", 0, [9, 3, 4, 5], app="app", now_ms=5)
     assert (message.topic, message.partition, message.timestamp_ms) == ("dead", 0, 5)
     replayed = Replayed()
@@ -128,7 +126,7 @@ def test_a_note_names_every_dead_letter_that_was_replayed_and_no_other() -> None
     assert not replayed.take(letter_of(FAILED))
 
 
-def test_notes_of_one_partition_say_nothing_of_another() -> None:
+def test_notes_of_one_partition_say_nothing_of_another():
     replayed = Replayed()
     replayed.take(as_record(note("dead", 1, [3], app="app", now_ms=5), 20))
     one = dead_letter(letter_of(FAILED, at=3))
@@ -136,7 +134,7 @@ def test_notes_of_one_partition_say_nothing_of_another() -> None:
     assert one not in replayed
 
 
-def test_a_note_of_a_huge_stretch_costs_no_memory_and_counts() -> None:
+def test_a_note_of_a_huge_stretch_costs_no_memory_and_counts():
     replayed = Replayed()
     value = b'{"partition": 0, "offsets": [[0, 4611686018427387904]]}'
     replayed.take(Record("dead", 0, 1, None, value, (("hapax-replayed", b"1"),)))
@@ -146,6 +144,6 @@ def test_a_note_of_a_huge_stretch_costs_no_memory_and_counts() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"", b"[]", b'{"partition": 0}', b"\xff"])
-def test_a_note_that_cannot_be_read_stops_every_replay(value: bytes | None) -> None:
+def test_a_note_that_cannot_be_read_stops_every_replay(value):
     with pytest.raises(HapaxError, match="dead/0/8"):
         Replayed().take(Record("dead", 0, 8, None, value, (("hapax-replayed", b"1"),)))

@@ -91,7 +91,7 @@ def anomalies(verdict: DemoVerdict) -> dict[str, int]:
     return found
 
 
-def test_what_is_right_is_exact_and_counted() -> None:
+def test_what_is_right_is_exact_and_counted():
     verdict = judged(right())
     assert anomalies(verdict) == {}
     assert (verdict.records_in, verdict.events) == (6, 5)
@@ -99,14 +99,14 @@ def test_what_is_right_is_exact_and_counted() -> None:
     assert verdict.duplicates_removed == 1
 
 
-def test_either_record_of_an_event_may_have_the_effect() -> None:
+def test_either_record_of_an_event_may_have_the_effect():
     effects = right()
     effects[0] = output(0, (1, 0))
     assert anomalies(judged(effects)) == {}
 
 
 @pytest.mark.parametrize("missing", range(6))
-def test_one_missing_output_or_dead_letter_is_a_loss(missing: int) -> None:
+def test_one_missing_output_or_dead_letter_is_a_loss(missing):
     effects = right()
     lost = effects.pop(missing)
     verdict = judged(effects)
@@ -115,27 +115,27 @@ def test_one_missing_output_or_dead_letter_is_a_loss(missing: int) -> None:
     assert lost.slot in verdict.examples["lost"][0]
 
 
-def test_no_output_at_all_is_the_loss_of_every_event_and_removes_nothing() -> None:
+def test_no_output_at_all_is_the_loss_of_every_event_and_removes_nothing():
     verdict = judged([])
     assert verdict.lost == 5
     assert verdict.duplicates_removed == 0
 
 
-def test_a_record_processed_twice_is_doubled_by_a_crash_and_not_out_of_order() -> None:
+def test_a_record_processed_twice_is_doubled_by_a_crash_and_not_out_of_order():
     assert anomalies(judged([*right(), output(9, (0, 1), "1/2")])) == {"doubled_by_crashes": 1}
 
 
-def test_an_event_sent_twice_and_processed_twice_is_doubled_by_repeats() -> None:
+def test_an_event_sent_twice_and_processed_twice_is_doubled_by_repeats():
     verdict = judged([output(-1, (1, 0)), *right()])
     assert anomalies(verdict) == {"doubled_by_repeats": 1}
     assert verdict.duplicates_removed == 0
 
 
-def test_a_second_dead_letter_of_one_poison_is_doubled() -> None:
+def test_a_second_dead_letter_of_one_poison_is_doubled():
     assert anomalies(judged([*right(), dead(1, (0, 2))])) == {"doubled_by_crashes": 1}
 
 
-def test_an_output_behind_one_of_a_later_record_is_out_of_order() -> None:
+def test_an_output_behind_one_of_a_later_record_is_out_of_order():
     effects = right()
     effects[0], effects[4] = effects[4], effects[0]
     verdict = judged(effects)
@@ -144,13 +144,13 @@ def test_an_output_behind_one_of_a_later_record_is_out_of_order() -> None:
     assert not verdict.exact
 
 
-def test_parts_of_one_record_that_swap_are_out_of_order() -> None:
+def test_parts_of_one_record_that_swap_are_out_of_order():
     effects = right()
     effects[1], effects[2] = effects[2], effects[1]
     assert anomalies(judged(effects)) == {"out_of_order": 1}
 
 
-def test_dead_letters_keep_their_order_too() -> None:
+def test_dead_letters_keep_their_order_too():
     poison = [Coordinates("orders", 0, offset) for offset in (1, 2)]
     given = DemoInput(
         {where: DemoRecord(b"%d" % where.offset, None, b"?") for where in poison}, frozenset()
@@ -162,13 +162,13 @@ def test_dead_letters_keep_their_order_too() -> None:
     assert anomalies(judge(given, effects, expected)) == {"out_of_order": 1}
 
 
-def test_records_of_different_input_partitions_need_no_order() -> None:
+def test_records_of_different_input_partitions_need_no_order():
     effects = right()
     effects[3], effects[4] = effects[4], effects[3]
     assert anomalies(judged(effects)) == {}
 
 
-def test_another_value_is_wrong_and_the_event_lost() -> None:
+def test_another_value_is_wrong_and_the_event_lost():
     effects = right()
     effects[0] = output(0, (0, 0), value="Z")
     assert anomalies(judged(effects)) == {"lost": 1, "wrong": 1}
@@ -182,35 +182,35 @@ def test_another_value_is_wrong_and_the_event_lost() -> None:
         DemoRecord(b"a", None, b"A"),
     ],
 )
-def test_an_output_with_another_id_or_key_is_wrong(changed: DemoRecord) -> None:
+def test_an_output_with_another_id_or_key_is_wrong(changed):
     effects = right()
     effects[0] = effects[0]._replace(given=changed)
     assert anomalies(judged(effects)) == {"lost": 1, "wrong": 1}
 
 
-def test_a_dead_letter_of_a_sound_record_is_wrong() -> None:
+def test_a_dead_letter_of_a_sound_record_is_wrong():
     assert anomalies(judged([*right(), dead(1, (0, 0))])) == {"wrong": 1}
 
 
-def test_an_output_of_poison_is_wrong() -> None:
+def test_an_output_of_poison_is_wrong():
     assert anomalies(judged([*right(), output(9, (0, 2))])) == {"wrong": 1}
 
 
-def test_an_output_without_a_source_is_wrong() -> None:
+def test_an_output_without_a_source_is_wrong():
     assert anomalies(judged([*right(), right()[0]._replace(source=None)])) == {"wrong": 1}
 
 
-def test_an_output_from_an_offset_that_holds_no_record_is_wrong() -> None:
+def test_an_output_from_an_offset_that_holds_no_record_is_wrong():
     stray = right()[0]._replace(source=Coordinates("orders", 0, 4))
     assert anomalies(judged([*right(), stray])) == {"wrong": 1}
 
 
-def test_an_effect_of_an_aborted_record_is_told_apart() -> None:
+def test_an_effect_of_an_aborted_record_is_told_apart():
     stray = right()[0]._replace(source=ABORTED)
     assert anomalies(judged([*right(), stray])) == {"from_aborted": 1}
 
 
-def test_parts_that_come_from_two_records_of_an_event_are_wrong() -> None:
+def test_parts_that_come_from_two_records_of_an_event_are_wrong():
     pair = [Coordinates("orders", partition, 0) for partition in (0, 1)]
     given = DemoInput(dict.fromkeys(pair, DemoRecord(b"b", None, b"BB")), frozenset())
     torn = [
@@ -222,13 +222,13 @@ def test_parts_that_come_from_two_records_of_an_event_are_wrong() -> None:
     assert anomalies(judge(given, whole, expected)) == {}
 
 
-def test_only_the_first_examples_are_kept() -> None:
+def test_only_the_first_examples_are_kept():
     verdict = judged([right()[0]._replace(source=None)] * 50)
     assert verdict.wrong == 50
     assert len(verdict.examples["wrong"]) == 5
 
 
-def test_a_record_is_read_by_its_headers() -> None:
+def test_a_record_is_read_by_its_headers():
     headers = (
         ("message-id", b"a"),
         ("hapax-source", b"orders/3/7"),
@@ -243,7 +243,7 @@ def test_a_record_is_read_by_its_headers() -> None:
 
 
 @pytest.mark.parametrize("source", [None, b"", b"orders", b"\xff/1/2", b"orders/x/1"])
-def test_a_source_that_cannot_be_read_is_none(source: bytes | None) -> None:
+def test_a_source_that_cannot_be_read_is_none(source):
     record = Record("o", 1, 2, b"k", b"v", (("hapax-source", source),))
     assert as_effect(record).source is None
     assert as_effect(record).slot == "1/1"

@@ -15,13 +15,13 @@ def order(*lines: Line) -> bytes:
     return msgspec.json.encode(Order("order-1", "customer-1", list(lines)))
 
 
-def test_a_small_order_leaves_as_one_shipment_with_its_total() -> None:
+def test_a_small_order_leaves_as_one_shipment_with_its_total():
     (value,) = shipments(order(Line("pen", 2, 150), Line("ink", 1, 700)))
     shipment = msgspec.json.decode(value, type=Shipment)
     assert (shipment.total_cents, shipment.shipment, len(shipment.lines)) == (1000, 1, 2)
 
 
-def test_a_large_order_leaves_as_two_shipments_that_hold_all_lines() -> None:
+def test_a_large_order_leaves_as_two_shipments_that_hold_all_lines():
     lines = [Line("desk", 1, LARGE_CENTS - 100), Line("pen", 1, 60), Line("ink", 1, 40)]
     first, second = (
         msgspec.json.decode(value, type=Shipment) for value in shipments(order(*lines))
@@ -34,14 +34,14 @@ def test_a_large_order_leaves_as_two_shipments_that_hold_all_lines() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"no JSON", b'{"order":', b"[]", order(), order(Line("pen", 0, 1))]
 )
-def test_what_is_no_order_raises(value: bytes) -> None:
+def test_what_is_no_order_raises(value):
     with pytest.raises(ValueError, match=r"."):
         shipments(value)
     with pytest.raises(ValueError, match=r"."):
         price(Record("orders", 0, 0, None, value))
 
 
-def test_the_rule_gives_outputs_with_these_values() -> None:
+def test_the_rule_gives_outputs_with_these_values():
     value = order(Line("pen", 2, 150), Line("ink", 1, 700))
     outputs = price(Record("orders", 0, 0, b"customer-1", value))
     assert [output.value for output in outputs] == shipments(value)
@@ -52,12 +52,12 @@ def events(seed: int, bursts: int = 100) -> list[Event]:
     return [event for _ in range(bursts) for event in traffic.burst(100).events]
 
 
-def test_the_same_seed_gives_the_same_traffic_and_another_one_does_not() -> None:
+def test_the_same_seed_gives_the_same_traffic_and_another_one_does_not():
     assert events(7) == events(7)
     assert events(7) != events(8)
 
 
-def test_a_repeat_has_the_same_id_key_and_value_as_its_event() -> None:
+def test_a_repeat_has_the_same_id_key_and_value_as_its_event():
     all_events = events(1)
     distinct = {event[:3] for event in all_events}
     assert len({event.id for event in all_events}) == len(distinct)
@@ -65,12 +65,12 @@ def test_a_repeat_has_the_same_id_key_and_value_as_its_event() -> None:
     assert 0.01 < repeats / len(all_events) < 0.04
 
 
-def test_some_repeats_go_to_a_partition_of_their_own_choice() -> None:
+def test_some_repeats_go_to_a_partition_of_their_own_choice():
     partitions = Counter(event.partition for event in events(1))
     assert set(partitions) == {BY_KEY, *range(PARTITIONS)}
 
 
-def test_some_events_are_poison_of_two_kinds_and_some_are_split() -> None:
+def test_some_events_are_poison_of_two_kinds_and_some_are_split():
     kinds: Counter[str] = Counter()
     for event in events(1):
         try:
@@ -84,7 +84,7 @@ def test_some_events_are_poison_of_two_kinds_and_some_are_split() -> None:
     assert kinds["no JSON"] + kinds["refused"] < 0.01 * kinds.total()
 
 
-def test_bursts_have_every_fate_and_the_last_one_is_aborted() -> None:
+def test_bursts_have_every_fate_and_the_last_one_is_aborted():
     traffic = Traffic(1)
     assert {traffic.burst(10).fate for _ in range(200)} == set(Fate)
     assert traffic.last(10).fate is Fate.ABORTED

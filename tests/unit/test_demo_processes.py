@@ -50,11 +50,11 @@ def fake_proc(folder: Path, processes: dict[int, tuple[bytes, bytes]]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["java", "a b", "x) S 1 1 (y", ")"])
-def test_a_name_with_blanks_and_brackets_does_not_shift_the_fields(name: str) -> None:
+def test_a_name_with_blanks_and_brackets_does_not_shift_the_fields(name):
     assert parse(40, stat(parent=9, session=8, name=name)) == LiveProcess(40, 9, 8, "S")
 
 
-def test_a_session_has_its_living_processes_and_no_others(tmp_path: Path) -> None:
+def test_a_session_has_its_living_processes_and_no_others(tmp_path):
     proc = fake_proc(
         tmp_path,
         {
@@ -72,7 +72,7 @@ def test_a_session_has_its_living_processes_and_no_others(tmp_path: Path) -> Non
     ]
 
 
-def test_python_workers_are_those_that_the_pool_has_forked() -> None:
+def test_python_workers_are_those_that_the_pool_has_forked():
     family = [
         LiveProcess(5, 1, 5, "S", b"python\0-m\0service\0run\0"),
         LiveProcess(6, 5, 5, "S", b"java\0org.apache.spark.deploy.SparkSubmit\0"),
@@ -115,7 +115,7 @@ def driver(application: Application) -> int:
     return application._living().pid
 
 
-def test_a_kill_ends_the_driver_and_all_that_it_started(started: Started) -> None:
+def test_a_kill_ends_the_driver_and_all_that_it_started(started):
     application, child = started(WITHOUT_CHILD)
     session = driver(application)
     assert alive(child, session)
@@ -123,7 +123,7 @@ def test_a_kill_ends_the_driver_and_all_that_it_started(started: Started) -> Non
     assert of_session(session) == []
 
 
-def test_a_kill_of_what_ended_before_is_not_taken_for_ours(started: Started) -> None:
+def test_a_kill_of_what_ended_before_is_not_taken_for_ours(started):
     application, _ = started(WITHOUT_CHILD)
     send(driver(application), signal.SIGTERM)
     application._living().wait()
@@ -131,7 +131,7 @@ def test_a_kill_of_what_ended_before_is_not_taken_for_ours(started: Started) -> 
     assert of_session(driver(application)) == []
 
 
-def test_frozen_is_everything_and_a_thaw_lets_it_leave_in_order(started: Started) -> None:
+def test_frozen_is_everything_and_a_thaw_lets_it_leave_in_order(started):
     application, _ = started(WITH_CHILD)
     application.freeze()
     await_(lambda: states(application) == {"T"}, 30, lambda: str(states(application)))
@@ -139,9 +139,7 @@ def test_frozen_is_everything_and_a_thaw_lets_it_leave_in_order(started: Started
     assert application.terminate() == 0
 
 
-def test_who_leaves_a_child_behind_is_told_and_the_child_is_ended(
-    started: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_leaves_a_child_behind_is_told_and_the_child_is_ended(started, monkeypatch):
     monkeypatch.setattr(application_module, "_GONE_TIMEOUT_S", 0.05)
     application, child = started(WITHOUT_CHILD)
     session = driver(application)
@@ -152,7 +150,7 @@ def test_who_leaves_a_child_behind_is_told_and_the_child_is_ended(
     assert of_session(session) == []
 
 
-def test_what_is_frozen_ends_with_the_demo_however_the_demo_ends(started: Started) -> None:
+def test_what_is_frozen_ends_with_the_demo_however_the_demo_ends(started):
     application, child = started(WITHOUT_CHILD)
     session = driver(application)
     application.freeze()

@@ -24,7 +24,6 @@ from hapax.demo.table import figures, sentences, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 APP = typer.Typer()
 APP.command()(demo)
@@ -59,19 +58,19 @@ def printed(result: DemoSummary) -> str:
 # -- what is shown -----------------------------------------------------------------------------
 
 
-def test_faults_are_counted_by_kind_and_hand_overs_beside_them() -> None:
+def test_faults_are_counted_by_kind_and_hand_overs_beside_them():
     words = printed(outcome(0, hand_overs=[HAND_OVER, HAND_OVER]))
     assert "2 Python worker kills," in words
     assert re.search(r"\n +1 driver kill +\n +hand-overs +2 +\n", words)
 
 
-def test_without_hand_overs_none_are_spoken_of() -> None:
+def test_without_hand_overs_none_are_spoken_of():
     result = outcome(0, hand_overs=[])
     assert "hand-over" not in printed(result)
     assert sentences(result)[0] == "Exactly once: every event had its whole effect once, in order."
 
 
-def test_the_sentence_of_a_hand_over_says_how_long_it_took_under_which_load() -> None:
+def test_the_sentence_of_a_hand_over_says_how_long_it_took_under_which_load():
     (told,) = [
         words for words in sentences(outcome(0, hand_overs=[HAND_OVER])) if "Hand-over" in words
     ]
@@ -81,14 +80,14 @@ def test_the_sentence_of_a_hand_over_says_how_long_it_took_under_which_load() ->
     )
 
 
-def test_who_did_not_leave_with_0_for_a_hand_over_breaks_the_promise() -> None:
+def test_who_did_not_leave_with_0_for_a_hand_over_breaks_the_promise():
     left_badly = HandOver("Spark", "worker", 1.5, 2.0, 5850, 1)
     assert outcome(0, hand_overs=[HAND_OVER]).exact
     assert not outcome(0, hand_overs=[left_badly]).exact
     assert any("[0, 1], not 0" in words for words in sentences(outcome(0, hand_overs=[left_badly])))
 
 
-def test_the_figures_hold_the_hand_overs() -> None:
+def test_the_figures_hold_the_hand_overs():
     found = json.loads(json.dumps(figures(outcome(0, hand_overs=[HAND_OVER]))))
     assert found["engine"] == "spark"
     assert found["hand_overs"][0]["commits_after_s"] == 2.0
@@ -123,7 +122,7 @@ def test_only_a_commit_of_the_lane_that_lost_its_task_counts(
     assert lane_is_back(lines) is back
 
 
-def test_the_executors_are_those_that_the_driver_listed_last() -> None:
+def test_the_executors_are_those_that_the_driver_listed_last():
     def listed(*names: str) -> dict[str, object]:
         return {"event": "executors_changed", "executors": dict.fromkeys(names, "127.0.0.1:1")}
 
@@ -132,7 +131,7 @@ def test_the_executors_are_those_that_the_driver_listed_last() -> None:
     assert executors_listed([listed("0", "1"), listed("1")]) == 1
 
 
-def test_half_a_line_and_words_of_java_are_no_events(tmp_path: Path) -> None:
+def test_half_a_line_and_words_of_java_are_no_events(tmp_path):
     child = Child("spark", [], {}, tmp_path, cast("Any", None))
     assert not child.has_told("range_completed")
     child.log.write_text('Picked up JAVA_TOOL_OPTIONS\n{"event":"service_ready"}\n{"event":"ra')
@@ -171,9 +170,7 @@ def stage_with(looks: Iterator[set[tuple[int, int]]]) -> Any:
     return SimpleNamespace(transactions=transactions, wait=wait)
 
 
-def test_it_stays_frozen_only_where_its_transaction_stays_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_stays_frozen_only_where_its_transaction_stays_open(monkeypatch):
     monkeypatch.setattr(moments, "_STALLED_S", 0.01)
     victim = Victim()
 
@@ -189,7 +186,7 @@ def test_it_stays_frozen_only_where_its_transaction_stays_open(
     assert victim.freezes == 3
 
 
-def test_where_no_moment_is_the_right_one_nobody_is_killed_or_left_frozen() -> None:
+def test_where_no_moment_is_the_right_one_nobody_is_killed_or_left_frozen():
     victim = Victim()
     with pytest.raises(DemoError, match="Spark was open at none of 60 moments"):
         freeze_in_range(stage_with(repeat(set())), victim)
@@ -216,7 +213,7 @@ class Pool:
         return pid in self.pids
 
 
-def test_each_try_takes_another_python_worker_and_the_frozen_one_is_killed() -> None:
+def test_each_try_takes_another_python_worker_and_the_frozen_one_is_killed():
     pool = Pool(10, 11)
     victim = PythonWorker(cast("Any", pool))
     seen = []
@@ -231,7 +228,7 @@ def test_each_try_takes_another_python_worker_and_the_frozen_one_is_killed() -> 
     assert pool.killed == [frozen]
 
 
-def test_a_python_worker_that_ended_by_itself_is_not_counted_as_killed() -> None:
+def test_a_python_worker_that_ended_by_itself_is_not_counted_as_killed():
     pool = Pool(10)
     victim = PythonWorker(cast("Any", pool))
     victim.freeze()
@@ -245,9 +242,7 @@ def test_a_python_worker_that_ended_by_itself_is_not_counted_as_killed() -> None
 # -- what it needs -----------------------------------------------------------------------------
 
 
-def test_without_pyspark_it_says_what_to_install_and_starts_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_pyspark_it_says_what_to_install_and_starts_nothing(monkeypatch):
     monkeypatch.setattr(spark_stage, "find_spec", lambda _name: None)
     result = CliRunner().invoke(APP, ["--engine", "spark"])
     assert result.exit_code == 1
@@ -257,7 +252,7 @@ def test_without_pyspark_it_says_what_to_install_and_starts_nothing(
     )
 
 
-def test_without_proc_it_says_where_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_proc_it_says_where_to_run(monkeypatch, tmp_path):
     monkeypatch.setattr(spark_stage, "PROC", tmp_path)
     result = CliRunner().invoke(APP, ["--engine", "spark"])
     assert result.exit_code == 1

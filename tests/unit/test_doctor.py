@@ -53,7 +53,7 @@ WARN, FAIL = Verdict.WARN, Verdict.FAIL
 DEAD = Address("kafka-1:9092", "nobody answers")
 
 
-def test_a_healthy_pipeline_gets_no_word() -> None:
+def test_a_healthy_pipeline_gets_no_word():
     found = judged(healthy())
     assert troubles(found) == {}
     told = {one.check for one in found if one.verdict is Verdict.PASS}
@@ -176,11 +176,11 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
 ]
 
 
-def test_a_pipeline_whose_records_may_wait_is_well_with_its_topic() -> None:
+def test_a_pipeline_whose_records_may_wait_is_well_with_its_topic():
     assert troubles(judged(with_retry()(healthy()))) == {}
 
 
-def test_with_the_order_of_keys_the_retry_topic_has_the_partitions_of_the_inputs() -> None:
+def test_with_the_order_of_keys_the_retry_topic_has_the_partitions_of_the_inputs():
     case = healthy()
     (count,) = {len(case.kafka.topics[name].partitions) for name in case.settings.input.topics}
     assert "retry-topic" not in troubles(judged(with_key_order(count)(case)))
@@ -189,7 +189,7 @@ def test_with_the_order_of_keys_the_retry_topic_has_the_partitions_of_the_inputs
     assert troubles(judged(soon(case)))["retry-topic"] == WARN
 
 
-def test_a_retry_topic_that_is_not_there_is_named_with_its_command() -> None:
+def test_a_retry_topic_that_is_not_there_is_named_with_its_command():
     found = judged(with_retry(0)(healthy()))
     assert troubles(found).keys() == {"topics", "retry-topic"}
     (missing,) = [one for one in found if one.check == "retry-topic"]
@@ -200,13 +200,11 @@ def test_a_retry_topic_that_is_not_there_is_named_with_its_command() -> None:
     ("check", "verdict", "change"),
     [pytest.param(*one, id=f"{number}-{one[0]}") for number, one in enumerate(FAULTS)],
 )
-def test_a_planted_fault_is_named_by_its_own_check_alone(
-    check: str, verdict: Verdict, change: Change
-) -> None:
+def test_a_planted_fault_is_named_by_its_own_check_alone(check, verdict, change):
     assert troubles(judged(change(healthy()))) == {check: verdict}
 
 
-def test_every_check_has_a_fault_that_it_names() -> None:
+def test_every_check_has_a_fault_that_it_names():
     never = {"settings", "partitioner", "schema-registry", *ENCRYPTION}  # beside this table
     assert {check.name for check in CHECKS} - {name for name, *_ in FAULTS} == never
 
@@ -231,9 +229,7 @@ def test_every_check_has_a_fault_that_it_names() -> None:
     ],
 )
 @pytest.mark.parametrize("preview", [{}, {"ConsumerGroupHeartbeat": 0}])
-def test_a_setting_that_does_not_fit_is_named(
-    check: str, environ: dict[str, str], preview: dict[str, int]
-) -> None:
+def test_a_setting_that_does_not_fit_is_named(check, environ, preview):
     case = with_broker(transaction__max__timeout__ms="600000")(healthy(**environ))
     apis = {"TxnOffsetCommit": 5, **preview}
     case = with_kafka(apis=apis, group=None, settings=case.kafka.settings)(case)
@@ -271,15 +267,13 @@ ENCRYPTION = {"kafka-plaintext", "kafka-verification", "redis-encryption"}
         ),
     ],
 )
-def test_what_travels_in_the_open_or_is_not_verified_is_named(
-    check: str, environ: dict[str, str]
-) -> None:
+def test_what_travels_in_the_open_or_is_not_verified_is_named(check, environ):
     found = judged(healthy(**environ))
     assert troubles(found) == {check: WARN}
     assert "u:p@" not in str(found)
 
 
-def test_what_stays_within_this_machine_may_travel_in_the_open() -> None:
+def test_what_stays_within_this_machine_may_travel_in_the_open():
     environ = {
         "HAPAX_KAFKA__SECURITY__PROTOCOL": "plaintext",
         "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092,[::1]:9093,127.0.0.2",
@@ -289,7 +283,7 @@ def test_what_stays_within_this_machine_may_travel_in_the_open() -> None:
     assert ENCRYPTION.isdisjoint(troubles(judged(local)))
 
 
-def test_what_is_broken_now_stands_before_what_can_happen_one_day() -> None:
+def test_what_is_broken_now_stands_before_what_can_happen_one_day():
     case = healthy()
     for change in (
         with_topic("out", unclean__leader__election__enable="true"),
@@ -302,7 +296,7 @@ def test_what_is_broken_now_stands_before_what_can_happen_one_day() -> None:
     assert order == ["positions", "claim-store", "offsets-retention", "unclean-election"]
 
 
-def test_a_group_without_members_is_named_only_while_records_wait() -> None:
+def test_a_group_without_members_is_named_only_while_records_wait():
     empty = with_group(state="EMPTY", members=())(healthy())
     assert troubles(judged(empty)) == {}
     logs = {
@@ -313,7 +307,7 @@ def test_a_group_without_members_is_named_only_while_records_wait() -> None:
     assert troubles(judged(waiting)) == {"group-state": WARN}
 
 
-def test_a_transaction_that_moved_on_between_the_looks_is_no_trouble() -> None:
+def test_a_transaction_that_moved_on_between_the_looks_is_no_trouble():
     assert (
         troubles(
             judged(
@@ -324,7 +318,7 @@ def test_a_transaction_that_moved_on_between_the_looks_is_no_trouble() -> None:
     )
 
 
-def test_what_brokers_do_not_tell_is_neither_praised_nor_blamed() -> None:
+def test_what_brokers_do_not_tell_is_neither_praised_nor_blamed():
     bare = {
         name: Topic(partitions=each.partitions, operations=None)
         for name, each in KAFKA.topics.items()
@@ -336,7 +330,7 @@ def test_what_brokers_do_not_tell_is_neither_praised_nor_blamed() -> None:
     assert untold >= {"durability", "flush", "transaction-timeout", "group-state", "rights"}
 
 
-def test_positions_that_are_not_known_are_not_praised() -> None:
+def test_positions_that_are_not_known_are_not_praised():
     logs = {where: log for where, log in KAFKA.logs.items() if where[1] == 0}
     untold = {"offsets of broker 2": "LEADER_NOT_AVAILABLE: no"}
     found = judged(with_kafka(logs=logs, untold=untold)(healthy()))
@@ -346,7 +340,7 @@ def test_positions_that_are_not_known_are_not_praised() -> None:
     assert lines["positions"] == "offsets of in/1: LEADER_NOT_AVAILABLE: no"
 
 
-def test_what_redis_does_not_tell_is_neither_praised_nor_blamed() -> None:
+def test_what_redis_does_not_tell_is_neither_praised_nor_blamed():
     store = judged_health("cache:6379/0", info={}, settings={})
     found = judged(healthy()._replace(claims=store))
     assert troubles(found) == {}
@@ -354,7 +348,7 @@ def test_what_redis_does_not_tell_is_neither_praised_nor_blamed() -> None:
     assert untold >= {"claim-eviction", "claim-persistence", "claim-memory", "claim-clock"}
 
 
-def test_without_a_claim_store_nothing_is_said_about_one() -> None:
+def test_without_a_claim_store_nothing_is_said_about_one():
     case = healthy(HAPAX_DEDUP__REDIS_URL="")._replace(claims=None)
     found = judged(case)
     assert troubles(found) == {}
@@ -364,7 +358,7 @@ def test_without_a_claim_store_nothing_is_said_about_one() -> None:
     ]
 
 
-def test_a_check_that_fails_itself_does_not_hide_the_others() -> None:
+def test_a_check_that_fails_itself_does_not_hide_the_others():
     def broken(_case: Case) -> Iterator[CheckResult]:
         yield ok("this far")
         raise KeyError("x")
@@ -375,7 +369,7 @@ def test_a_check_that_fails_itself_does_not_hide_the_others() -> None:
     assert "KeyError" in found[0].saw
 
 
-def test_names_of_checks_are_unique_and_the_page_has_a_row_for_each() -> None:
+def test_names_of_checks_are_unique_and_the_page_has_a_row_for_each():
     names = [check.name for check in CHECKS]
     assert len(set(names)) == len(names)
     page = PAGE.read_text()
@@ -384,7 +378,7 @@ def test_names_of_checks_are_unique_and_the_page_has_a_row_for_each() -> None:
     assert page.count("\n| `") == len(rows)
 
 
-def test_this_process_is_described() -> None:
+def test_this_process_is_described():
     found = doctor.look_at_process()
     assert found.libraries.keys() >= {"confluent-kafka", "redis"}
     assert found.files_max is None or found.files_max > 0

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 import tarfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaError
@@ -35,7 +35,6 @@ from tests.kit.doctor import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from hapax.operations.doctor.check import Case
     from hapax.settings import Settings
@@ -57,7 +56,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Case], Case]],
     return set_
 
 
-def test_a_healthy_pipeline_gets_one_line_and_exit_code_0(looks: Any) -> None:
+def test_a_healthy_pipeline_gets_one_line_and_exit_code_0(looks):
     looks(lambda case: case)
     done = RUN.invoke(app, ["doctor"], env=ENVIRON)
     assert done.exit_code == 0
@@ -67,7 +66,7 @@ def test_a_healthy_pipeline_gets_one_line_and_exit_code_0(looks: Any) -> None:
     assert " checks passed" in line
 
 
-def test_what_passed_is_listed_on_demand(looks: Any) -> None:
+def test_what_passed_is_listed_on_demand(looks):
     looks(lambda case: case)
     done = RUN.invoke(app, ["doctor", "--all"], env=ENVIRON)
     assert done.exit_code == 0
@@ -76,7 +75,7 @@ def test_what_passed_is_listed_on_demand(looks: Any) -> None:
     assert "UNTOLD" not in {verdict for verdict, _ in listed}
 
 
-def test_a_failure_leaves_with_1_and_says_how_it_is_mended(looks: Any) -> None:
+def test_a_failure_leaves_with_1_and_says_how_it_is_mended(looks):
     looks(with_claims(settings={"maxmemory-policy": "allkeys-lru"}))
     done = RUN.invoke(app, ["doctor"], env=ENVIRON)
     assert done.exit_code == 1
@@ -86,14 +85,14 @@ def test_a_failure_leaves_with_1_and_says_how_it_is_mended(looks: Any) -> None:
     assert last.startswith("1 FAIL, 0 WARN, ")
 
 
-def test_a_warning_alone_leaves_with_0(looks: Any) -> None:
+def test_a_warning_alone_leaves_with_0(looks):
     looks(with_topic("in", retention__bytes="1000"))
     done = RUN.invoke(app, ["doctor"], env=ENVIRON)
     assert done.exit_code == 0
     assert done.stdout.startswith("WARN   retention-bytes: in: retention.bytes=1000")
 
 
-def test_json_holds_every_finding(looks: Any) -> None:
+def test_json_holds_every_finding(looks):
     looks(with_topic("out", unclean__leader__election__enable="true"))
     done = RUN.invoke(app, ["doctor", "--json"], env=ENVIRON)
     assert done.exit_code == 1
@@ -105,14 +104,14 @@ def test_json_holds_every_finding(looks: Any) -> None:
     assert failed["fix"]
 
 
-def test_text_of_strangers_cannot_command_the_terminal(looks: Any) -> None:
+def test_text_of_strangers_cannot_command_the_terminal(looks):
     looks(with_claims(problem="\x1b[2Jgone"))
     done = RUN.invoke(app, ["doctor"], env=ENVIRON)
     assert "\x1b[2J" not in done.stdout
     assert "\\x1b[2Jgone" in done.stdout
 
 
-def test_settings_that_contradict_each_other_are_named_and_leave_with_2() -> None:
+def test_settings_that_contradict_each_other_are_named_and_leave_with_2():
     env = {**ENVIRON, "HAPAX_TRANSACTION__TIMEOUT": "1m", "HAPAX_APPP": "x"}
     done = RUN.invoke(app, ["doctor"], env=env)
     assert done.exit_code == 2
@@ -123,7 +122,7 @@ def test_settings_that_contradict_each_other_are_named_and_leave_with_2() -> Non
     assert {each["check"] for each in told["findings"]} == {"settings"}
 
 
-def test_a_dead_cluster_is_named_within_seconds_without_a_traceback() -> None:
+def test_a_dead_cluster_is_named_within_seconds_without_a_traceback():
     ports = Ports()
     env = {
         **ENVIRON,
@@ -140,7 +139,7 @@ def test_a_dead_cluster_is_named_within_seconds_without_a_traceback() -> None:
     assert failed == {"bootstrap", "claim-store"}
 
 
-def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting() -> None:
+def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting():
     ports = Ports()
     here, there = (f"127.0.0.1:{ports.reserve()}" for _ in range(2))
     env = {
@@ -171,9 +170,7 @@ def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting()
         (["--acls"], {"HAPAX_APP": "a b"}),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    looks: Any, words: list[str], env: dict[str, str]
-) -> None:
+def test_bad_input_is_one_sentence_and_exit_code_2(looks, words, env):
     looks(lambda case: case)
     done = RUN.invoke(app, ["doctor", *words], env={**ENVIRON, **env})
     assert done.exit_code == 2
@@ -181,7 +178,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert line.startswith("hapax doctor: ")
 
 
-def test_the_least_rights_are_printed_for_people_and_for_programs() -> None:
+def test_the_least_rights_are_printed_for_people_and_for_programs():
     table = RUN.invoke(app, ["doctor", "--acls"], env=ENVIRON)
     assert table.exit_code == 0
     assert "shop:0" in table.stdout
@@ -195,7 +192,7 @@ def test_the_least_rights_are_printed_for_people_and_for_programs() -> None:
     assert {("TOPIC", "in", "READ"), ("TOPIC", "out", "WRITE"), ("GROUP", "shop", "READ")} <= needed
 
 
-def test_the_rights_on_two_clusters_are_printed_one_after_the_other_with_their_addresses() -> None:
+def test_the_rights_on_two_clusters_are_printed_one_after_the_other_with_their_addresses():
     env = {**ENVIRON, "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "there:9092"}
     here, there = RUN.invoke(app, ["doctor", "--acls"], env=env).stdout.split("outputs, there:9092")
     assert "On the cluster of the input, kafka-0:9092,kafka-1:9092:" in here
@@ -216,9 +213,7 @@ SECRETS = {
 }
 
 
-def test_an_archive_holds_no_secret_wherever_it_came_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_holds_no_secret_wherever_it_came_from(tmp_path, monkeypatch):
     key = tmp_path / "password"
     key.write_text("hunter2-in-a-file\n")
     environ = {**ENVIRON, **SECRETS}
@@ -258,7 +253,7 @@ def test_an_archive_holds_no_secret_wherever_it_came_from(
     assert shown["HAPAX_DEDUP__REDIS_URL"].endswith("@cache:6379/0?***")
 
 
-def test_an_archive_does_not_follow_a_link_nor_keep_the_mode_of_an_old_file(tmp_path: Path) -> None:
+def test_an_archive_does_not_follow_a_link_nor_keep_the_mode_of_an_old_file(tmp_path):
     foreign, link = tmp_path / "foreign", tmp_path / "link.tar.gz"
     foreign.write_text("precious")
     link.symlink_to(foreign)
@@ -282,7 +277,7 @@ def test_an_archive_does_not_follow_a_link_nor_keep_the_mode_of_an_old_file(tmp_
     ]
 
 
-def test_an_archive_never_takes_the_place_of_a_device_or_a_folder(tmp_path: Path) -> None:
+def test_an_archive_never_takes_the_place_of_a_device_or_a_folder(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/null")
     for target in (tmp_path, tmp_path / "pipe", tmp_path / "device"):
@@ -291,7 +286,7 @@ def test_an_archive_never_takes_the_place_of_a_device_or_a_folder(tmp_path: Path
     assert (tmp_path / "device").is_symlink()
 
 
-def test_an_archive_holds_what_the_service_on_this_machine_says(tmp_path: Path) -> None:
+def test_an_archive_holds_what_the_service_on_this_machine_says(tmp_path):
     metrics = Metrics()
     server = TelemetryServer(
         "127.0.0.1",
@@ -319,7 +314,7 @@ def test_an_archive_holds_what_the_service_on_this_machine_says(tmp_path: Path) 
         assert json.loads(file.read()) == {"state": "***"}
 
 
-def test_an_archive_holds_the_facts_about_both_clusters(tmp_path: Path) -> None:
+def test_an_archive_holds_the_facts_about_both_clusters(tmp_path):
     there = healthy_there()
     write_bundle(tmp_path / "b.tar.gz", ENVIRON, judged(there), there.source, there)
     with tarfile.open(tmp_path / "b.tar.gz") as archive:
@@ -330,7 +325,7 @@ def test_an_archive_holds_the_facts_about_both_clusters(tmp_path: Path) -> None:
         assert "hapax-doctor/offsets-outputs.json" in archive.getnames()
 
 
-def test_an_archive_of_settings_that_cannot_work_holds_the_findings(tmp_path: Path) -> None:
+def test_an_archive_of_settings_that_cannot_work_holds_the_findings(tmp_path):
     target = tmp_path / "b.tar.gz"
     env = {**ENVIRON, **SECRETS, "HAPAX_KAFKA__SECURITY__CA_FILE": ""}
     del env["HAPAX_KAFKA__SECURITY__USERNAME"]
@@ -345,7 +340,7 @@ def test_an_archive_of_settings_that_cannot_work_holds_the_findings(tmp_path: Pa
     assert b"HAPAX_KAFKA__SECURITY__USERNAME" in text
 
 
-def test_addresses_are_tried_by_name_and_port() -> None:
+def test_addresses_are_tried_by_name_and_port():
     ports = Ports()
     dead = f"127.0.0.1:{ports.reserve()}"
     found = probe([dead, "nowhere.invalid:9092", dead])
@@ -357,7 +352,7 @@ def test_addresses_are_tried_by_name_and_port() -> None:
     assert split("[::1]:9093") == ("::1", 9093)
 
 
-def test_versions_are_the_least_of_all_brokers_that_answered() -> None:
+def test_versions_are_the_least_of_all_brokers_that_answered():
     listener = ApiVersionsLog()
     for broker, version in (("kafka-1:9092/1", 5), ("kafka-2:9092/2", 3)):
         line = "APIVERSION [x] [thrd:y]: %s:   ApiKey TxnOffsetCommit (28) Versions 0..%d"
@@ -367,14 +362,14 @@ def test_versions_are_the_least_of_all_brokers_that_answered() -> None:
     assert listener.apis == {"TxnOffsetCommit": 3, "ConsumerGroupHeartbeat": -1}
 
 
-def test_errors_of_the_client_are_kept_once() -> None:
+def test_errors_of_the_client_are_kept_once():
     listener = ApiVersionsLog()
     for _ in range(3):
         listener.error(KafkaError(KafkaError._AUTHENTICATION, "no"))
     assert listener.errors == ["_AUTHENTICATION: no"]
 
 
-def test_the_last_line_counts_each_verdict() -> None:
+def test_the_last_line_counts_each_verdict():
     findings = [Finding("a", Verdict.PASS, ""), Finding("b", Verdict.UNTOLD, "")]
     assert summary(findings) == "All 1 checks passed; 1 could not be made (--all lists them)."
     findings.append(Finding("c", Verdict.WARN, "", "x"))

@@ -39,7 +39,7 @@ def source(there: Case) -> Case:
     return there.source
 
 
-def test_every_check_judges_the_cluster_that_it_speaks_of_and_finds_nothing() -> None:
+def test_every_check_judges_the_cluster_that_it_speaks_of_and_finds_nothing():
     there = healthy_there()
     here = source(there)
     found = {True: judged(here), False: judged(there)}
@@ -52,7 +52,7 @@ def test_every_check_judges_the_cluster_that_it_speaks_of_and_finds_nothing() ->
     assert {cluster for _, cluster in where[False]} == {THERE}
 
 
-def test_topics_of_the_outputs_are_looked_for_where_the_outputs_go_and_nowhere_else() -> None:
+def test_topics_of_the_outputs_are_looked_for_where_the_outputs_go_and_nowhere_else():
     there = healthy_there()
     said = {one.cluster: set[str]() for one in [*judged(there), *judged(source(there))]}
     for one in [*judged(there), *judged(source(there))]:
@@ -96,9 +96,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("check", "verdict", "change"),
     [pytest.param(*one, id=f"{number}-{one[0]}") for number, one in enumerate(FAULTS)],
 )
-def test_a_fault_of_the_cluster_of_the_outputs_is_named_with_it(
-    check: str, verdict: Verdict, change: Change
-) -> None:
+def test_a_fault_of_the_cluster_of_the_outputs_is_named_with_it(check, verdict, change):
     there = change(healthy_there())
     found = judged(there)
     assert troubles(found) == {check: verdict}
@@ -114,11 +112,11 @@ def test_a_fault_of_the_cluster_of_the_outputs_is_named_with_it(
         with_kafka(apis={"TxnOffsetCommit": 2}),
     ],
 )
-def test_nothing_of_transactions_is_asked_of_the_cluster_that_is_only_read(change: Change) -> None:
+def test_nothing_of_transactions_is_asked_of_the_cluster_that_is_only_read(change):
     assert troubles(judged(change(source(healthy_there())))) == {}
 
 
-def test_an_input_and_an_output_of_one_name_are_judged_as_what_they_are() -> None:
+def test_an_input_and_an_output_of_one_name_are_judged_as_what_they_are():
     environ = {"HAPAX_INPUT__TOPICS": "both", "HAPAX_OUTPUT__TOPIC": "both"}
     there = with_topic("both", cleanup__policy="compact")(healthy_there(**environ))
     here = with_topic("both", cleanup__policy="compact")(source(there))
@@ -126,7 +124,7 @@ def test_an_input_and_an_output_of_one_name_are_judged_as_what_they_are() -> Non
     assert "compaction" not in troubles(judged(there))
 
 
-def test_offsets_that_expire_soon_cost_something_else_on_each_cluster() -> None:
+def test_offsets_that_expire_soon_cost_something_else_on_each_cluster():
     short = with_broker(offsets__retention__minutes="60")
     there = short(healthy_there())
     (lost,) = [one for one in judged(there) if one.check == "offsets-retention"]
@@ -135,7 +133,7 @@ def test_offsets_that_expire_soon_cost_something_else_on_each_cluster() -> None:
     assert "does not see that the progress on the cluster of the outputs is lost" in unseen.saw
 
 
-def test_a_cluster_of_the_outputs_without_an_answer_is_one_failure_with_its_own_setting() -> None:
+def test_a_cluster_of_the_outputs_without_an_answer_is_one_failure_with_its_own_setting():
     gone = ClusterState(
         bootstrap=(replace(KAFKA_THERE.bootstrap[0], problem="connection refused"),),
         problem="none of the bootstrap addresses can be reached",

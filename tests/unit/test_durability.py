@@ -26,13 +26,13 @@ from hapax.operations.doctor.durability import Durability, Level, durability
     ],
 )
 def test_replicas_acks_and_the_in_sync_minimum_make_one_grade(
-    replicas: int, acks: str, in_sync_min: int, level: Level, copies: int, tolerates: int
-) -> None:
-    found = durability(replicas=replicas, acks=acks, in_sync_min=in_sync_min)  # type: ignore[arg-type]
+    replicas, acks, in_sync_min, level, copies, tolerates
+):
+    found = durability(replicas=replicas, acks=acks, in_sync_min=in_sync_min)
     assert found == Durability(level, copies, tolerates)
 
 
-def test_more_copies_never_make_a_lower_grade() -> None:
+def test_more_copies_never_make_a_lower_grade():
     for replicas in range(1, 8):
         grades = [
             durability(replicas=replicas, acks="all", in_sync_min=each).level

@@ -22,7 +22,7 @@ TRANSFORM = (
 )
 
 
-def test_a_file_is_read_as_compose_and_as_a_shell_read_it(tmp_path: Path) -> None:
+def test_a_file_is_read_as_compose_and_as_a_shell_read_it(tmp_path):
     file = tmp_path / "settings.env"
     file.write_text(
         "# all of them\n\nHAPAX_APP=orders\n export HAPAX_DEDUP__ID='json:/id,key'\n"
@@ -39,7 +39,7 @@ def test_a_file_is_read_as_compose_and_as_a_shell_read_it(tmp_path: Path) -> Non
     }
 
 
-def test_every_line_that_is_none_is_named_and_never_shown(tmp_path: Path) -> None:
+def test_every_line_that_is_none_is_named_and_never_shown(tmp_path):
     file = tmp_path / "settings.env"
     file.write_text("HAPAX_APP=orders\nhunter2\n2X=1\n")
     with pytest.raises(ConfigurationError) as caught:
@@ -49,13 +49,13 @@ def test_every_line_that_is_none_is_named_and_never_shown(tmp_path: Path) -> Non
     ]
 
 
-def test_a_file_that_is_missing_is_a_problem_in_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_a_problem_in_one_sentence(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         read_env_file(tmp_path / "none.env")
 
 
 @pytest.mark.parametrize("text", ["HAPAX_APP", "=orders", "HAPAX APP=orders", ""])
-def test_what_is_no_assignment_is_refused(text: str) -> None:
+def test_what_is_no_assignment_is_refused(text):
     with pytest.raises(ConfigurationError, match="NAME=VALUE"):
         assignment(text)
 
@@ -73,7 +73,7 @@ def hapax(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProc
     )
 
 
-def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path: Path) -> None:
+def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path):
     lines = {**REQUIRED, "HAPAX_APP": "file", "HAPAX_INSTANCE": "file-0"}
     lines["HAPAX_DEDUP__TTL"] = "2h"
     text = "".join(f"{name}={value}\n" for name, value in lines.items())
@@ -85,7 +85,7 @@ def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path
         assert f'"HAPAX_{name}": {{\n    "value": "{value}"' in done.stdout
 
 
-def test_a_mistake_before_the_command_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
+def test_a_mistake_before_the_command_ends_with_2_and_a_sentence(tmp_path):
     for words in (("--set", "HAPAX_APP"), ("--env-file", "none.env")):
         for placed in ((*words, "config", "check"), ("run", *words), ("trace", "a", *words)):
             done = hapax(tmp_path, *placed)
@@ -94,7 +94,7 @@ def test_a_mistake_before_the_command_ends_with_2_and_a_sentence(tmp_path: Path)
             assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
-def test_run_takes_files_and_assignments_and_refuses_what_is_wrong_in_them(tmp_path: Path) -> None:
+def test_run_takes_files_and_assignments_and_refuses_what_is_wrong_in_them(tmp_path):
     (tmp_path / "settings.env").write_text("HAPAX_APP=a b\n")
     done = hapax(tmp_path, "run", "--env-file", "settings.env", "--set", "HAPAX_NONE=1")
     assert done.returncode == 2
@@ -117,7 +117,7 @@ def interpreted(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_check_imports_the_transform_from_the_working_folder(tmp_path: Path) -> None:
+def test_the_check_imports_the_transform_from_the_working_folder(tmp_path):
     words = ("config", "check", "--set", "HAPAX_TRANSFORM=rule:transform")
     absent = interpreted(tmp_path, *words)
     assert absent.returncode == 2
@@ -127,7 +127,7 @@ def test_the_check_imports_the_transform_from_the_working_folder(tmp_path: Path)
     assert (done.returncode, done.stdout) == (0, "settings are fine\n"), done.stderr
 
 
-def test_the_check_knows_the_properties_of_the_client_and_names_all_faults(tmp_path: Path) -> None:
+def test_the_check_knows_the_properties_of_the_client_and_names_all_faults(tmp_path):
     properties = 'HAPAX_KAFKA__PROPERTIES={"fetch.max.bites": 1}'
     words = ("config", "check", "--set", properties, "--set", "HAPAX_TRANSFORM=none:transform")
     done = interpreted(tmp_path, *words)
@@ -136,7 +136,7 @@ def test_the_check_knows_the_properties_of_the_client_and_names_all_faults(tmp_p
     assert 'property: "fetch.max.bites": did you mean fetch.max.bytes?' in done.stderr
 
 
-def test_the_names_of_properties_are_those_that_the_client_takes() -> None:
+def test_the_names_of_properties_are_those_that_the_client_takes():
     names = set(property_names())
     assert len(names) > 150
     assert names >= {"linger.ms", "sasl.username", "queued.max.messages.kbytes", "acks"}

@@ -23,7 +23,7 @@ class CrashError(BaseException):
     """The process ends here; nothing of it goes on."""
 
 
-def test_a_batch_settles_every_fate_and_its_numbers_add_up() -> None:
+def test_a_batch_settles_every_fate_and_its_numbers_add_up():
     pipeline = filled()
     settled = run(pipeline)
     pipeline.judge()
@@ -43,10 +43,8 @@ def test_a_batch_settles_every_fate_and_its_numbers_add_up() -> None:
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_batch_that_fails_at_any_step_is_seen_whole_or_not_at_all(
-    step: str, error: str, *, after: bool
-) -> None:
-    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
+def test_a_batch_that_fails_at_any_step_is_seen_whole_or_not_at_all(step, error, *, after):
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # one of three
     script = Script(**{step: [fault]})
     pipeline = filled(faults=script)
     with pytest.raises((BatchAbortedError, ProducerDeadError)) as caught:
@@ -73,7 +71,7 @@ def crashing_at(step: str) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_before_any_step_leaves_nothing_and_the_next_start_finishes(step: str) -> None:
+def test_a_crash_before_any_step_leaves_nothing_and_the_next_start_finishes(step):
     script = Script()
     pipeline = filled(faults=script)
     batch = taken(pipeline)
@@ -88,9 +86,7 @@ def test_a_crash_before_any_step_leaves_nothing_and_the_next_start_finishes(step
     pipeline.judge()
 
 
-def test_a_crash_right_after_the_commit_leaves_nothing_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_crash_right_after_the_commit_leaves_nothing_to_do(monkeypatch):
     pipeline = filled()
     commit = pipeline.transaction.commit
 
@@ -107,7 +103,7 @@ def test_a_crash_right_after_the_commit_leaves_nothing_to_do(
     assert taken(pipeline).records == []
 
 
-def test_ends_alone_are_committed_in_a_transaction() -> None:
+def test_ends_alone_are_committed_in_a_transaction():
     pipeline = opened(Pipeline())
     pipeline.broker.hide(("in", 0), 3)
     taken(pipeline)
@@ -115,7 +111,7 @@ def test_ends_alone_are_committed_in_a_transaction() -> None:
     assert pipeline.committed() == {("in", 0): 3}
 
 
-def test_ends_of_partitions_that_are_not_ours_are_refused() -> None:
+def test_ends_of_partitions_that_are_not_ours_are_refused():
     pipeline = opened(Pipeline())
     taken(pipeline)
     with pytest.raises(HapaxError, match="no longer assigned"):
@@ -123,7 +119,7 @@ def test_ends_of_partitions_that_are_not_ours_are_refused() -> None:
     assert pipeline.committed() == {}
 
 
-def test_progress_of_a_member_that_was_expelled_is_refused() -> None:
+def test_progress_of_a_member_that_was_expelled_is_refused():
     pipeline = filled()
     batch = taken(pipeline)
     pipeline.broker.expel("w")
@@ -133,7 +129,7 @@ def test_progress_of_a_member_that_was_expelled_is_refused() -> None:
     assert pipeline.committed() == {}
 
 
-def test_progress_of_an_old_generation_is_refused() -> None:
+def test_progress_of_an_old_generation_is_refused():
     pipeline = filled()
     batch = taken(pipeline)
     pipeline.broker.join("other")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Headers, Record
 
 
-def test_our_own_claim_lets_the_record_through_again() -> None:
+def test_our_own_claim_lets_the_record_through_again():
     pipeline = filled()
     batch = taken(pipeline)
     assert pipeline.claims is not None
@@ -28,7 +28,7 @@ def test_our_own_claim_lets_the_record_through_again() -> None:
     pipeline.judge()
 
 
-def test_a_twin_in_a_later_batch_has_no_output_and_its_offset_commits() -> None:
+def test_a_twin_in_a_later_batch_has_no_output_and_its_offset_commits():
     pipeline = filled()
     run(pipeline)
     pipeline.write(b"a/3", b"c")
@@ -37,7 +37,7 @@ def test_a_twin_in_a_later_batch_has_no_output_and_its_offset_commits() -> None:
     pipeline.judge()
 
 
-def test_records_without_an_id_are_processed_and_counted() -> None:
+def test_records_without_an_id_are_processed_and_counted():
     pipeline = opened(Pipeline())
     for _ in range(2):
         pipeline.broker.write("in", b"x")
@@ -47,7 +47,7 @@ def test_records_without_an_id_are_processed_and_counted() -> None:
     assert (settled.without_id, settled.claims_new_or_own) == (2, 1)
 
 
-def test_a_twin_is_found_among_records_without_an_id() -> None:
+def test_a_twin_is_found_among_records_without_an_id():
     pipeline = opened(Pipeline())
     pipeline.broker.write("in", b"x")
     pipeline.write(b"y")
@@ -57,7 +57,7 @@ def test_a_twin_is_found_among_records_without_an_id() -> None:
     assert pipeline.outputs() == [b"X", b"Y", b"Z"]
 
 
-def test_a_batch_without_any_id_asks_no_store() -> None:
+def test_a_batch_without_any_id_asks_no_store():
     pipeline = opened(Pipeline())
     assert pipeline.claims is not None
     pipeline.claims.outage = "away"
@@ -65,7 +65,7 @@ def test_a_batch_without_any_id_asks_no_store() -> None:
     assert run(pipeline).outputs == {"out": 1}
 
 
-def test_without_a_claim_store_twins_pass() -> None:
+def test_without_a_claim_store_twins_pass():
     pipeline = filled(claims=False)
     settled = run(pipeline)
     assert (settled.duplicates, settled.claims_new_or_own) == (0, 0)
@@ -80,7 +80,7 @@ def replay(pipeline: Pipeline, of: Record, value: bytes) -> None:
     pipeline.broker.write("in", value, headers=again)
 
 
-def test_a_replay_inherits_the_claim_of_its_original_and_later_twins_are_dropped() -> None:
+def test_a_replay_inherits_the_claim_of_its_original_and_later_twins_are_dropped():
     pipeline = opened(Pipeline())
     pipeline.broker.write("in", b"anonymous")
     pipeline.write(b"boom")
@@ -93,7 +93,7 @@ def test_a_replay_inherits_the_claim_of_its_original_and_later_twins_are_dropped
     assert pipeline.outputs() == [b"ANONYMOUS", b"MENDED", b"NAMELESS"]
 
 
-def test_a_replay_that_fails_again_can_be_replayed_again() -> None:
+def test_a_replay_that_fails_again_can_be_replayed_again():
     pipeline = opened(Pipeline())
     pipeline.write(b"boom")
     run(pipeline)
@@ -104,7 +104,7 @@ def test_a_replay_that_fails_again_can_be_replayed_again() -> None:
     assert pipeline.outputs() == [b"MENDED"]
 
 
-def test_an_outage_under_pause_raises_before_any_transaction() -> None:
+def test_an_outage_under_pause_raises_before_any_transaction():
     script = Script()
     pipeline = filled(faults=script)
     assert pipeline.claims is not None
@@ -118,7 +118,7 @@ def test_an_outage_under_pause_raises_before_any_transaction() -> None:
     pipeline.judge()
 
 
-def test_a_lost_answer_has_claimed_and_the_same_batch_goes_through() -> None:
+def test_a_lost_answer_has_claimed_and_the_same_batch_goes_through():
     pipeline = filled()
     assert pipeline.claims is not None
     pipeline.claims.lost_answers = 1
@@ -129,7 +129,7 @@ def test_a_lost_answer_has_claimed_and_the_same_batch_goes_through() -> None:
     pipeline.judge()
 
 
-def test_an_outage_under_pass_goes_on_and_marks_every_output() -> None:
+def test_an_outage_under_pass_goes_on_and_marks_every_output():
     pipeline = filled(pass_on_outage=True)
     assert pipeline.claims is not None
     pipeline.claims.outage = "away"
@@ -163,9 +163,7 @@ def overtaken(script: Script | None = None) -> Pipeline:
     return opened(Pipeline(claims=Overtaken(clock=clock, ttl_ms=3_600_000), faults=script))
 
 
-def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_comes_first() -> (
-    None
-):
+def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_comes_first():
     pipeline = overtaken()
     pipeline.write(b"a/first", b"b")
     before = taken(pipeline)
@@ -181,7 +179,7 @@ def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_
     pipeline.judge()
 
 
-def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_first() -> None:
+def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_first():
     """It asked for the second first, and gives its claim to the first when it thaws."""
     pipeline = opened(Pipeline())
     pipeline.write(b"a/first")
@@ -198,7 +196,7 @@ def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_fir
     pipeline.judge()
 
 
-def test_what_was_asked_ahead_and_read_again_is_a_twin_of_the_first_as_well() -> None:
+def test_what_was_asked_ahead_and_read_again_is_a_twin_of_the_first_as_well():
     pipeline = overtaken()
     pipeline.write(b"a/first")
     before = taken(pipeline)
@@ -212,7 +210,7 @@ def test_what_was_asked_ahead_and_read_again_is_a_twin_of_the_first_as_well() ->
     pipeline.judge()
 
 
-def test_what_is_asked_again_after_an_abort_and_a_loss_of_all_claims_has_its_effect() -> None:
+def test_what_is_asked_again_after_an_abort_and_a_loss_of_all_claims_has_its_effect():
     """The first record, of another partition, may be with another member by then."""
     script = Script(send=[InjectedFault("aborted")])
     pipeline = overtaken(script)

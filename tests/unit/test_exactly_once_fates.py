@@ -14,7 +14,7 @@ from tests.kit.pipeline import Pipeline
 TOO_LARGE = Failure("Refused", "MSG_SIZE_TOO_LARGE", 1)
 
 
-def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later() -> None:
+def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later():
     def interrupting(record: Record) -> Output:
         if record.value == b"b":
             pipeline.interrupt.due = True
@@ -35,13 +35,13 @@ def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later() -> None:
     assert pipeline.outputs() == [b"a", b"b", b"c", b"d"]
 
 
-def test_an_interrupt_that_is_due_at_the_start_still_lets_one_record_through() -> None:
+def test_an_interrupt_that_is_due_at_the_start_still_lets_one_record_through():
     pipeline = filled()
     pipeline.interrupt.due = True
     assert run(pipeline).records == 1
 
 
-def test_a_prefix_carries_the_ends_of_partitions_without_records() -> None:
+def test_a_prefix_carries_the_ends_of_partitions_without_records():
     pipeline = opened(Pipeline(2))
     pipeline.write(b"a", b"b")
     pipeline.broker.hide(("in", 1), 4)
@@ -49,7 +49,7 @@ def test_a_prefix_carries_the_ends_of_partitions_without_records() -> None:
     assert run(pipeline).offsets == {("in", 0): (0, 1), ("in", 1): (4, 4)}
 
 
-def test_a_condemned_record_becomes_a_dead_letter_without_being_transformed() -> None:
+def test_a_condemned_record_becomes_a_dead_letter_without_being_transformed():
     pipeline = filled()
     batch = taken(pipeline)
     condemned = {batch.records[1].coordinates: TOO_LARGE}
@@ -59,7 +59,7 @@ def test_a_condemned_record_becomes_a_dead_letter_without_being_transformed() ->
     assert pipeline.dead() == [b"two", b"boom"]
 
 
-def test_an_unreadable_record_becomes_a_dead_letter() -> None:
+def test_an_unreadable_record_becomes_a_dead_letter():
     pipeline = filled()
     batch = taken(pipeline)
     batch.unreadable[0] = "a header name is not UTF-8"
@@ -68,7 +68,7 @@ def test_an_unreadable_record_becomes_a_dead_letter() -> None:
     assert b"not UTF-8" in (dict(pipeline.broker.records("dead")[0].headers)["hapax-error"] or b"")
 
 
-def test_an_unreadable_record_is_never_dropped_as_a_twin() -> None:
+def test_an_unreadable_record_is_never_dropped_as_a_twin():
     pipeline = opened(Pipeline(sources=("header:id", "key")))
     for _ in range(2):
         pipeline.broker.write("in", b"x", key=b"customer")
@@ -78,13 +78,13 @@ def test_an_unreadable_record_is_never_dropped_as_a_twin() -> None:
     assert len(pipeline.dead()) == 2
 
 
-def test_a_record_whose_id_cannot_be_told_becomes_a_dead_letter() -> None:
+def test_a_record_whose_id_cannot_be_told_becomes_a_dead_letter():
     pipeline = opened(Pipeline(sources=("json:/id",)))
     pipeline.broker.write("in", b"no json")
     assert run(pipeline).dead_letter_reasons == {"Poison": 1}
 
 
-def test_a_message_that_alone_is_refused_names_its_record() -> None:
+def test_a_message_that_alone_is_refused_names_its_record():
     pipeline = filled()
     pipeline.broker.bytes_max = 60
     pipeline.write(b"x" * 50)
@@ -95,9 +95,7 @@ def test_a_message_that_alone_is_refused_names_its_record() -> None:
     assert caught.value.content
 
 
-def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(monkeypatch):
     pipeline = opened(Pipeline())
     pipeline.write(b"a", b"boom", b"b")
     batch = taken(pipeline)
@@ -114,7 +112,7 @@ def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(
     }
 
 
-def test_two_refused_parts_of_one_record_blame_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_refused_parts_of_one_record_blame_it(monkeypatch):
     pipeline = opened(Pipeline())
     pipeline.write(b"two")
     batch = taken(pipeline)
@@ -128,7 +126,7 @@ def test_two_refused_parts_of_one_record_blame_it(monkeypatch: pytest.MonkeyPatc
     assert caught.value.culprits == {batch.records[0].coordinates: Failure("Refused", "y", 1)}
 
 
-def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written() -> None:
+def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written():
     script = Script()
     pipeline = filled(faults=script)
     rate = pipeline.core._dead_letter_rate
@@ -139,7 +137,7 @@ def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written() ->
     assert pipeline.outputs() == []
 
 
-def test_records_are_counted_by_their_topics() -> None:
+def test_records_are_counted_by_their_topics():
     pipeline = opened(Pipeline())
     batch = taken(pipeline)
     batch.records = [Record(topic, 0, 0, None, b"x") for topic in ("in", "in", "other")]

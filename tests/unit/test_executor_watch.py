@@ -77,7 +77,7 @@ def watched(context: FakeContext, wait: Callable[[float], object]) -> list[dict[
     return told.of("executors_changed")
 
 
-def test_executors_are_told_at_once_and_every_few_seconds_until_spark_is_stopped() -> None:
+def test_executors_are_told_at_once_and_every_few_seconds_until_spark_is_stopped():
     context = FakeContext(IDLE)
     context.uiWebUrl = "http://driver:4040"
     waits: list[float] = []
@@ -98,7 +98,7 @@ def test_executors_are_told_at_once_and_every_few_seconds_until_spark_is_stopped
 @pytest.mark.parametrize(
     "error", [Py4JNetworkError("gone"), ConnectionResetError(), AttributeError("_jvm")]
 )
-def test_the_watch_ends_quietly_with_a_jvm_that_is_gone(error: Exception) -> None:
+def test_the_watch_ends_quietly_with_a_jvm_that_is_gone(error):
     context = FakeContext(IDLE)
 
     def gone() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from hapax.core.headers import Retried
@@ -58,11 +56,11 @@ def sighting(
         (sighting(), "filtered"),
     ],
 )
-def test_the_verdict_says_what_became_of_a_record(one: Sighting, words: str) -> None:
+def test_the_verdict_says_what_became_of_a_record(one, words):
     assert words in verdict(one)
 
 
-def test_a_replay_owns_the_claim_of_its_original() -> None:
+def test_a_replay_owns_the_claim_of_its_original():
     one = sighting(owner=OTHER)
     one.original = OTHER
     assert one.owner is None
@@ -96,9 +94,7 @@ ROW = {"topic": "in", "partition": 0, "position": 8}
         ),
     ],
 )
-def test_what_a_process_has_read_and_calls_tells_why_a_record_waits(
-    status: dict[str, Any], words: str
-) -> None:
+def test_what_a_process_has_read_and_calls_tells_why_a_record_waits(status, words):
     one = sighting(after=7, before=7)
     one.within = Within.of({"instance": "w-0", "calls": None, **status}, HERE)
     assert verdict(one).startswith(words)
@@ -106,7 +102,7 @@ def test_what_a_process_has_read_and_calls_tells_why_a_record_waits(
     assert "in progress" in verdict(one)
 
 
-def test_a_record_that_waits_for_a_later_try_is_told_with_its_time() -> None:
+def test_a_record_that_waits_for_a_later_try_is_told_with_its_time():
     one = sighting()
     one.waits = Retried(
         of="in/0/7", timestamp=1, attempt=2, calls=4, move=9, until=1, due=1_700_000_000_000

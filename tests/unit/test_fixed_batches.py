@@ -15,13 +15,13 @@ FIXED = FixedBatch("7-ab.manifest", "cc", 2, "aa")
 FORMER = Marker(7, "q", "99")
 
 
-def test_a_marker_with_fixed_rows_reads_what_it_wrote_and_keeps_the_input_before() -> None:
+def test_a_marker_with_fixed_rows_reads_what_it_wrote_and_keeps_the_input_before():
     marker = Marker.fixing(BATCH, FORMER, FIXED)
     assert marker == Marker(7, "q", "99", FIXED)
     assert Marker.parse(marker.next, marker.metadata) == marker
 
 
-def test_a_version_that_knows_no_fixed_rows_takes_the_marker_for_somebody_elses() -> None:
+def test_a_version_that_knows_no_fixed_rows_takes_the_marker_for_somebody_elses():
     words = Marker.fixing(BATCH, FORMER, FIXED).metadata.split(" ")
     # It wants three words, of which this is the first.
     assert words[0] != FORMER.metadata.split(" ")[0]
@@ -31,12 +31,12 @@ def test_a_version_that_knows_no_fixed_rows_takes_the_marker_for_somebody_elses(
 @pytest.mark.parametrize(
     "metadata", ["hapax2 q aa", "hapax2 q aa m c x aa", "hapax1 q aa m c 2 aa"]
 )
-def test_words_that_are_not_ours_are_refused(metadata: str) -> None:
+def test_words_that_are_not_ours_are_refused(metadata):
     with pytest.raises(PositionLostError, match="was overwritten"):
         Marker.parse(7, metadata)
 
 
-def test_a_micro_batch_whose_rows_are_fixed_is_due_until_it_is_published() -> None:
+def test_a_micro_batch_whose_rows_are_fixed_is_due_until_it_is_published():
     assert due(BATCH, Marker.fixing(BATCH, FORMER, FIXED))
     assert not due(BATCH, Marker.after(BATCH))
     with pytest.raises(PositionLostError, match="from other input"):
@@ -45,7 +45,7 @@ def test_a_micro_batch_whose_rows_are_fixed_is_due_until_it_is_published() -> No
         due(MicroBatch("q", 8, "bb"), Marker.fixing(BATCH, FORMER, FIXED))
 
 
-def test_a_lane_goes_on_behind_what_its_marker_counts_of_its_manifest_alone() -> None:
+def test_a_lane_goes_on_behind_what_its_marker_counts_of_its_manifest_alone():
     marker = LaneMarker(3, FIXED.manifest)
     assert LaneMarker.parse(3, marker.metadata) == marker
     assert published_parcels(0, FIXED.manifest, marker) == 3
@@ -58,7 +58,7 @@ def parcel(rows: int, size: int) -> Parcel:
     return Parcel(rows, bytes(size) if rows else None, None)
 
 
-def test_lanes_share_the_parcels_evenly_and_rows_keep_their_numbers() -> None:
+def test_lanes_share_the_parcels_evenly_and_rows_keep_their_numbers():
     parcels = [parcel(5, 50), parcel(0, 0), parcel(1, 10), parcel(4, 40), parcel(2, 20)]
     manifest = Manifest.of(BATCH, parcels, 2)
     loads = [sum(share.parcel.size for share in lane) for lane in manifest.lanes]
@@ -80,19 +80,17 @@ def report(lane: int, problem: str = "", *, lost: bool = False) -> LaneReport:
         ([report(0)], StopError, "Reports of lanes are missing"),
     ],
 )
-def test_what_lanes_have_not_published_is_said(
-    reports: list[LaneReport], kind: type[StopError], text: str
-) -> None:
+def test_what_lanes_have_not_published_is_said(reports, kind, text):
     with pytest.raises(StopError, match=text) as raised:
         check_reports(BATCH, FIXED, reports)
     assert type(raised.value) is kind
 
 
-def test_all_lanes_through_is_no_problem() -> None:
+def test_all_lanes_through_is_no_problem():
     check_reports(BATCH, FIXED, [report(1), report(0)])
 
 
-def test_a_row_for_a_topic_that_is_read_is_refused_before_it_is_kept() -> None:
+def test_a_row_for_a_topic_that_is_read_is_refused_before_it_is_kept():
     rows = pa.record_batch({"value": [b"a", b"b"], "topic": ["out", "orders"]})
     assert refuse_inputs(rows, frozenset({"other"})) is rows
     with pytest.raises(StopError, match="names topic orders, which the pipeline reads"):

@@ -12,7 +12,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_former_name_of_the_package_works_in_a_checkout() -> None:
+def test_the_former_name_of_the_package_works_in_a_checkout():
     assert python("-m", "service", "--version").stdout == python("-m", "hapax", "--version").stdout
     code = """
 import hapax, service

@@ -97,15 +97,13 @@ def traced(function: Callable[[Record], Any]) -> Callable[[Record], Any]:
         (opened_later, True, False, True),
     ],
 )
-def test_a_form_is_told_by_its_signature(
-    found: Callable[..., Any], *, asynchronous: bool, lists: bool, context: bool
-) -> None:
+def test_a_form_is_told_by_its_signature(found, *, asynchronous, lists, context):
     form = form_of(found)
     assert (form.asynchronous, form.lists, form.context) == (asynchronous, lists, context)
     assert form.plain == (not (asynchronous or lists or context))
 
 
-def test_what_a_class_opens_and_closes_belongs_to_its_form() -> None:
+def test_what_a_class_opens_and_closes_belongs_to_its_form():
     form = form_of(Enriched)
     assert isinstance(form.function, Enriched)
     assert form.setup == form.function.setup
@@ -137,8 +135,6 @@ async def streaming(record: Record) -> AsyncIterator[Output]:
         (NotCallable, "has no __call__"),
     ],
 )
-def test_a_function_of_another_shape_says_what_is_wrong(
-    found: Callable[..., Any], why: str
-) -> None:
+def test_a_function_of_another_shape_says_what_is_wrong(found, why):
     with pytest.raises(ValueError, match=why):
         form_of(found)

@@ -57,7 +57,7 @@ def rotate(path: Path, ending: str = ".1", *, at_s: int = 0) -> Callable[[], obj
     return step
 
 
-def test_a_file_that_is_not_followed_ends_with_its_last_line_complete_or_not(log: Path) -> None:
+def test_a_file_that_is_not_followed_ends_with_its_last_line_complete_or_not(log):
     log.write_bytes(b"a\n\nb\nc")
     reading = Reading(log)
     assert reading.run().accepted == 3
@@ -68,7 +68,7 @@ def test_a_file_that_is_not_followed_ends_with_its_last_line_complete_or_not(log
     assert reading.spool.values == [b"a", b"b", b"c"]
 
 
-def test_a_line_of_a_file_that_grows_waits_until_it_is_complete(log: Path) -> None:
+def test_a_line_of_a_file_that_grows_waits_until_it_is_complete(log):
     log.write_bytes(b"a\nb")
     reading = Reading(log, follow=True)
     reading.run()
@@ -77,7 +77,7 @@ def test_a_line_of_a_file_that_grows_waits_until_it_is_complete(log: Path) -> No
     assert reading.spool.values == [b"a", b"bc", b"d"]
 
 
-def test_a_renamed_file_is_finished_before_the_next_one_is_read(log: Path) -> None:
+def test_a_renamed_file_is_finished_before_the_next_one_is_read(log):
     log.write_bytes(b"a\n")
     old = log.with_name("orders.log.1")
     reading = Reading(log, follow=True)
@@ -88,9 +88,7 @@ def test_a_renamed_file_is_finished_before_the_next_one_is_read(log: Path) -> No
 
 
 @pytest.mark.parametrize("follow", [True, False], ids=["follow", "to the end"])
-def test_what_was_renamed_while_no_process_ran_is_read_to_its_end(
-    log: Path, *, follow: bool
-) -> None:
+def test_what_was_renamed_while_no_process_ran_is_read_to_its_end(log, *, follow):
     log.write_bytes(b"a\nb\nc\n")
     reading = Reading(log, follow=follow)
     reading.spool.dies_after = 0
@@ -107,7 +105,7 @@ def test_what_was_renamed_while_no_process_ran_is_read_to_its_end(
     assert b"".join(reading.spool.values) == b"abcdefg"
 
 
-def test_a_rotated_file_that_was_compressed_before_it_was_read_stops_it(log: Path) -> None:
+def test_a_rotated_file_that_was_compressed_before_it_was_read_stops_it(log):
     log.write_bytes(b"a\n")
     reading = Reading(log, follow=True)
     reading.run()
@@ -121,7 +119,7 @@ def test_a_rotated_file_that_was_compressed_before_it_was_read_stops_it(log: Pat
         reading.run()
 
 
-def test_bytes_that_come_to_a_renamed_file_too_late_are_not_lost_in_silence(log: Path) -> None:
+def test_bytes_that_come_to_a_renamed_file_too_late_are_not_lost_in_silence(log):
     log.write_bytes(b"a\n")
     old = log.with_name("orders.log.1")
     reading = Reading(log, follow=True)
@@ -167,9 +165,7 @@ GAPS = [
 
 
 @pytest.mark.parametrize("gap", GAPS, ids=lambda gap: gap.__name__)
-def test_lines_that_may_be_gone_stop_it_unless_a_person_says_otherwise(
-    log: Path, gap: Callable[[Path, Reading], None]
-) -> None:
+def test_lines_that_may_be_gone_stop_it_unless_a_person_says_otherwise(log, gap):
     text = b"first\nsecond\n"
     log.write_bytes(text)
     with pytest.raises(FileGapError, match="--on-gap restart") as stopped:
@@ -185,7 +181,7 @@ def test_lines_that_may_be_gone_stop_it_unless_a_person_says_otherwise(
     assert any("reading from the beginning" in text for text in again.warnings)
 
 
-def test_a_file_that_was_read_to_its_end_may_be_replaced_by_the_next(log: Path) -> None:
+def test_a_file_that_was_read_to_its_end_may_be_replaced_by_the_next(log):
     log.write_bytes(b"a\n")
     reading = Reading(log)
     reading.run()
@@ -197,8 +193,8 @@ def test_a_file_that_was_read_to_its_end_may_be_replaced_by_the_next(log: Path) 
 
 @pytest.mark.parametrize("follow", [True, False], ids=["follow", "to the end"])
 def test_a_reader_that_dies_at_any_byte_of_a_growing_csv_file_loses_and_doubles_no_row(
-    log: Path, monkeypatch: pytest.MonkeyPatch, *, follow: bool
-) -> None:
+    log, monkeypatch, *, follow
+):
     monkeypatch.setattr(spooled, "BATCH_RECORDS", 1)
     for cut in range(len(CSV) + 1):
         for dies_after in range(len(CSV_ROWS) + 1):
@@ -220,7 +216,7 @@ def test_a_reader_that_dies_at_any_byte_of_a_growing_csv_file_loses_and_doubles_
             break
 
 
-def test_the_next_csv_file_has_a_header_of_its_own(log: Path) -> None:
+def test_the_next_csv_file_has_a_header_of_its_own(log):
     log.write_bytes(b"id,say\n1,a\n")
     reading = Reading(log, follow=True, form="csv")
     reading.run(rotate(log), add(log, b"say,id\nb,2\n"), add(log, b"c,3\n"))
@@ -229,7 +225,7 @@ def test_the_next_csv_file_has_a_header_of_its_own(log: Path) -> None:
     assert found == [{"id": str(number + 1), "say": "abcd"[number]} for number in range(4)]
 
 
-def test_a_full_spool_is_waited_for_and_nothing_is_read_meanwhile(log: Path) -> None:
+def test_a_full_spool_is_waited_for_and_nothing_is_read_meanwhile(log):
     log.write_bytes(b"a\nb\n")
     reading = Reading(log)
     reading.spool.full = 3
@@ -238,9 +234,7 @@ def test_a_full_spool_is_waited_for_and_nothing_is_read_meanwhile(log: Path) -> 
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_rows_that_found_no_room_before_a_stop_come_before_all_later_ones(
-    log: Path, monkeypatch: pytest.MonkeyPatch, batch: int
-) -> None:
+def test_rows_that_found_no_room_before_a_stop_come_before_all_later_ones(log, monkeypatch, batch):
     monkeypatch.setattr(spooled, "BATCH_RECORDS", batch)
     log.write_bytes(b"a\nb\nc\nd\ne\n")
     reading = Reading(log)
@@ -253,7 +247,7 @@ def test_rows_that_found_no_room_before_a_stop_come_before_all_later_ones(
     assert reading.spool.values == [b"a", b"b", b"c", b"d", b"e"]
 
 
-def test_a_line_that_is_no_record_stops_it_or_is_left_out(log: Path) -> None:
+def test_a_line_that_is_no_record_stops_it_or_is_left_out(log):
     log.write_bytes(b'{"a": 1}\nnonsense\n{"a": 2}\n')
     reading = Reading(log, form="json-lines")
     for _start in range(2):
@@ -266,7 +260,7 @@ def test_a_line_that_is_no_record_stops_it_or_is_left_out(log: Path) -> None:
     assert reading.spool.values == [b'{"a": 1}', b'{"a": 2}']
 
 
-def test_a_spool_of_another_source_form_or_program_is_refused(log: Path) -> None:
+def test_a_spool_of_another_source_form_or_program_is_refused(log):
     log.write_bytes(b"a\n")
     spool = MemorySpool()
     Reading(log, spool).run()
@@ -282,7 +276,7 @@ def test_a_spool_of_another_source_form_or_program_is_refused(log: Path) -> None
     assert spool.values == [b"a"]
 
 
-def test_many_rows_are_accepted_some_at_a_time(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_accepted_some_at_a_time(log, monkeypatch):
     monkeypatch.setattr(spooled, "BATCH_RECORDS", 100)
     log.write_bytes(b"".join(b"%d\n" % number for number in range(250)))
     reading = Reading(log)
@@ -290,7 +284,7 @@ def test_many_rows_are_accepted_some_at_a_time(log: Path, monkeypatch: pytest.Mo
     assert reading.spool.writes == [100, 100, 50]
 
 
-def test_a_record_that_is_refused_stops_it_after_those_before_it(log: Path) -> None:
+def test_a_record_that_is_refused_stops_it_after_those_before_it(log):
     log.write_bytes(b"a\nb\ntoo large\nc\n")
     reading = Reading(log)
     reading.spool.bytes_max = 5

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TURNS = 20
 
 
-def test_a_paused_worker_takes_nothing_and_goes_on_where_it_was_once_resumed() -> None:
+def test_a_paused_worker_takes_nothing_and_goes_on_where_it_was_once_resumed():
     pipeline = Pipeline(2, batch_max=2)
     pipeline.write(b"a", b"b", b"c", b"d")
     pipeline.write(b"x", partition=1)
@@ -37,7 +37,7 @@ def test_a_paused_worker_takes_nothing_and_goes_on_where_it_was_once_resumed() -
     assert not pipeline.source.paused
 
 
-def test_a_worker_that_is_told_to_stop_while_it_is_paused_leaves() -> None:
+def test_a_worker_that_is_told_to_stop_while_it_is_paused_leaves():
     pipeline = Pipeline()
     pipeline.write(b"a")
     pipeline.lifecycle.pause()
@@ -54,7 +54,7 @@ def test_a_worker_that_is_told_to_stop_while_it_is_paused_leaves() -> None:
     assert pipeline.lifecycle.reason == "SIGTERM"
 
 
-def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause() -> None:
+def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause():
     faults = Script(attend=[None, InjectedFault("aborted"), None, InjectedFault("fenced")])
     pipeline = Pipeline(faults=faults)
     pipeline.write(b"a")
@@ -73,7 +73,7 @@ def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause() -> None:
     assert not faults.unplayed
 
 
-def test_a_paused_driver_hands_out_no_range_and_collects_those_that_run() -> None:
+def test_a_paused_driver_hands_out_no_range_and_collects_those_that_run():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:

@@ -29,36 +29,36 @@ CE: Headers = (("ce_id", b"7"), ("ce_source", b"/shop"))
 STRUCTURED: Headers = (("content-type", b"application/cloudevents+json; charset=UTF-8"),)
 
 
-def test_a_header_names_the_event() -> None:
+def test_a_header_names_the_event():
     assert id_of(["header:message-id"], record(headers=(("message-id", b"m1"),))) == b"m1"
 
 
-def test_header_names_are_compared_without_case_on_both_sides() -> None:
+def test_header_names_are_compared_without_case_on_both_sides():
     assert id_of(["header:Message-ID"], record(headers=(("message-id", b"m1"),))) == b"m1"
     assert id_of(["header:message-id"], record(headers=(("Message-Id", b"m1"),))) == b"m1"
 
 
-def test_an_exact_name_wins_over_one_in_other_case() -> None:
+def test_an_exact_name_wins_over_one_in_other_case():
     for headers in ((("ID", b"no"), ("id", b"yes")), (("id", b"yes"), ("Id", b"no"))):
         assert id_of(["header:id"], record(headers=headers)) == b"yes"
 
 
-def test_any_number_of_header_names_may_come() -> None:
+def test_any_number_of_header_names_may_come():
     identity = Identity(["header:id"])
     for turn in range(3000):
         (event_id,) = identity.identify([record(headers=((f"n{turn}", b""), ("Id", b"x")))]).ids
         assert event_id == b"x"
 
 
-def test_the_key_names_the_event() -> None:
+def test_the_key_names_the_event():
     assert id_of(["key"], record(key=b"k")) == b"k"
 
 
-def test_a_binary_cloudevent_is_named_by_source_and_id() -> None:
+def test_a_binary_cloudevent_is_named_by_source_and_id():
     assert id_of(["cloudevents"], record(headers=CE)) == b"/shop\0" + b"7"
 
 
-def test_a_structured_cloudevent_is_named_by_source_and_id_in_its_value() -> None:
+def test_a_structured_cloudevent_is_named_by_source_and_id_in_its_value():
     event = record(b'{"id": "7", "source": "/shop"}', headers=STRUCTURED)
     assert id_of(["cloudevents"], event) == b"/shop\0" + b"7"
 
@@ -66,7 +66,7 @@ def test_a_structured_cloudevent_is_named_by_source_and_id_in_its_value() -> Non
 @pytest.mark.parametrize(
     "headers", [(("ce_id", b"7"),), (("ce_source", b"/shop"),), (("ce_id", b""), CE[1])]
 )
-def test_half_a_cloudevent_has_no_id(headers: Headers) -> None:
+def test_half_a_cloudevent_has_no_id(headers):
     assert id_of(["cloudevents"], record(headers=headers)) == b""
 
 
@@ -85,7 +85,7 @@ def test_half_a_cloudevent_has_no_id(headers: Headers) -> None:
         ("/id", b'{"id": "\xc3\xa4"}', b"\xc3\xa4"),
     ],
 )
-def test_a_json_pointer_names_the_event(pointer: str, value: bytes, event_id: bytes) -> None:
+def test_a_json_pointer_names_the_event(pointer, value, event_id):
     assert id_of([f"json:{pointer}"], record(value)) == event_id
 
 
@@ -103,59 +103,59 @@ def test_a_json_pointer_names_the_event(pointer: str, value: bytes, event_id: by
         None,
     ],
 )
-def test_a_pointer_that_leads_to_no_text_or_whole_number_finds_no_id(value: bytes | None) -> None:
+def test_a_pointer_that_leads_to_no_text_or_whole_number_finds_no_id(value):
     assert id_of(["json:/id"], record(value)) == b""
 
 
 @pytest.mark.parametrize("token", ["2", "-1", "x", "1.0"])
-def test_a_pointer_past_the_end_of_a_list_finds_no_id(token: str) -> None:
+def test_a_pointer_past_the_end_of_a_list_finds_no_id(token):
     assert id_of([f"json:/{token}"], record(b'["a", "b"]')) == b""
 
 
 @pytest.mark.parametrize("value", [b"not json", b"\xff\xfe", b'{"id": "\xff"}', b"", b"[" * 9999])
-def test_a_value_that_is_not_json_is_poison_only_when_its_source_is_reached(value: bytes) -> None:
+def test_a_value_that_is_not_json_is_poison_only_when_its_source_is_reached(value):
     chain = ["header:id", "json:/id"]
     assert list(found(chain, record(value)).poison) == [0]
     assert "not JSON" in str(found(chain, record(value)).poison[0])
     assert id_of(chain, record(value, headers=(("id", b"x"),))) == b"x"
 
 
-def test_a_number_too_long_for_python_is_poison_or_an_id_but_never_an_error() -> None:
+def test_a_number_too_long_for_python_is_poison_or_an_id_but_never_an_error():
     answer = found(["json:/id"], record(b'{"id": ' + b"9" * 5000 + b"}"))
     assert answer.poison or answer.ids[0]
 
 
-def test_the_first_source_in_the_chain_that_finds_an_id_wins() -> None:
+def test_the_first_source_in_the_chain_that_finds_an_id_wins():
     both = record(key=b"k", headers=(("id", b"h"),))
     assert id_of(["header:id", "key"], both) == b"h"
     assert id_of(["key", "header:id"], both) == b"k"
 
 
 @pytest.mark.parametrize("empty", [b"", None])
-def test_an_empty_id_is_none_and_the_next_source_is_asked(empty: bytes | None) -> None:
+def test_an_empty_id_is_none_and_the_next_source_is_asked(empty):
     one = record(key=b"k", headers=(("id", empty),))
     assert id_of(["header:id", "key"], one) == b"k"
     assert found(["header:id"], one).claims == [b""]
 
 
-def test_ids_of_different_sources_do_not_collide() -> None:
+def test_ids_of_different_sources_do_not_collide():
     answer = found(["header:id", "key"], record(headers=(("id", b"5"),)), record(key=b"5"))
     assert answer.ids == [b"5", b"5"]
     assert answer.claims[0] != answer.claims[1]
 
 
-def test_the_same_id_of_the_same_source_is_the_same_claim_whatever_its_case() -> None:
+def test_the_same_id_of_the_same_source_is_the_same_claim_whatever_its_case():
     one, other = record(headers=(("id", b"5"),)), record(headers=(("ID", b"5"),))
     answer = found(["header:id"], one, other)
     assert answer.claims[0] == answer.claims[1] != b""
 
 
-def test_a_header_in_other_case_still_comes_before_the_next_source() -> None:
+def test_a_header_in_other_case_still_comes_before_the_next_source():
     one = record(key=b"customer", headers=(("Message-Id", b"m1"),))
     assert id_of(["header:message-id", "key"], one) == b"m1"
 
 
-def test_an_id_keeps_its_source_when_the_chain_is_changed() -> None:
+def test_an_id_keeps_its_source_when_the_chain_is_changed():
     before = found(["header:id", "key"], record(headers=(("id", b"5"),))).claims[0]
     after = found(["key", "header:id"], record(key=b"5")).claims[0]
     assert before != after
@@ -173,27 +173,25 @@ RECORD = record(b'{"order": {"id": 42}}', key=b"k-1", headers=(("message-id", b"
         ("cloudevents", b"cloudevents\0/shop\x007"),
     ],
 )
-def test_the_bytes_that_are_claimed_are_a_contract_between_versions(
-    source: str, claim: bytes
-) -> None:
+def test_the_bytes_that_are_claimed_are_a_contract_between_versions(source, claim):
     assert found([source], RECORD).claims == [claim]
 
 
-def test_behind_another_pipeline_id_and_part_name_the_event() -> None:
+def test_behind_another_pipeline_id_and_part_name_the_event():
     headers: Headers = (("hapax-id", b"e"), ("hapax-part", b"1/2"))
     assert id_of(["header:hapax-id"], record(headers=headers)) == b"e\0" + b"1/2"
     assert id_of(["header:hapax-id"], record(headers=headers[:1])) == b"e"
     assert id_of(["header:hapax-id"], record(headers=headers[1:])) == b""
 
 
-def test_a_replay_names_the_coordinates_of_its_original() -> None:
+def test_a_replay_names_the_coordinates_of_its_original():
     answer = found(["key"], record(key=b"k", headers=(("hapax-replay-of", b"in/3/9"),)))
     assert answer.replays == {0: Coordinates("in", 3, 9)}
     assert answer.ids == [b"k"]
 
 
 @pytest.mark.parametrize("text", [b"", None, b"in/3", b"in/x/9", b"\xff/1/2"])
-def test_a_replay_header_that_names_no_coordinates_is_poison(text: bytes | None) -> None:
+def test_a_replay_header_that_names_no_coordinates_is_poison(text):
     answer = found(["key"], record(key=b"k", headers=(("hapax-replay-of", text),)))
     assert list(answer.poison) == [0]
     assert answer.claims == [b""]
@@ -203,30 +201,30 @@ def test_a_replay_header_that_names_no_coordinates_is_poison(text: bytes | None)
 @pytest.mark.parametrize(
     "text", [b"t/99999999999/1", b"in/2147483648/1", b"in/0/9223372036854775808", "in/٣/9".encode()]
 )
-def test_a_replay_header_beyond_kafkas_types_is_poison(text: bytes) -> None:
+def test_a_replay_header_beyond_kafkas_types_is_poison(text):
     answer = found(["key"], record(key=b"k", headers=(("hapax-replay-of", text),)))
     assert str(answer.poison[0]) == "header hapax-replay-of must be topic/partition/offset"
     assert (answer.claims, answer.replays) == ([b""], {})
 
 
-def test_only_records_of_the_own_inputs_are_replayed() -> None:
+def test_only_records_of_the_own_inputs_are_replayed():
     answer = found(["key"], record(key=b"k", headers=(("hapax-replay-of", b"made-up/0/1"),)))
     assert "must name a record of HAPAX_INPUT__TOPICS" in str(answer.poison[0])
     assert (answer.claims, answer.replays) == ([b""], {})
 
 
-def test_poison_does_not_touch_its_neighbours() -> None:
+def test_poison_does_not_touch_its_neighbours():
     answer = found(["json:/id"], record(b'{"id": "a"}'), record(b"no"), record(b'{"id": "c"}'))
     assert answer.ids == [b"a", b"", b"c"]
     assert list(answer.poison) == [1]
 
 
 @pytest.mark.parametrize("source", ["", "keys", "header:", "json:id", "json:", "xml:/id"])
-def test_a_source_that_is_none_is_refused(source: str) -> None:
+def test_a_source_that_is_none_is_refused(source):
     with pytest.raises(ValueError, match="is no source of an id"):
         Identity([source])
 
 
-def test_headers_of_a_hapax_before_us_are_not_passed_on() -> None:
+def test_headers_of_a_hapax_before_us_are_not_passed_on():
     headers: Headers = (("a", b"1"), ("hapax-id", b"x"), ("a", b"2"), ("hapax-new", None))
     assert without_hapax(headers) == [("a", b"1"), ("a", b"2")]

@@ -34,12 +34,12 @@ def record(value: bytes) -> Record:
     return Record("in", 0, 7, None, value)
 
 
-def test_a_record_that_does_no_harm_has_its_outputs(calls: IsolatedCalls) -> None:
+def test_a_record_that_does_no_harm_has_its_outputs(calls):
     assert calls.call([record(b"fine")]) == [(Output(b"fine"),)]
     assert calls.call([record(b"raise")]) == [Failure("ValueError", "raise", 3)]
 
 
-def test_a_later_try_is_asked_for_by_the_other_process_as_by_ours() -> None:
+def test_a_later_try_is_asked_for_by_the_other_process_as_by_ours():
     policy = Retrying(topic=RetryTopic("again", frozenset({"in"})), later=("ValueError",))
     calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(retrying=policy), LIMIT_S)
     assert calls.call([record(b"raise")]) == [Later(None, "ValueError", "raise", 3)]
@@ -53,9 +53,7 @@ def test_a_later_try_is_asked_for_by_the_other_process_as_by_ours() -> None:
     ("deed", "how"),
     [(b"segfault", "SIGSEGV"), (b"killed", "SIGKILL"), (b"exit", "exit code 3")],
 )
-def test_a_death_is_told_and_the_next_record_has_another_process(
-    calls: IsolatedCalls, deed: bytes, how: str
-) -> None:
+def test_a_death_is_told_and_the_next_record_has_another_process(calls, deed, how):
     with pytest.raises(Death, match=how) as death:
         calls.call([record(deed)])
     assert not death.value.hung
@@ -63,7 +61,7 @@ def test_a_death_is_told_and_the_next_record_has_another_process(
 
 
 @pytest.mark.parametrize("deed", [b"hang", b"spin"])
-def test_a_call_that_does_not_return_is_ended(deed: bytes) -> None:
+def test_a_call_that_does_not_return_is_ended(deed):
     calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(), 2.0)
     began_s = time.monotonic()
     with pytest.raises(Death, match="did not return within 2 s") as death:
@@ -73,7 +71,7 @@ def test_a_call_that_does_not_return_is_ended(deed: bytes) -> None:
     calls.close()
 
 
-def test_a_record_for_which_memory_does_not_suffice_ends_alone(calls: IsolatedCalls) -> None:
+def test_a_record_for_which_memory_does_not_suffice_ends_alone(calls):
     left = memory_left()
     assert left is not None
     assert left > 1 << 20
@@ -82,12 +80,12 @@ def test_a_record_for_which_memory_does_not_suffice_ends_alone(calls: IsolatedCa
     assert (answer.reason, "memory" in answer.text) == ("OSError", True)
 
 
-def test_a_transform_that_cannot_be_loaded_is_no_death() -> None:
+def test_a_transform_that_cannot_be_loaded_is_no_death():
     with pytest.raises(IsolationError, match="exit code"):
         IsolatedCalls("tests.kit.nowhere:f", CallLimits(), LIMIT_S).call([record(b"fine")])
 
 
-def test_closed_it_leaves_no_process(calls: IsolatedCalls) -> None:
+def test_closed_it_leaves_no_process(calls):
     calls.call([record(b"fine")])
     process = calls._process
     assert process is not None

@@ -78,7 +78,7 @@ def texts(text: str) -> list[str]:
         ]),
     ],
 )  # fmt: skip
-def test_each_thing_is_one_entry_with_level_and_speaker(text: str, told: list[Entry]) -> None:
+def test_each_thing_is_one_entry_with_level_and_speaker(text, told):
     assert said(text) == told
 
 
@@ -102,7 +102,7 @@ def test_each_thing_is_one_entry_with_level_and_speaker(text: str, told: list[En
         "Exception ignored in: <a generator>\n" + ENDED,
     ],
 )
-def test_what_says_nothing_is_left_out(text: str) -> None:
+def test_what_says_nothing_is_left_out(text):
     assert said(text) == []
     assert said(LINE + "\n" + text + LINE) == [LOST, LOST]
 
@@ -128,18 +128,18 @@ def test_what_says_nothing_is_left_out(text: str) -> None:
         ]),
     ],
 )  # fmt: skip
-def test_a_traceback_is_one_entry(text: str, told: list[str]) -> None:
+def test_a_traceback_is_one_entry(text, told):
     assert texts(text) == told
 
 
-def test_a_long_traceback_keeps_its_beginning_and_its_end() -> None:
+def test_a_long_traceback_keeps_its_beginning_and_its_end():
     (text,) = texts(TRACE + "  a frame\n" * 300 + "ValueError: no\n")
     assert len(text) <= TEXT_CHARS_MAX + 3
     assert text.startswith("Traceback")
     assert text.endswith("ValueError: no")
 
 
-def test_a_stack_without_end_is_told_in_parts() -> None:
+def test_a_stack_without_end_is_told_in_parts():
     assert len(texts("\tat a\n" * (ENTRY_LINES_MAX + 1))) == 2
 
 
@@ -168,7 +168,7 @@ def pipe() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         yield output, target
 
 
-def test_an_entry_is_told_although_nothing_follows_it(pipe: tuple[IO[bytes], IO[bytes]]) -> None:
+def test_an_entry_is_told_although_nothing_follows_it(pipe):
     output, target = pipe
     heard = Heard()
     JvmOutput(output, heard)
@@ -177,9 +177,7 @@ def test_an_entry_is_told_although_nothing_follows_it(pipe: tuple[IO[bytes], IO[
     assert [entry.text for entry in heard.entries] == [TOLD]
 
 
-def test_at_the_end_of_the_pipe_everything_has_been_told(
-    pipe: tuple[IO[bytes], IO[bytes]],
-) -> None:
+def test_at_the_end_of_the_pipe_everything_has_been_told(pipe):
     output, target = pipe
     heard = Heard()
     told = JvmOutput(output, heard)
@@ -189,9 +187,7 @@ def test_at_the_end_of_the_pipe_everything_has_been_told(
     assert heard.entries == [LOST] * 500 + [Entry(20, "output", "no end of line \ufffd")]
 
 
-def test_a_secret_that_stands_where_secrets_stand_is_hidden(
-    pipe: tuple[IO[bytes], IO[bytes]],
-) -> None:
+def test_a_secret_that_stands_where_secrets_stand_is_hidden(pipe):
     output, target = pipe
     heard = Heard()
     told = JvmOutput(output, heard)
@@ -204,9 +200,7 @@ def test_a_secret_that_stands_where_secrets_stand_is_hidden(
     assert entry.text == "-Djavax.net.ssl.keyStorePassword=*** https://me:***@host/"
 
 
-def test_whoever_reads_the_log_no_more_does_not_hold_up_the_jvm(
-    pipe: tuple[IO[bytes], IO[bytes]],
-) -> None:
+def test_whoever_reads_the_log_no_more_does_not_hold_up_the_jvm(pipe):
     output, target = pipe
     heard = Heard()
     heard.free.clear()
@@ -226,7 +220,7 @@ def test_whoever_reads_the_log_no_more_does_not_hold_up_the_jvm(
     assert not [entry for entry in entries if "beyond" in entry.text]
 
 
-def test_a_log_that_is_closed_ends_nothing(pipe: tuple[IO[bytes], IO[bytes]]) -> None:
+def test_a_log_that_is_closed_ends_nothing(pipe):
     output, target = pipe
     heard: list[str] = []
 

@@ -33,7 +33,7 @@ def settings(**more: str) -> Settings:
     return load_settings({**REQUIRED, **{f"HAPAX_{name}": text for name, text in more.items()}})
 
 
-def test_the_consumer_reads_committed_records_and_commits_nothing_by_itself() -> None:
+def test_the_consumer_reads_committed_records_and_commits_nothing_by_itself():
     properties = consumer_properties(settings())
     expected: dict[str, Any] = {
         "group.id": "orders",
@@ -47,7 +47,7 @@ def test_the_consumer_reads_committed_records_and_commits_nothing_by_itself() ->
     assert properties.items() >= expected.items()
 
 
-def test_the_transactional_id_is_app_and_instance_so_that_a_successor_fences() -> None:
+def test_the_transactional_id_is_app_and_instance_so_that_a_successor_fences():
     assert transactional_id(settings()) == "orders:orders-0"
     properties = producer_properties(settings())
     assert properties["transactional.id"] == "orders:orders-0"
@@ -55,7 +55,7 @@ def test_the_transactional_id_is_app_and_instance_so_that_a_successor_fences() -
     assert properties["debug"] == "broker"
 
 
-def test_no_two_pairs_of_app_and_instance_make_the_same_id() -> None:
+def test_no_two_pairs_of_app_and_instance_make_the_same_id():
     pairs = [("orders", "eu-0"), ("orders-eu", "0"), ("orders-eu-0", "0"), ("orders", "eu-0.0")]
     pairs += [("orders", "replay"), ("orders", "sink"), ("orders", "0"), ("orders", "0-1")]
     ids = [
@@ -75,13 +75,13 @@ def test_no_two_pairs_of_app_and_instance_make_the_same_id() -> None:
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
-def test_the_weaker_guarantees_have_no_transaction(guarantee: str) -> None:
+def test_the_weaker_guarantees_have_no_transaction(guarantee):
     properties = producer_properties(settings(GUARANTEE=guarantee))
     assert "transactional.id" not in properties
     assert properties["enable.idempotence"] is True
 
 
-def test_a_static_member_is_named_by_classic_protocol_only() -> None:
+def test_a_static_member_is_named_by_classic_protocol_only():
     static = consumer_properties(settings(GROUP__MEMBERSHIP="static"))
     assert static["group.instance.id"] == "orders-orders-0"
     assert static["partition.assignment.strategy"] == "cooperative-sticky"
@@ -94,21 +94,19 @@ def test_a_static_member_is_named_by_classic_protocol_only() -> None:
     ("partitioner", "name"),
     [("murmur2", "murmur2_random"), ("round_robin", "random"), ("random", "random")],
 )
-def test_the_partitioner_is_named_as_the_client_names_it(partitioner: str, name: str) -> None:
+def test_the_partitioner_is_named_as_the_client_names_it(partitioner, name):
     properties = producer_properties(settings(OUTPUT__PARTITIONER=partitioner))
     assert properties["partitioner"] == name
 
 
-def test_properties_for_fetching_reach_the_consumer_only() -> None:
+def test_properties_for_fetching_reach_the_consumer_only():
     given = settings(KAFKA__PROPERTIES='{"fetch.min.bytes": 7}')
     assert consumer_properties(given)["fetch.min.bytes"] == "7"
     assert "fetch.min.bytes" not in producer_properties(given)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_reader_without_a_group_can_be_built_whatever_the_members_times_are(
-    protocol: str,
-) -> None:
+def test_a_reader_without_a_group_can_be_built_whatever_the_members_times_are(protocol):
     ours = settings(
         GROUP__MEMBERSHIP="dynamic",
         GROUP__PROTOCOL=protocol,
@@ -122,5 +120,5 @@ def test_a_reader_without_a_group_can_be_built_whatever_the_members_times_are(
         Consumer({**offline, "log_level": 0}).close()
 
 
-def test_the_library_has_a_version() -> None:
+def test_the_library_has_a_version():
     assert library_version()[0].isdigit()

@@ -59,7 +59,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     return brokers
 
 
-def test_the_ends_are_those_of_committed_records(brokers: Brokers) -> None:
+def test_the_ends_are_those_of_committed_records(brokers):
     ends = StableEnds({"bootstrap.servers": "b"}, None)
     await_(lambda: ends.of([P0, P1]) == {P0: 3, P1: 7}, 10, lambda: str(ends.errors))
     assert brokers.clients[0]["isolation.level"] == "read_committed"
@@ -69,9 +69,7 @@ def test_the_ends_are_those_of_committed_records(brokers: Brokers) -> None:
     assert ends.errors == []
 
 
-def test_a_broker_that_is_away_hides_only_its_own_ends_and_the_client_is_replaced(
-    brokers: Brokers,
-) -> None:
+def test_a_broker_that_is_away_hides_only_its_own_ends_and_the_client_is_replaced(brokers):
     brokers.away = 1
     ends = StableEnds({}, None)
     await_(lambda: ends.of([P0, P1]) == {P0: 3}, 10, lambda: str(ends.errors))
@@ -80,21 +78,19 @@ def test_a_broker_that_is_away_hides_only_its_own_ends_and_the_client_is_replace
     assert ends.errors == ["ends: _TIMED_OUT: Local: Timed out"]
 
 
-def test_ends_that_may_not_be_read_stop_the_service(brokers: Brokers) -> None:
+def test_ends_that_may_not_be_read_stop_the_service(brokers):
     brokers.refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
     ends = StableEnds({}, None)
     with pytest.raises(StopError, match="grant the right"):
         await_(lambda: ends.of([P0]) != {}, 10, lambda: "no answer")
 
 
-def test_of_nothing_nothing_is_asked(brokers: Brokers) -> None:
+def test_of_nothing_nothing_is_asked(brokers):
     assert StableEnds({}, None).of([]) == {}
     assert brokers.clients == []
 
 
-def test_whatever_fails_on_the_thread_is_raised_where_the_ends_are_asked_for(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_fails_on_the_thread_is_raised_where_the_ends_are_asked_for(brokers, monkeypatch):
     def fail(asked: list[Any], timeout: float) -> Iterator[Any]:
         raise ValueError("unforeseen")
 

@@ -76,24 +76,22 @@ SAFER = {K.INVALID_PRODUCER_ID_MAPPING, K.INVALID_TXN_STATE}
 @pytest.mark.parametrize(
     ("code", "letter"), [(code, letter) for code, letters in MEASURED for letter in letters]
 )
-def test_what_happens_next_follows_the_flags_of_the_client(code: int, letter: str) -> None:
+def test_what_happens_next_follows_the_flags_of_the_client(code, letter):
     expected = Reaction.REBUILD if code in SAFER else REACTIONS[letter]
     assert reaction(error(code, Flag(letter))) is expected
 
 
 @pytest.mark.parametrize("code", sorted(SAFER))
 @pytest.mark.parametrize("flag", list(Flag))
-def test_a_lost_producer_id_means_a_new_producer_whatever_the_client_would_do(
-    code: int, flag: Flag
-) -> None:
+def test_a_lost_producer_id_means_a_new_producer_whatever_the_client_would_do(code, flag):
     assert reaction(error(code, flag)) is Reaction.REBUILD
 
 
-def test_no_flag_at_all_counts_as_fatal() -> None:
+def test_no_flag_at_all_counts_as_fatal():
     assert reaction(error(K.UNKNOWN, NONE)) is Reaction.REBUILD
 
 
-def test_fatal_is_stronger_than_abortable_and_abortable_than_retriable() -> None:
+def test_fatal_is_stronger_than_abortable_and_abortable_than_retriable():
     every = KafkaError(K.UNKNOWN, "", fatal=True, retriable=True, txn_requires_abort=True)
     both = KafkaError(K.UNKNOWN, "", retriable=True, txn_requires_abort=True)
     assert (reaction(every), reaction(both)) == (Reaction.REBUILD, Reaction.ABORT)
@@ -110,28 +108,28 @@ def test_fatal_is_stronger_than_abortable_and_abortable_than_retriable() -> None
         (K._TIMED_OUT, False),
     ],
 )
-def test_only_a_newer_epoch_is_a_fence(code: int, *, fenced: bool) -> None:
+def test_only_a_newer_epoch_is_a_fence(code, *, fenced):
     assert is_fenced(error(code, F)) is fenced
 
 
-def test_what_lies_in_the_record_what_needs_rights_and_what_is_refused_are_kept_apart() -> None:
+def test_what_lies_in_the_record_what_needs_rights_and_what_is_refused_are_kept_apart():
     assert K.MSG_SIZE_TOO_LARGE in CONTENT
     assert not CONTENT & FORBIDDEN
     assert not CONTENT & REFUSED
     assert K._TIMED_OUT not in CONTENT | FORBIDDEN | REFUSED
 
 
-def test_an_error_is_described_by_name_and_text() -> None:
+def test_an_error_is_described_by_name_and_text():
     assert describe(error(K._TIMED_OUT, R)) == "_TIMED_OUT: text"
 
 
-def test_the_error_is_found_inside_what_the_client_raises() -> None:
+def test_the_error_is_found_inside_what_the_client_raises():
     inner = error(K._FENCED, F)
     assert transactional_error(KafkaException(inner)) is inner
 
 
 @pytest.mark.parametrize("explicit", [True, False])
-def test_the_error_is_found_behind_a_system_error(*, explicit: bool) -> None:
+def test_the_error_is_found_behind_a_system_error(*, explicit):
     inner = error(K._FENCED, F)
     outer = SystemError("returned a result with an exception set")
     if explicit:
@@ -142,13 +140,13 @@ def test_the_error_is_found_behind_a_system_error(*, explicit: bool) -> None:
 
 
 @pytest.mark.parametrize("foreign", [RuntimeError("?"), KafkaException("text only")])
-def test_anything_else_leaves_the_producer_in_an_unknown_state(foreign: Exception) -> None:
+def test_anything_else_leaves_the_producer_in_an_unknown_state(foreign):
     found = transactional_error(foreign)
     assert found.fatal()
     assert reaction(found) is Reaction.REBUILD
 
 
-def test_a_fatal_error_that_comes_out_bare_is_heard_by_the_call_that_asks_next() -> None:
+def test_a_fatal_error_that_comes_out_bare_is_heard_by_the_call_that_asks_next():
     fatal = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
 
     def fail(_timeout_s: float) -> None:
@@ -162,12 +160,12 @@ def test_a_fatal_error_that_comes_out_bare_is_heard_by_the_call_that_asks_next()
 
 
 @pytest.mark.parametrize("code", [K.FENCED_INSTANCE_ID, K.FENCED_MEMBER_EPOCH, K._FENCED])
-def test_a_member_is_fenced_by_its_code_also_where_the_client_wraps_it(code: int) -> None:
+def test_a_member_is_fenced_by_its_code_also_where_the_client_wraps_it(code):
     assert is_member_fenced(KafkaError(code, "whatever it says", fatal=True))
     wrapped = f"Fatal error: {KafkaError(code).str()}: in the words of the client"
     assert is_member_fenced(KafkaError(K._FATAL, wrapped, fatal=True))
 
 
-def test_a_text_that_only_speaks_of_fences_fences_no_member() -> None:
+def test_a_text_that_only_speaks_of_fences_fences_no_member():
     assert not is_member_fenced(KafkaError(K._FATAL, "the topic fenced-garden is gone", fatal=True))
     assert not is_member_fenced(KafkaError(K.TOPIC_AUTHORIZATION_FAILED, "fenced-garden"))

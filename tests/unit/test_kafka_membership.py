@@ -12,7 +12,7 @@ from tests.kit.consumers import event, metadata, source
 Patch = pytest.MonkeyPatch
 
 
-def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch: Patch) -> None:
+def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [event(KafkaError.FENCED_INSTANCE_ID, fatal=True)]
     with pytest.raises(MemberFencedError) as caught:
@@ -23,7 +23,7 @@ def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch: Patch) 
         kafka.take(10, 0.1)
 
 
-def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch: Patch) -> None:
+def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [event(KafkaError._TRANSPORT)]
     kafka.attend(0.0)
@@ -33,7 +33,7 @@ def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch: Pat
         kafka.take(10, 0.1)
 
 
-def test_only_a_live_member_sends_its_metadata(monkeypatch: Patch) -> None:
+def test_only_a_live_member_sends_its_metadata(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     assert kafka.member() == metadata(3, "member-1")
     for dead in (metadata(-1, ""), metadata(5, ""), metadata(-1, "member-1")):
@@ -42,16 +42,14 @@ def test_only_a_live_member_sends_its_metadata(monkeypatch: Patch) -> None:
             kafka.member()
 
 
-def test_group_metadata_of_another_layout_is_refused() -> None:
+def test_group_metadata_of_another_layout_is_refused():
     assert parse_metadata(metadata(7, "m")) == (7, "m")
     with pytest.raises(BatchAbortedError, match="unknown layout"):
         parse_metadata(b"CGMDv3:" + metadata(7, "m")[7:])
 
 
 @pytest.mark.parametrize("back", ["before the end of the pause", "after it"])
-def test_a_partition_that_left_while_it_was_paused_is_delivered_once_it_is_back(
-    monkeypatch: Patch, back: str
-) -> None:
+def test_a_partition_that_left_while_it_was_paused_is_delivered_once_it_is_back(monkeypatch, back):
     kafka, consumer, _ = source(monkeypatch)
     both, consumer.ours = consumer.ours, consumer.ours[:1]
     kafka.pause()

@@ -33,8 +33,8 @@ class Metadata:
     ],
 )
 def test_brokers_that_do_not_serve_the_group_protocol_are_refused_by_name(
-    monkeypatch: pytest.MonkeyPatch, protocol: str, apis: dict[str, int], *, refused: bool
-) -> None:
+    monkeypatch, protocol, apis, *, refused
+):
     """Its members would get no partition and no error. What is not known is not refused."""
     monkeypatch.setattr(preflight, "request_versions", lambda _settings: apis)
     monkeypatch.setattr(preflight, "bootstrap", lambda _servers: {"a:1": Address("a:1")})

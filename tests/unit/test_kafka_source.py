@@ -28,7 +28,7 @@ TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 Patch = pytest.MonkeyPatch
 
 
-def test_records_come_with_first_and_next_offset_per_partition(monkeypatch: Patch) -> None:
+def test_records_come_with_first_and_next_offset_per_partition(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(3), message(5), message(1, partition=1), message(6)]
     batch = kafka.take(10, 0.1)
@@ -38,14 +38,14 @@ def test_records_come_with_first_and_next_offset_per_partition(monkeypatch: Patc
     assert (batch.records[0].key, batch.records[0].timestamp_ms) == (b"k", 7)
 
 
-def test_no_more_is_taken_than_asked_for(monkeypatch: Patch) -> None:
+def test_no_more_is_taken_than_asked_for(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(n) for n in range(5)]
     assert len(kafka.take(1, 0.1).records) == 1
     assert len(kafka.take(3, 0.1).records) == 3
 
 
-def test_headers_keep_order_and_repeats(monkeypatch: Patch) -> None:
+def test_headers_keep_order_and_repeats(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     pairs: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None)]
     consumer.queue = [Message(topic="in", partition=0, offset=0, headers=pairs, timestamp=(0, 0))]
@@ -62,11 +62,11 @@ def twice_handed_out(patch: Patch) -> tuple[list[int], dict[tuple[str, int], int
     return offsets, kafka.changes().repeated
 
 
-def test_records_that_are_handed_out_again_are_dropped_and_counted(monkeypatch: Patch) -> None:
+def test_records_that_are_handed_out_again_are_dropped_and_counted(monkeypatch):
     assert twice_handed_out(monkeypatch) == ([0, 1, 2, 3], {P0: 3})
 
 
-def test_without_the_next_offset_the_repeat_would_come_through(monkeypatch: Patch) -> None:
+def test_without_the_next_offset_the_repeat_would_come_through(monkeypatch):
     """The mutant of the test above: a source that forgets its next offsets is caught by it."""
     monkeypatch.setattr("hapax.kafka.consume.source.KafkaSource._finish", _forgetting)
     assert twice_handed_out(monkeypatch) == ([0, 1, 2, 0, 1, 2, 3], {})
@@ -77,7 +77,7 @@ def _forgetting(self: object, batch: object) -> object:
     return batch
 
 
-def test_after_a_rewind_the_same_records_are_no_repeats(monkeypatch: Patch) -> None:
+def test_after_a_rewind_the_same_records_are_no_repeats(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(4), message(5)]
     first = kafka.take(10, 0.1).first
@@ -88,7 +88,7 @@ def test_after_a_rewind_the_same_records_are_no_repeats(monkeypatch: Patch) -> N
     assert kafka.changes().repeated == {}
 
 
-def test_the_end_of_a_partition_is_progress_behind_its_records(monkeypatch: Patch) -> None:
+def test_the_end_of_a_partition_is_progress_behind_its_records(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(4), event(EOF, 8), event(EOF, 3, partition=1)]
     batch = kafka.take(10, 0.1)
@@ -98,13 +98,13 @@ def test_the_end_of_a_partition_is_progress_behind_its_records(monkeypatch: Patc
     assert kafka.take(10, 0.1).next == {P0: 8}
 
 
-def test_an_end_before_the_records_of_the_same_call_moves_nothing_back(monkeypatch: Patch) -> None:
+def test_an_end_before_the_records_of_the_same_call_moves_nothing_back(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [event(EOF, 4), message(4), message(5)]
     assert kafka.take(10, 0.1).next == {P0: 6}
 
 
-def test_records_of_a_partition_that_left_inside_the_call_are_dropped(monkeypatch: Patch) -> None:
+def test_records_of_a_partition_that_left_inside_the_call_are_dropped(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(4), message(1, partition=1), event(EOF, 5)]
     consumer.ours = [P1]
@@ -114,9 +114,7 @@ def test_records_of_a_partition_that_left_inside_the_call_are_dropped(monkeypatc
     assert consumer.seeks == []
 
 
-def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(
-    monkeypatch: Patch,
-) -> None:
+def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(9)]
     consumer.offsets = {P0: 7}
@@ -140,7 +138,7 @@ def gone_back(patch: Patch, beside: str = THIS) -> tuple[KafkaSource, FakeConsum
     return kafka, consumer, clock
 
 
-def test_an_offset_below_what_was_committed_is_asked_for_again(monkeypatch: Patch) -> None:
+def test_an_offset_below_what_was_committed_is_asked_for_again(monkeypatch):
     kafka, consumer, clock = gone_back(monkeypatch)
     for _ in range(2):
         with pytest.raises(BatchAbortedError, match="offset is 7, but it was 20 before") as raised:
@@ -155,7 +153,7 @@ def test_an_offset_below_what_was_committed_is_asked_for_again(monkeypatch: Patc
         kafka.committed([P0])
 
 
-def test_an_offset_that_stays_below_what_was_committed_is_lost(monkeypatch: Patch) -> None:
+def test_an_offset_that_stays_below_what_was_committed_is_lost(monkeypatch):
     kafka, _consumer, clock = gone_back(monkeypatch)
     with pytest.raises(BatchAbortedError):
         kafka.committed([P0])
@@ -165,7 +163,7 @@ def test_an_offset_that_stays_below_what_was_committed_is_lost(monkeypatch: Patc
 
 
 @pytest.mark.parametrize("beside", ["", OTHER])
-def test_an_offset_that_was_set_back_on_purpose_is_taken(monkeypatch: Patch, beside: str) -> None:
+def test_an_offset_that_was_set_back_on_purpose_is_taken(monkeypatch, beside):
     """Kafka's tools write no id beside it; a topic that was made again has another one."""
     kafka, consumer, clock = gone_back(monkeypatch, beside)
     assert kafka.committed([P0]) == {P0: 7}
@@ -178,7 +176,7 @@ def test_an_offset_that_was_set_back_on_purpose_is_taken(monkeypatch: Patch, bes
         assert kafka.committed([P0]) == {P0: 3}
 
 
-def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(monkeypatch: Patch) -> None:
+def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(monkeypatch):
     """Not its records, and not the end, which would be committed."""
     kafka, consumer, _ = source(monkeypatch)
     broken = event(KafkaError._BAD_MSG, 4)
@@ -191,9 +189,7 @@ def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(monkeypatch: Patch
     assert kafka.take(10, 0.1).next == {P1: 3}
 
 
-def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(
-    monkeypatch: Patch,
-) -> None:
+def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(monkeypatch):
     kafka, consumer, clock = source(monkeypatch)
     consumer.queue = [message(3), event(KafkaError._BAD_COMPRESSION, 4)]
     kafka.take(10, 0.1)
@@ -207,7 +203,7 @@ def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(
     assert (kafka.stuck(), consumer.paused) == ({}, set())
 
 
-def test_a_stuck_partition_that_comes_back_is_read_again(monkeypatch: Patch) -> None:
+def test_a_stuck_partition_that_comes_back_is_read_again(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [event(KafkaError._NOT_IMPLEMENTED, 4)]
     kafka.take(10, 0.1)
@@ -220,7 +216,7 @@ def test_a_stuck_partition_that_comes_back_is_read_again(monkeypatch: Patch) -> 
     assert ("in", 0, 5) in consumer.seeks
 
 
-def test_a_header_name_that_is_not_utf8_marks_its_record(monkeypatch: Patch) -> None:
+def test_a_header_name_that_is_not_utf8_marks_its_record(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(0), Undecodable(message(1)), message(2)]
     batch = kafka.take(10, 0.1)
@@ -228,7 +224,7 @@ def test_a_header_name_that_is_not_utf8_marks_its_record(monkeypatch: Patch) -> 
     assert batch.records[1].headers == ()
 
 
-def test_of_what_attend_met_no_more_is_taken_than_asked_for(monkeypatch: Patch) -> None:
+def test_of_what_attend_met_no_more_is_taken_than_asked_for(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(0), message(1), message(2), event(EOF, 3)]
     for _ in range(4):
@@ -239,7 +235,7 @@ def test_of_what_attend_met_no_more_is_taken_than_asked_for(monkeypatch: Patch) 
     assert [batch.next for batch in taken] == [{P0: 2}, {P0: 3}, {P0: 4}]
 
 
-def test_attending_for_long_lets_only_so_many_records_wait(monkeypatch: Patch) -> None:
+def test_attending_for_long_lets_only_so_many_records_wait(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(number) for number in range(WAITING_MAX)]
     for _ in range(WAITING_MAX):
@@ -253,7 +249,7 @@ def test_attending_for_long_lets_only_so_many_records_wait(monkeypatch: Patch) -
     assert not consumer.paused
 
 
-def test_a_few_large_records_that_wait_are_enough(monkeypatch: Patch) -> None:
+def test_a_few_large_records_that_wait_are_enough(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(number, value=b"x" * (1 << 20)) for number in range(16)]
     for _ in range(17):
@@ -261,7 +257,7 @@ def test_a_few_large_records_that_wait_are_enough(monkeypatch: Patch) -> None:
     assert consumer.paused
 
 
-def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch: Patch) -> None:
+def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(0), message(0, partition=1), message(1)]
     for _ in range(3):
@@ -273,7 +269,7 @@ def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch: Patc
     assert kafka.take(5, 0.1).records == []
 
 
-def test_a_record_that_attend_meets_waits_for_the_next_take(monkeypatch: Patch) -> None:
+def test_a_record_that_attend_meets_waits_for_the_next_take(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(0), message(1)]
     kafka.attend(0.0)
@@ -285,7 +281,7 @@ def test_a_record_that_attend_meets_waits_for_the_next_take(monkeypatch: Patch) 
     assert [record.offset for record in kafka.take(10, 0.1).records] == [2]
 
 
-def test_a_call_that_fails_leaves_only_the_committed_offsets_certain(monkeypatch: Patch) -> None:
+def test_a_call_that_fails_leaves_only_the_committed_offsets_certain(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.fail["poll"] = [TIMED_OUT]
     with pytest.raises(BatchAbortedError, match="take: _TIMED_OUT") as caught:
@@ -293,7 +289,7 @@ def test_a_call_that_fails_leaves_only_the_committed_offsets_certain(monkeypatch
     assert not caught.value.resolved
 
 
-def test_a_partition_that_cannot_be_sought_is_taken_anew(monkeypatch: Patch) -> None:
+def test_a_partition_that_cannot_be_sought_is_taken_anew(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.fail["seek"] = [KafkaException(KafkaError(KafkaError._STATE))]
     kafka.rewind({P0: 2})
@@ -304,9 +300,7 @@ def test_a_partition_that_cannot_be_sought_is_taken_anew(monkeypatch: Patch) -> 
     ("start", "offsets", "to"),
     [("earliest", {}, 10), ("latest", {}, 100), ("latest", {P1: 3}, 10), ("refuse", {P0: 50}, 50)],
 )
-def test_a_position_that_is_missing_starts_where_it_should(
-    monkeypatch: Patch, start: str, offsets: dict[tuple[str, int], int], to: int
-) -> None:
+def test_a_position_that_is_missing_starts_where_it_should(monkeypatch, start, offsets, to):
     kafka, consumer, _ = source(monkeypatch, start=start)
     consumer.marks, consumer.offsets, consumer.ours = (10, 100), offsets, [P0]
     consumer.queue = [event(RESET)]
@@ -315,7 +309,7 @@ def test_a_position_that_is_missing_starts_where_it_should(
     assert kafka.processed().get(P0, offsets.get(P0)) == to
 
 
-def test_latest_begins_all_partitions_at_once_whoever_owns_them(monkeypatch: Patch) -> None:
+def test_latest_begins_all_partitions_at_once_whoever_owns_them(monkeypatch):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks, consumer.ours = (10, 100), [P0]
     consumer.queue = [event(RESET)]
@@ -325,9 +319,7 @@ def test_latest_begins_all_partitions_at_once_whoever_owns_them(monkeypatch: Pat
     assert consumer.seeks == [("in", 0, 100)]
 
 
-def test_where_latest_begins_is_said_once_although_partitions_are_told_one_by_one(
-    monkeypatch: Patch,
-) -> None:
+def test_where_latest_begins_is_said_once_although_partitions_are_told_one_by_one(monkeypatch):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks = (10, 100)
     consumer.queue = [event(RESET), event(RESET, partition=1)]
@@ -339,7 +331,7 @@ def test_where_latest_begins_is_said_once_although_partitions_are_told_one_by_on
     assert set(consumer.seeks) == {("in", 0, 100), ("in", 1, 100)}
 
 
-def test_a_second_member_waits_until_the_group_has_begun(monkeypatch: Patch) -> None:
+def test_a_second_member_waits_until_the_group_has_begun(monkeypatch):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks, consumer.ours = (0, 100), [P1]
     consumer.queue = [event(RESET, partition=1)]
@@ -356,8 +348,8 @@ def test_a_second_member_waits_until_the_group_has_begun(monkeypatch: Patch) -> 
     [("hapax began=1", 10), ("hapax began=2", 100), ("", 10), ("of another tool", 10)],
 )
 def test_a_partition_that_was_added_after_latest_began_is_read_from_its_first_record(
-    monkeypatch: Patch, beside: str, to: int
-) -> None:
+    monkeypatch, beside, to
+):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks, consumer.ours = (10, 100), [P1]
     consumer.offsets, consumer.words = {P0: 100}, {P0: beside}
@@ -367,9 +359,7 @@ def test_a_partition_that_was_added_after_latest_began_is_read_from_its_first_re
     assert consumer.offsets == {P0: 100, P1: to}
 
 
-def test_a_beginning_that_may_have_been_committed_twice_costs_the_member(
-    monkeypatch: Patch,
-) -> None:
+def test_a_beginning_that_may_have_been_committed_twice_costs_the_member(monkeypatch):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
     consumer.queue = [event(RESET)]
@@ -387,22 +377,20 @@ class Silent:
 
 
 @pytest.mark.parametrize(("offsets", "known"), [({}, False), ({P1: 0}, True)])
-def test_a_group_is_known_by_any_of_its_offsets(
-    monkeypatch: Patch, offsets: dict[tuple[str, int], int], *, known: bool
-) -> None:
+def test_a_group_is_known_by_any_of_its_offsets(monkeypatch, offsets, *, known):
     kafka, consumer, _ = source(monkeypatch)
     consumer.offsets = offsets
     assert kafka.group_knows() is known
 
 
-def test_a_group_without_offsets_may_be_refused(monkeypatch: Patch) -> None:
+def test_a_group_without_offsets_may_be_refused(monkeypatch):
     kafka, consumer, _ = source(monkeypatch, start="refuse")
     consumer.queue = [event(RESET)]
     with pytest.raises(PositionLostError, match="HAPAX_INPUT__START"):
         kafka.take(10, 0.1)
 
 
-def test_a_position_that_fell_off_the_log_stops_the_service(monkeypatch: Patch) -> None:
+def test_a_position_that_fell_off_the_log_stops_the_service(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.marks, consumer.offsets = (10, 100), {P0: 9}
     consumer.queue = [event(RESET)]
@@ -410,7 +398,7 @@ def test_a_position_that_fell_off_the_log_stops_the_service(monkeypatch: Patch) 
         kafka.take(10, 0.1)
 
 
-def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(monkeypatch: Patch) -> None:
+def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(monkeypatch):
     kafka, consumer, clock = source(monkeypatch)
     consumer.offsets = {P0: 101}
     consumer.queue = [event(RESET)]
@@ -421,7 +409,7 @@ def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(monkeypa
         kafka.take(10, 0.1)
 
 
-def test_each_election_has_its_own_time(monkeypatch: Patch) -> None:
+def test_each_election_has_its_own_time(monkeypatch):
     kafka, consumer, clock = source(monkeypatch)
     consumer.offsets, consumer.epochs = {P0: 101}, {P0: 3}
     consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
@@ -438,8 +426,8 @@ def test_each_election_has_its_own_time(monkeypatch: Patch) -> None:
 
 
 def test_a_truncation_that_the_client_reports_stops_the_service_and_says_what_is_missing(
-    monkeypatch: Patch,
-) -> None:
+    monkeypatch,
+):
     kafka, consumer, _ = source(monkeypatch)
     consumer.ours, consumer.offsets = [P0], {P0: 20}
     consumer.queue = [message(n) for n in range(20, 22)]
@@ -451,9 +439,7 @@ def test_a_truncation_that_the_client_reports_stops_the_service_and_says_what_is
         kafka.take(10, 0.1)
 
 
-def test_a_position_beyond_an_end_that_grew_again_meanwhile_stops_the_service(
-    monkeypatch: Patch,
-) -> None:
+def test_a_position_beyond_an_end_that_grew_again_meanwhile_stops_the_service(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.ours, consumer.offsets = [P0], {P0: 20}
     consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
@@ -462,9 +448,7 @@ def test_a_position_beyond_an_end_that_grew_again_meanwhile_stops_the_service(
         kafka.take(10, 0.1)
 
 
-def test_records_that_follow_an_end_below_the_position_are_those_of_another_log(
-    monkeypatch: Patch,
-) -> None:
+def test_records_that_follow_an_end_below_the_position_are_those_of_another_log(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.ours, consumer.offsets = [P0], {P0: 20}
     consumer.queue, consumer.marks = [event(RESET, text=OUT_OF_RANGE)], (0, 10)
@@ -474,7 +458,7 @@ def test_records_that_follow_an_end_below_the_position_are_those_of_another_log(
         kafka.take(10, 0.1)
 
 
-def test_with_an_epoch_the_client_decides_whether_the_log_was_cut(monkeypatch: Patch) -> None:
+def test_with_an_epoch_the_client_decides_whether_the_log_was_cut(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.ours, consumer.offsets, consumer.epochs = [P0], {P0: 20}, {P0: 3}
     consumer.queue, consumer.marks = [event(RESET, text=OUT_OF_RANGE)], (0, 10)
@@ -484,7 +468,7 @@ def test_with_an_epoch_the_client_decides_whether_the_log_was_cut(monkeypatch: P
     assert len(kafka.take(10, 0.1).records) == 1
 
 
-def test_offsets_are_committed_with_the_epoch_of_the_last_record(monkeypatch: Patch) -> None:
+def test_offsets_are_committed_with_the_epoch_of_the_last_record(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(4, epoch=3), message(5, epoch=4), message(0, partition=1)]
     kafka.take(10, 0.1)
@@ -493,9 +477,7 @@ def test_offsets_are_committed_with_the_epoch_of_the_last_record(monkeypatch: Pa
     assert kafka.offset(P1, 1).leader_epoch is None
 
 
-def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(
-    monkeypatch: Patch,
-) -> None:
+def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(monkeypatch):
     """The markers before it may be of a later leader than the last record."""
     kafka, consumer, _ = source(monkeypatch)
     monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
@@ -508,7 +490,7 @@ def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(
     assert kafka.offset(P0, 11).leader_epoch == 5
 
 
-def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(monkeypatch: Patch) -> None:
+def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [message(4, epoch=3), message(5, epoch=3)]
     kafka.rewind(kafka.take(10, 0.1).first)
@@ -520,8 +502,8 @@ def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(monkeypatch
     [(message(20, epoch=3), False), (message(20, epoch=4), True), (event(EOF, 20), True)],
 )
 def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_out(
-    monkeypatch: Patch, first: object, *, again: bool
-) -> None:
+    monkeypatch, first, *, again
+):
     kafka, consumer, _ = source(monkeypatch)
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.offsets, consumer.epochs = {P0: 20, P1: 0}, {P0: 3}
@@ -537,8 +519,8 @@ def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_o
 
 @pytest.mark.parametrize(("epoch", "again"), [(3, False), (4, True)])
 def test_where_the_client_reads_on_without_a_look_the_first_record_proves_the_log(
-    monkeypatch: Patch, epoch: int, *, again: bool
-) -> None:
+    monkeypatch, epoch, *, again
+):
     """A seek is refused where fetching has ended, and an assignment is not validated."""
     kafka, consumer, _ = source(monkeypatch)
     kafka._consumer.log.topics.meet_cluster("here")
@@ -555,7 +537,7 @@ def test_where_the_client_reads_on_without_a_look_the_first_record_proves_the_lo
     assert len(kafka.take(10, 0.1).records) == (1 if again else 0)
 
 
-def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(monkeypatch: Patch) -> None:
+def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.ours, consumer.offsets = [P0], {P0: 20}
@@ -564,9 +546,7 @@ def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(monkeypatch
     assert consumer.seeks == []
 
 
-def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(
-    monkeypatch: Patch,
-) -> None:
+def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [event(RESET)]
     consumer.fail["committed"] = [TIMED_OUT]
@@ -578,7 +558,7 @@ def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(
     assert consumer.seeks == [("in", 0, 0)]
 
 
-def test_a_coordinator_that_loads_is_no_warning_until_it_lasts(monkeypatch: Patch) -> None:
+def test_a_coordinator_that_loads_is_no_warning_until_it_lasts(monkeypatch):
     kafka, consumer, clock = source(monkeypatch)
     told: list[tuple[int, int]] = []
     for _ in range(8):

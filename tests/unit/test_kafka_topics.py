@@ -50,7 +50,7 @@ class Silent:
 # -- ids ----------------------------------------------------------------------------------
 
 
-def test_an_id_is_heard_once_and_a_second_one_means_another_topic() -> None:
+def test_an_id_is_heard_once_and_a_second_one_means_another_topic():
     ids = TopicIds()
     assert not ids.knows("in")
     ids.hear(line(NONE, ONE))
@@ -64,13 +64,13 @@ def test_an_id_is_heard_once_and_a_second_one_means_another_topic() -> None:
     assert ids.offset(P0, 3).metadata == beside(TWO)
 
 
-def test_ids_are_spelled_as_kafkas_own_tools_spell_them() -> None:
+def test_ids_are_spelled_as_kafkas_own_tools_spell_them():
     ids = TopicIds()
     ids.hear(line(NONE, "plus+and/slash0123456A"))
     assert ids.offset(P0, 3).metadata == beside("plus-and_slash0123456A")
 
 
-def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic() -> None:
+def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic():
     ids = TopicIds()
     for _ in range(2):
         ids.hear(line(NONE, ONE))
@@ -80,7 +80,7 @@ def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic() ->
     assert ids.remade() == []
 
 
-def test_brokers_without_ids_leave_offsets_bare() -> None:
+def test_brokers_without_ids_leave_offsets_bare():
     ids = TopicIds()
     ids.hear(line(ONE, NONE))
     assert not ids.knows("in")
@@ -89,7 +89,7 @@ def test_brokers_without_ids_leave_offsets_bare() -> None:
 
 
 @pytest.mark.parametrize("words", ["", "somebody's own words", "hapax1 q aa", beside(ONE)])
-def test_an_offset_without_an_id_or_with_ours_is_accepted(words: str) -> None:
+def test_an_offset_without_an_id_or_with_ours_is_accepted(words):
     ids = TopicIds()
     ids.hear(line(NONE, ONE))
     assert ids.other("in", CommittedMetadata.decode(words)) is None
@@ -99,9 +99,7 @@ def test_an_offset_without_an_id_or_with_ours_is_accepted(words: str) -> None:
 # -- positions ----------------------------------------------------------------------------
 
 
-def test_offsets_are_committed_with_the_id_of_their_topic(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_offsets_are_committed_with_the_id_of_their_topic(known):
     kafka, _ = known
     offset = kafka.offset(P0, 7)
     assert (offset.topic, offset.partition, offset.offset) == ("in", 0, 7)
@@ -110,9 +108,7 @@ def test_offsets_are_committed_with_the_id_of_their_topic(
 
 
 @pytest.mark.parametrize("first", [message(10), event(EOF, 10)])
-def test_an_offset_of_a_topic_that_was_deleted_is_never_read_from(
-    known: tuple[KafkaSource, FakeConsumer], first: object
-) -> None:
+def test_an_offset_of_a_topic_that_was_deleted_is_never_read_from(known, first):
     kafka, consumer = known
     consumer.offsets, consumer.words = {P0: 10}, {P0: beside(TWO)}
     consumer.queue = [first]
@@ -120,9 +116,7 @@ def test_an_offset_of_a_topic_that_was_deleted_is_never_read_from(
         kafka.take(10, 0.1)
 
 
-def test_the_group_is_asked_once_for_all_partitions_of_an_assignment(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_the_group_is_asked_once_for_all_partitions_of_an_assignment(known):
     kafka, consumer = known
     consumer.offsets = {P0: 10, P1: 20}
     consumer.words = {P0: beside(ONE)}
@@ -130,15 +124,13 @@ def test_the_group_is_asked_once_for_all_partitions_of_an_assignment(
         consumer.queue = [message(10 + number), message(20 + number, partition=1)]
         assert len(kafka.take(10, 0.1).records) == 2
     assert consumer.calls.count("committed") == 1
-    kafka._on_assign(consumer, consumer.assignment())  # type: ignore[arg-type] # the fake
+    kafka._on_assign(consumer, consumer.assignment())  # the fake
     consumer.queue = [message(13)]
     kafka.take(10, 0.1)
     assert consumer.calls.count("committed") == 2
 
 
-def test_a_group_that_does_not_answer_is_asked_again_and_nothing_is_handed_out_before(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_a_group_that_does_not_answer_is_asked_again_and_nothing_is_handed_out_before(known):
     kafka, consumer = known
     consumer.offsets = {P0: 10}
     consumer.fail["committed"] = [KafkaException(KafkaError(KafkaError._TIMED_OUT))]
@@ -151,9 +143,7 @@ def test_a_group_that_does_not_answer_is_asked_again_and_nothing_is_handed_out_b
     assert [record.offset for record in kafka.take(10, 0.1).records] == [10]
 
 
-def test_an_offset_that_vanished_while_reading_began_is_told(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_an_offset_that_vanished_while_reading_began_is_told(known):
     kafka, consumer = known
     consumer.queue = [message(10)]
     with pytest.raises(
@@ -164,9 +154,7 @@ def test_an_offset_that_vanished_while_reading_began_is_told(
 
 
 @pytest.mark.parametrize("attending", [True, False])
-def test_a_topic_that_is_made_again_while_it_is_read_stops_the_service(
-    known: tuple[KafkaSource, FakeConsumer], *, attending: bool
-) -> None:
+def test_a_topic_that_is_made_again_while_it_is_read_stops_the_service(known, *, attending):
     kafka, consumer = known
     consumer.offsets = {P0: 9}
     consumer.queue = [message(9)]
@@ -178,9 +166,7 @@ def test_a_topic_that_is_made_again_while_it_is_read_stops_the_service(
             kafka.attend(0.0) if attending else kafka.take(10, 0.1)
 
 
-def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(known):
     kafka, consumer = known
     consumer.before_poll = lambda: tell(kafka, ONE, TWO)
     consumer.queue = [message(10)]
@@ -189,9 +175,9 @@ def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(
     assert kafka.offset(P0, 7).metadata == beside(TWO)
 
 
-def test_a_new_member_learns_the_ids_anew(known: tuple[KafkaSource, FakeConsumer]) -> None:
+def test_a_new_member_learns_the_ids_anew(known):
     kafka, _ = known
-    kafka.subscribe = lambda: None  # type: ignore[method-assign] # the fake has none
+    kafka.subscribe = lambda: None  # the fake has none
     kafka.reopen()
     assert kafka.offset(P0, 7).metadata is None
     tell(kafka, NONE, TWO)
@@ -205,7 +191,7 @@ def cluster_line(cluster: str) -> str:
     return f"[thrd:main]: localhost:9092/1: ClusterId: {cluster}, ControllerId: 1"
 
 
-def test_the_first_cluster_is_ours_and_another_one_is_never_forgotten() -> None:
+def test_the_first_cluster_is_ours_and_another_one_is_never_forgotten():
     ids = TopicIds()
     ids.hear(cluster_line("A"))
     ids.hear(line(NONE, ONE))
@@ -216,9 +202,7 @@ def test_the_first_cluster_is_ours_and_another_one_is_never_forgotten() -> None:
     assert (ids.cluster, ids.other_cluster) == ("A", "B")
 
 
-def test_an_offset_of_another_cluster_is_never_read_from(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_an_offset_of_another_cluster_is_never_read_from(known):
     kafka, consumer = known
     kafka._consumer.log.topics.meet_cluster("B")
     consumer.offsets, consumer.words = {P0: 10}, {P0: f"hapax topic={TWO} cluster=A"}
@@ -227,9 +211,7 @@ def test_an_offset_of_another_cluster_is_never_read_from(
         kafka.take(10, 0.1)
 
 
-def test_a_position_that_another_cluster_does_not_have_is_told_as_that(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_a_position_that_another_cluster_does_not_have_is_told_as_that(known):
     kafka, consumer = known
     kafka._consumer.log.topics.meet_cluster("B")
     consumer.offsets, consumer.words = {P0: 10}, {P0: "hapax cluster=A"}
@@ -240,9 +222,7 @@ def test_a_position_that_another_cluster_does_not_have_is_told_as_that(
 
 
 @pytest.mark.parametrize("attending", [True, False])
-def test_another_cluster_behind_the_same_names_stops_the_service(
-    known: tuple[KafkaSource, FakeConsumer], *, attending: bool
-) -> None:
+def test_another_cluster_behind_the_same_names_stops_the_service(known, *, attending):
     kafka, consumer = known
     lines = iter(["A", "B", "B"])
 
@@ -256,9 +236,7 @@ def test_another_cluster_behind_the_same_names_stops_the_service(
             kafka.attend(0.0) if attending else kafka.take(10, 0.1)
 
 
-def test_a_producer_that_meets_another_cluster_is_refused(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_a_producer_that_meets_another_cluster_is_refused(known):
     kafka, consumer = known
     consumer.cluster = "A"
     kafka.list_topics(1.0)
@@ -268,9 +246,7 @@ def test_a_producer_that_meets_another_cluster_is_refused(
         kafka.meet_cluster("B")
 
 
-def test_the_start_names_another_cluster_beside_the_offsets_with_the_two_ways_out(
-    known: tuple[KafkaSource, FakeConsumer],
-) -> None:
+def test_the_start_names_another_cluster_beside_the_offsets_with_the_two_ways_out(known):
     kafka, consumer = known
     consumer.cluster, consumer.offsets = "B", {P0: 10, P1: 20}
     kafka.list_topics(1.0)

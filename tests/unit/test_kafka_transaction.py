@@ -47,7 +47,7 @@ def whole(kafka: KafkaTransaction) -> None:
     kafka.commit()
 
 
-def test_a_transaction_is_begun_sent_and_committed_without_a_flush(monkeypatch: Patch) -> None:
+def test_a_transaction_is_begun_sent_and_committed_without_a_flush(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch)
     whole(kafka)
     assert transactional(producer) == [
@@ -67,11 +67,11 @@ def committed_after_timeouts(patch: Patch) -> None:
     assert len(kafka.doubts) == 3
 
 
-def test_a_commit_that_timed_out_is_only_ever_committed_again(monkeypatch: Patch) -> None:
+def test_a_commit_that_timed_out_is_only_ever_committed_again(monkeypatch):
     committed_after_timeouts(monkeypatch)
 
 
-def test_a_transaction_that_aborts_an_unknown_commit_is_caught(monkeypatch: Patch) -> None:
+def test_a_transaction_that_aborts_an_unknown_commit_is_caught(monkeypatch):
     def commit(self: KafkaTransaction) -> None:
         if self._call(self._producer(), "commit_transaction", 3.0) is not None:
             self.abort()
@@ -82,7 +82,7 @@ def test_a_transaction_that_aborts_an_unknown_commit_is_caught(monkeypatch: Patc
         committed_after_timeouts(monkeypatch)
 
 
-def test_a_commit_past_its_deadline_is_left_to_a_new_producer(monkeypatch: Patch) -> None:
+def test_a_commit_past_its_deadline_is_left_to_a_new_producer(monkeypatch):
     late = [failing(K._TIMED_OUT, retriable=True) for _ in range(99)]
     kafka, producer, clock = transaction(monkeypatch, commit_transaction=[*late])
     producer.on["commit_transaction"] = lambda: clock.wait(3.0)
@@ -102,11 +102,11 @@ def refused_on_the_spot(patch: Patch) -> FakeProducer:
     return producer
 
 
-def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch: Patch) -> None:
+def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch):
     assert "abort_transaction" in refused_on_the_spot(monkeypatch).calls
 
 
-def test_a_message_that_the_broker_refused_costs_the_producer(monkeypatch: Patch) -> None:
+def test_a_message_that_the_broker_refused_costs_the_producer(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch)
     producer.fail["commit_transaction"] = [failing(K.INVALID_RECORD, abort=True)]
     with pytest.raises(BatchAbortedError):
@@ -114,7 +114,7 @@ def test_a_message_that_the_broker_refused_costs_the_producer(monkeypatch: Patch
     assert kafka.doubts == ["commit: a message was refused"]
 
 
-def test_an_outbox_that_ignores_a_failed_produce_is_caught(monkeypatch: Patch) -> None:
+def test_an_outbox_that_ignores_a_failed_produce_is_caught(monkeypatch):
     send = Outbox.send
 
     def careless(self: Outbox, messages: list[object], *, reports: bool) -> None:
@@ -128,9 +128,7 @@ def test_an_outbox_that_ignores_a_failed_produce_is_caught(monkeypatch: Patch) -
         refused_on_the_spot(monkeypatch)
 
 
-def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_record(
-    monkeypatch: Patch,
-) -> None:
+def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_record(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch, produce=[failing(K._UNKNOWN_TOPIC)])
     kafka.begin()
     with pytest.raises(StopError, match="output topic out no longer exists"):
@@ -139,7 +137,7 @@ def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_recor
 
 
 @pytest.mark.parametrize("error", [TypeError("header"), ValueError("topic")])
-def test_what_the_client_cannot_encode_is_content_too(monkeypatch: Patch, error: Exception) -> None:
+def test_what_the_client_cannot_encode_is_content_too(monkeypatch, error):
     kafka, _, _ = transaction(monkeypatch, produce=[error])
     kafka.begin()
     with pytest.raises(BatchAbortedError) as caught:
@@ -147,7 +145,7 @@ def test_what_the_client_cannot_encode_is_content_too(monkeypatch: Patch, error:
     assert caught.value.content
 
 
-def test_a_producer_in_a_bad_state_aborts_without_blaming_a_message(monkeypatch: Patch) -> None:
+def test_a_producer_in_a_bad_state_aborts_without_blaming_a_message(monkeypatch):
     kafka, _, _ = transaction(monkeypatch, produce=[failing(K._STATE)])
     kafka.begin()
     with pytest.raises(BatchAbortedError) as caught:
@@ -155,13 +153,13 @@ def test_a_producer_in_a_bad_state_aborts_without_blaming_a_message(monkeypatch:
     assert (caught.value.refused, caught.value.content) == ({}, False)
 
 
-def test_a_full_queue_is_waited_for(monkeypatch: Patch) -> None:
+def test_a_full_queue_is_waited_for(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch, produce=[BufferError(), BufferError()])
     whole(kafka)
     assert producer.sent == [b"v"]
 
 
-def test_offsets_of_partitions_that_are_not_ours_are_never_sent(monkeypatch: Patch) -> None:
+def test_offsets_of_partitions_that_are_not_ours_are_never_sent(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch)
     kafka.begin()
     with pytest.raises(BatchAbortedError, match="no longer assigned"):
@@ -181,9 +179,7 @@ def test_offsets_of_partitions_that_are_not_ours_are_never_sent(monkeypatch: Pat
         ("send_offsets_to_transaction", failing(K.GROUP_AUTHORIZATION_FAILED, abort=True), 3, 0),
     ],
 )
-def test_a_failed_step_rolls_back_rebuilds_or_stops(
-    monkeypatch: Patch, step: str, error: Exception, raised: int, *, resolved: bool
-) -> None:
+def test_a_failed_step_rolls_back_rebuilds_or_stops(monkeypatch, step, error, raised, *, resolved):
     kafka, producer, _ = transaction(monkeypatch)
     producer.fail[step] = [error]
     kinds = {1: BatchAbortedError, 2: ProducerDeadError, 3: StopError}
@@ -194,7 +190,7 @@ def test_a_failed_step_rolls_back_rebuilds_or_stops(
         assert caught.value.resolved is resolved
 
 
-def test_an_abort_that_fails_means_a_new_producer(monkeypatch: Patch) -> None:
+def test_an_abort_that_fails_means_a_new_producer(monkeypatch):
     kafka, _, _ = transaction(
         monkeypatch,
         commit_transaction=[failing(K._INCONSISTENT, abort=True)],
@@ -207,8 +203,8 @@ def test_an_abort_that_fails_means_a_new_producer(monkeypatch: Patch) -> None:
 
 @pytest.mark.parametrize("call", ["flush", "poll"])
 def test_a_report_that_meets_a_fatal_error_inside_the_client_means_a_new_producer(
-    monkeypatch: Patch, call: str
-) -> None:
+    monkeypatch, call
+):
     kafka, producer, _ = transaction(
         monkeypatch,
         produce=[failing(K._STATE)],
@@ -225,9 +221,7 @@ def test_a_report_that_meets_a_fatal_error_inside_the_client_means_a_new_produce
     assert call in producer.calls
 
 
-def test_whoever_is_refused_in_a_set_of_its_own_is_blamed_and_then_sets_come_back(
-    monkeypatch: Patch,
-) -> None:
+def test_whoever_is_refused_in_a_set_of_its_own_is_blamed_and_then_sets_come_back(monkeypatch):
     fail = [failing(K._INCONSISTENT, abort=True) for _ in range(3)]
     kafka, _, _ = transaction(monkeypatch, commit_transaction=[*fail[:2], None, fail[2]])
 
@@ -265,9 +259,7 @@ def test_whoever_is_refused_in_a_set_of_its_own_is_blamed_and_then_sets_come_bac
     assert kafka.doubts == []
 
 
-def test_what_is_refused_before_the_last_message_was_handed_over_is_learned_as_well(
-    monkeypatch: Patch,
-) -> None:
+def test_what_is_refused_before_the_last_message_was_handed_over_is_learned_as_well(monkeypatch):
     """The producer refuses all from then on, and says no more than that (_STATE)."""
     kafka, _, _ = transaction(monkeypatch)
 
@@ -299,7 +291,7 @@ def fake(kafka: KafkaTransaction) -> FakeProducer:
     return cast("FakeProducer", kafka._producer().producer)
 
 
-def test_sets_that_nobody_is_to_blame_for_become_smaller() -> None:
+def test_sets_that_nobody_is_to_blame_for_become_smaller():
     sets = MessageSets(1 << 20)
     assert sets.properties() == {"batch.size": 1 << 20}
     assert sets.refuse({0: "x", 1: "x"}, alone=False) == {}
@@ -309,7 +301,7 @@ def test_sets_that_nobody_is_to_blame_for_become_smaller() -> None:
     assert not sets.accept()
 
 
-def test_a_lost_connection_inside_a_transaction_is_a_doubt(monkeypatch: Patch) -> None:
+def test_a_lost_connection_inside_a_transaction_is_a_doubt(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch)
     outbox = kafka._outbox
     assert outbox is not None
@@ -321,7 +313,7 @@ def test_a_lost_connection_inside_a_transaction_is_a_doubt(monkeypatch: Patch) -
     assert kafka.doubts == []
 
 
-def test_a_line_that_says_nothing_doubts_nothing() -> None:
+def test_a_line_that_says_nothing_doubts_nothing():
     log = ClientLog("producer", lambda *_line: None)
     log.log(7, "")
     log.log(7, "%s", "BROKER", "state UP")
@@ -355,9 +347,7 @@ def counted(patch: Patch) -> tuple[KafkaTransaction, FakeProducer, CountedReques
     return kafka, producer, requests
 
 
-def test_where_requests_are_counted_a_lost_one_is_a_doubt_and_a_line_is_none(
-    monkeypatch: Patch,
-) -> None:
+def test_where_requests_are_counted_a_lost_one_is_a_doubt_and_a_line_is_none(monkeypatch):
     kafka, producer, requests = counted(monkeypatch)
     outbox = kafka._outbox
     assert outbox is not None
@@ -372,9 +362,7 @@ def test_where_requests_are_counted_a_lost_one_is_a_doubt_and_a_line_is_none(
     assert kafka.doubts == []
 
 
-def test_where_requests_are_counted_one_without_an_answer_at_the_end_is_a_doubt(
-    monkeypatch: Patch,
-) -> None:
+def test_where_requests_are_counted_one_without_an_answer_at_the_end_is_a_doubt(monkeypatch):
     kafka, _, requests = counted(monkeypatch)
     requests.waiting = ["AddPartitionsToTxn: sent, and not answered"]
     kafka.begin()
@@ -384,7 +372,7 @@ def test_where_requests_are_counted_one_without_an_answer_at_the_end_is_a_doubt(
         kafka.begin()
 
 
-def test_a_line_about_another_cluster_is_a_doubt_from_either_source() -> None:
+def test_a_line_about_another_cluster_is_a_doubt_from_either_source():
     for requests in (None, CountedRequests()):
         log = ClientLog("producer", lambda *_line: None)
         if requests is not None:
@@ -395,7 +383,7 @@ def test_a_line_about_another_cluster_is_a_doubt_from_either_source() -> None:
 
 
 @pytest.mark.parametrize("inside", [0, 1])
-def test_a_connection_that_ends_is_known_though_it_doubts_nothing(inside: int) -> None:
+def test_a_connection_that_ends_is_known_though_it_doubts_nothing(inside):
     requests = CountedRequests()
     log = ClientLog("producer", lambda *_line: None)
     log.watch(requests)
@@ -406,9 +394,7 @@ def test_a_connection_that_ends_is_known_though_it_doubts_nothing(inside: int) -
     assert log.end() == []
 
 
-def test_a_start_that_brokers_refuse_says_so_and_one_without_answer_is_tried_again(
-    monkeypatch: Patch,
-) -> None:
+def test_a_start_that_brokers_refuse_says_so_and_one_without_answer_is_tried_again(monkeypatch):
     late = failing(K._TIMED_OUT, retriable=True)
     kafka, _, _ = transaction(monkeypatch, init_transactions=[late, late])
     FakeProducer.fail = {"init_transactions": [failing(K.INVALID_TRANSACTION_TIMEOUT)]}
@@ -421,9 +407,7 @@ def test_a_start_that_brokers_refuse_says_so_and_one_without_answer_is_tried_aga
         kafka.begin()
 
 
-def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
-    monkeypatch: Patch,
-) -> None:
+def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(monkeypatch):
     monkeypatch.setattr(kafka_transaction, "RESEND_S", -0.9)  # and a margin of 1 s
     gate = threading.Event()
     kafka, producer, _ = transaction(monkeypatch)
@@ -442,8 +426,8 @@ def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
 @pytest.mark.parametrize("by_count", [False, True])
 @pytest.mark.parametrize("hung", [0, 1])
 def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
-    monkeypatch: Patch, hung: int, *, by_count: bool
-) -> None:
+    monkeypatch, hung, *, by_count
+):
     monkeypatch.setattr(call_timeout, "LOST_S", 0.05)
     gate = threading.Event()
     requests: CountedRequests | None = None

@@ -29,12 +29,12 @@ def lifecycle() -> tuple[Lifecycle, Interrupt, Ticking]:
     return Lifecycle(clock, interrupt, timeout_s=25.0), interrupt, clock
 
 
-def test_nothing_is_wished_at_the_start() -> None:
+def test_nothing_is_wished_at_the_start():
     life, interrupt, _ = lifecycle()
     assert (life.stopping, life.overdue, interrupt.due, life.reason) == (False, False, False, "")
 
 
-def test_the_first_wish_leaves_time_to_finish_the_batch() -> None:
+def test_the_first_wish_leaves_time_to_finish_the_batch():
     life, interrupt, clock = lifecycle()
     life.stop("SIGTERM")
     assert (life.stopping, life.overdue, interrupt.due) == (True, False, True)
@@ -42,7 +42,7 @@ def test_the_first_wish_leaves_time_to_finish_the_batch() -> None:
     assert life.overdue
 
 
-def test_the_second_wish_leaves_none_and_keeps_the_first_reason() -> None:
+def test_the_second_wish_leaves_none_and_keeps_the_first_reason():
     life, _, _ = lifecycle()
     life.stop("SIGTERM")
     life.stop("SIGINT")
@@ -52,7 +52,7 @@ def test_the_second_wish_leaves_none_and_keeps_the_first_reason() -> None:
 
 @pytest.mark.usefixtures("_handlers")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_recorded_by_name(number: signal.Signals) -> None:
+def test_a_signal_is_recorded_by_name(number):
     life, _, _ = lifecycle()
     life.listen()
     os.kill(os.getpid(), number)
@@ -60,7 +60,7 @@ def test_a_signal_is_recorded_by_name(number: signal.Signals) -> None:
     assert life.reason == number.name
 
 
-def test_nobody_rests_who_should_leave() -> None:
+def test_nobody_rests_who_should_leave():
     life, _, _ = lifecycle()
     life.rest(0.001)
     life.stop("SIGTERM")

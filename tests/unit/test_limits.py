@@ -30,7 +30,7 @@ def commit(limit: DeadLetterRate, count: int, failed: int) -> None:
     limit.record_batch(count, failed)
 
 
-def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go() -> None:
+def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go():
     two = [Record("in", 0, 4, None, b""), Record("in", 0, 5, None, b"")]
     limit = DeadLetterRate(topic=None, rate_max=0.1, records_min=1000)
     limit.admit(2, {}, two)
@@ -40,7 +40,7 @@ def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go() -> None:
     assert caught.value.exit_code is ExitCode.DEAD_LETTER_LIMIT
 
 
-def test_the_share_is_not_judged_before_there_are_enough_records() -> None:
+def test_the_share_is_not_judged_before_there_are_enough_records():
     limit = rate()
     for _ in range(9):
         commit(limit, 100, 100)
@@ -48,7 +48,7 @@ def test_the_share_is_not_judged_before_there_are_enough_records() -> None:
         commit(limit, 100, 100)
 
 
-def test_too_many_failures_name_the_last_record_its_error_and_what_it_says() -> None:
+def test_too_many_failures_name_the_last_record_its_error_and_what_it_says():
     evil = Failure("ValueError", "\x1b[2J" + "x" * 1000, 3)
     with pytest.raises(DeadLetterLimitError) as caught:
         rate().admit(1000, failures(101) | {107: evil}, records(1000))
@@ -58,14 +58,14 @@ def test_too_many_failures_name_the_last_record_its_error_and_what_it_says() -> 
     assert len(text) < 500
 
 
-def test_exactly_the_share_is_admitted_and_one_more_is_not() -> None:
+def test_exactly_the_share_is_admitted_and_one_more_is_not():
     limit = rate()
     commit(limit, 1000, 100)
     with pytest.raises(DeadLetterLimitError, match="101 of the last 1000 records failed"):
         rate().admit(1000, failures(101), records(1000))
 
 
-def test_only_recent_records_count() -> None:
+def test_only_recent_records_count():
     limit = rate()
     for _ in range(50):
         commit(limit, 100, 0)
@@ -74,27 +74,27 @@ def test_only_recent_records_count() -> None:
         commit(limit, 100, 1)
 
 
-def test_old_failures_are_forgotten() -> None:
+def test_old_failures_are_forgotten():
     limit = rate()
     commit(limit, 900, 90)
     commit(limit, 1000, 0)
     commit(limit, 1000, 100)
 
 
-def test_a_batch_is_never_judged_by_less_than_the_window() -> None:
+def test_a_batch_is_never_judged_by_less_than_the_window():
     limit = rate()
     commit(limit, 999, 0)
     commit(limit, 1, 1)
     commit(limit, 10, 10)
 
 
-def test_a_batch_that_is_taken_again_is_counted_once() -> None:
+def test_a_batch_that_is_taken_again_is_counted_once():
     limit = rate()
     for _ in range(4):
         limit.admit(300, failures(40), [Record("in", 0, n, None, b"") for n in range(300)])
 
 
-def test_a_batch_is_tried_three_times_before_it_is_halved() -> None:
+def test_a_batch_is_tried_three_times_before_it_is_halved():
     retry = RetryPolicy(3)
     assert retry.attempt == 1
     assert not retry.fail(100)
@@ -104,7 +104,7 @@ def test_a_batch_is_tried_three_times_before_it_is_halved() -> None:
     assert (retry.attempt, retry.limit(100)) == (1, 50)
 
 
-def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned() -> None:
+def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned():
     retry, size, fails = RetryPolicy(3), 100, 0
     while not retry.fail(size):
         size = retry.limit(size)
@@ -114,7 +114,7 @@ def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned() -> 
     assert fails == 3 * 6 + 2  # 100, 50, 25, 12, 6, 3, and the last of three at 1
 
 
-def test_after_success_batches_grow_back_step_by_step() -> None:
+def test_after_success_batches_grow_back_step_by_step():
     retry = RetryPolicy(1)
     retry.fail(64)
     sizes = []
@@ -128,7 +128,7 @@ def test_after_success_batches_grow_back_step_by_step() -> None:
     assert retry.limit(10_000_000) == 10_000_000
 
 
-def test_success_forgets_the_attempts() -> None:
+def test_success_forgets_the_attempts():
     retry = RetryPolicy(3)
     retry.fail(4)
     retry.fail(4)
@@ -137,13 +137,13 @@ def test_success_forgets_the_attempts() -> None:
     assert retry.limit(4) == 4
 
 
-def test_a_fence_that_explains_itself_never_counts() -> None:
+def test_a_fence_that_explains_itself_never_counts():
     budget = FenceBudget("w-0", 5)
     for now_s in range(100):
         budget.fence(float(now_s), explained=True)
 
 
-def test_two_fences_without_progress_between_them_prove_a_twin() -> None:
+def test_two_fences_without_progress_between_them_prove_a_twin():
     budget = FenceBudget("w-0", 5)
     budget.fence(0.0, explained=False)
     budget.commit()
@@ -153,13 +153,13 @@ def test_two_fences_without_progress_between_them_prove_a_twin() -> None:
     assert "HAPAX_INSTANCE" in str(caught.value)
 
 
-def test_fences_far_apart_prove_nothing() -> None:
+def test_fences_far_apart_prove_nothing():
     budget = FenceBudget("w-0", 5)
     for turn in range(20):
         budget.fence(turn * 30.5, explained=False)
 
 
-def test_five_fences_within_the_window_prove_a_twin_even_with_progress() -> None:
+def test_five_fences_within_the_window_prove_a_twin_even_with_progress():
     budget = FenceBudget("w-0", 5)
     for turn in range(4):
         budget.fence(turn * 7.0, explained=False)
@@ -178,12 +178,12 @@ def pace(**limits: int) -> Pace:
     )
 
 
-def test_a_batch_starts_small_and_never_above_the_limit() -> None:
+def test_a_batch_starts_small_and_never_above_the_limit():
     assert pace().records == 500
     assert pace(records_max=20).records == 20
 
 
-def test_full_and_fast_batches_grow_fourfold_up_to_the_limit() -> None:
+def test_full_and_fast_batches_grow_fourfold_up_to_the_limit():
     size = pace()
     size.record_commit(500, 0.01, 500, 0.01)
     assert size.records == 2000
@@ -192,13 +192,13 @@ def test_full_and_fast_batches_grow_fourfold_up_to_the_limit() -> None:
     assert size.records == 10_000
 
 
-def test_a_batch_that_was_not_full_teaches_nothing_about_speed() -> None:
+def test_a_batch_that_was_not_full_teaches_nothing_about_speed():
     size = pace()
     size.record_commit(10, 0.01, 10, 0.01)
     assert size.records == 500
 
 
-def test_slow_business_code_shrinks_batches_to_the_interval() -> None:
+def test_slow_business_code_shrinks_batches_to_the_interval():
     size = pace()
     size.record_commit(500, 5.0, 500, 0.01)
     assert size.records == 10
@@ -206,13 +206,13 @@ def test_slow_business_code_shrinks_batches_to_the_interval() -> None:
     assert size.records == 1
 
 
-def test_a_full_batch_within_twice_the_interval_is_left_to_grow() -> None:
+def test_a_full_batch_within_twice_the_interval_is_left_to_grow():
     size = pace()
     size.record_commit(500, 0.2, 500, 0.01)
     assert size.records == 2000
 
 
-def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while() -> None:
+def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while():
     size = pace(bytes_max=1_000_000)
     size.record_commit(500, 0.01, 500 * 10_000, 0.01)
     assert size.records == 100
@@ -220,13 +220,13 @@ def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while()
     assert size.records == 200  # halved memory of 10 kB: 5 kB each
 
 
-def test_records_without_values_are_bounded_by_number_only() -> None:
+def test_records_without_values_are_bounded_by_number_only():
     size = pace(bytes_max=1)
     size.record_commit(500, 0.01, 0, 0.01)
     assert size.records == 2000
 
 
-def test_a_registration_without_an_answer_explains_one_fence() -> None:
+def test_a_registration_without_an_answer_explains_one_fence():
     budget = FenceBudget("w-0", fences_max=5)
     for _ in range(2):
         budget.unanswered()
@@ -236,7 +236,7 @@ def test_a_registration_without_an_answer_explains_one_fence() -> None:
         budget.fence(0.3, explained=False)
 
 
-def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one() -> None:
+def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one():
     size = pace()
     assert not size.fail(500, 5.0), "early"
     assert not size.fail(1, 9.0), "one cannot be halved"
@@ -247,7 +247,7 @@ def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one() -> None
     assert size.records == 15
 
 
-def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout() -> None:
+def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout():
     size = pace()
     size.record_commit(500, 0.01, 500, 1.25)
     assert size.records == 1000
@@ -259,14 +259,14 @@ def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout() -> 
     assert size.records == 500
 
 
-def test_a_transaction_that_is_slow_whatever_its_size_does_not_shrink_batches_to_nothing() -> None:
+def test_a_transaction_that_is_slow_whatever_its_size_does_not_shrink_batches_to_nothing():
     size = pace()
     for _ in range(20):
         size.record_commit(size.records, 0.01, 1, 6.0)
     assert size.records == 250
 
 
-def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not() -> None:
+def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not():
     size = pace()
     size.fail(500, 11.0)
     sizes = []
@@ -277,7 +277,7 @@ def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not() -> Non
     assert max(sizes) == 10_000
 
 
-def test_a_size_that_was_quick_before_an_outage_is_back_after_it() -> None:
+def test_a_size_that_was_quick_before_an_outage_is_back_after_it():
     size = pace()
     for _ in range(3):
         size.record_commit(size.records, 0.001, 1, 0.3)
@@ -289,7 +289,7 @@ def test_a_size_that_was_quick_before_an_outage_is_back_after_it() -> None:
     assert size.records == 10_000
 
 
-def test_a_size_that_was_quick_once_and_then_fails_again_is_held_against_it() -> None:
+def test_a_size_that_was_quick_once_and_then_fails_again_is_held_against_it():
     size = pace()
     for _ in range(4):
         size.record_commit(size.records, 0.001, 1, 0.3)

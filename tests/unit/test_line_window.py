@@ -109,7 +109,7 @@ def retried(record: Record) -> Retried:
     return Retried(of=of, timestamp=1, attempt=1, calls=1, move=2, until=9_000, due=9_000)
 
 
-def test_of_a_key_one_is_called_at_a_time_and_others_beside_it() -> None:
+def test_of_a_key_one_is_called_at_a_time_and_others_beside_it():
     world = World()
     assert world.admit(given(0), given(1), given(2, b"l"), given(3, None), given(4, None)) == [
         *(3, 4),  # those without a key have no order
@@ -125,7 +125,7 @@ def test_of_a_key_one_is_called_at_a_time_and_others_beside_it() -> None:
     assert world.admit(given(5)) == [5]
 
 
-def test_records_behind_one_that_asks_for_a_later_try_wait_without_a_call() -> None:
+def test_records_behind_one_that_asks_for_a_later_try_wait_without_a_call():
     world = World()
     assert world.admit(given(0), given(1), given(2, b"l"), given(3)) == [0, 2]
     world.end(0, WISH)
@@ -137,12 +137,12 @@ def test_records_behind_one_that_asks_for_a_later_try_wait_without_a_call() -> N
     assert world.commit() == [("in", 4, "Put")]
 
 
-def test_a_dead_letter_before_it_lets_the_next_one_have_its_turn() -> None:
+def test_a_dead_letter_before_it_lets_the_next_one_have_its_turn():
     world = World()
     assert world.admit(given(0), given(1), fates={0: None}) == [1]
 
 
-def test_what_waits_is_called_one_by_one_and_lets_the_input_go_on_with_its_commit() -> None:
+def test_what_waits_is_called_one_by_one_and_lets_the_input_go_on_with_its_commit():
     world = World(waiting(0, of=3), waiting(1, of=4))
     assert [record.offset for record in world.taken()] == [0], "the second of a key comes later"
     assert world.admit(waiting(0, of=3)) == [0]
@@ -156,7 +156,7 @@ def test_what_waits_is_called_one_by_one_and_lets_the_input_go_on_with_its_commi
     assert world.commit() == [("app-retry", 1, "tuple")]
 
 
-def test_a_record_behind_the_only_one_that_waits_stays_for_its_end() -> None:
+def test_a_record_behind_the_only_one_that_waits_stays_for_its_end():
     world = World(waiting(0, of=3))
     (first,) = world.taken()
     world.admit(first)
@@ -167,7 +167,7 @@ def test_a_record_behind_the_only_one_that_waits_stays_for_its_end() -> None:
     assert world.turns() == [4]
 
 
-def test_a_record_behind_the_only_one_that_waits_waits_when_that_one_asks_again() -> None:
+def test_a_record_behind_the_only_one_that_waits_waits_when_that_one_asks_again():
     world = World(waiting(0, of=3))
     (first,) = world.taken()
     world.admit(first)
@@ -178,7 +178,7 @@ def test_a_record_behind_the_only_one_that_waits_waits_when_that_one_asks_again(
     assert world.commit() == [("in", 4, "Put")]
 
 
-def test_the_offset_of_the_retry_topic_stays_at_the_first_that_waits() -> None:
+def test_the_offset_of_the_retry_topic_stays_at_the_first_that_waits():
     world = World(waiting(0, of=1, key=b"l"), waiting(1, of=2, key=b"m"), waiting(2, of=3))
     world.admit(*world.taken())
     world.end(1, topic="app-retry")
@@ -192,7 +192,7 @@ def test_the_offset_of_the_retry_topic_stays_at_the_first_that_waits() -> None:
     assert world.window.records == 0
 
 
-def test_after_an_abort_what_was_called_is_not_called_again() -> None:
+def test_after_an_abort_what_was_called_is_not_called_again():
     world = World(waiting(0, of=1, key=b"l"))
     (again,) = world.taken()
     assert world.admit(again, given(5), given(6)) == [0, 5]
@@ -208,7 +208,7 @@ def test_after_an_abort_what_was_called_is_not_called_again() -> None:
     ]
 
 
-def test_what_is_to_be_decided_without_knowing_what_waits_is_put_back() -> None:
+def test_what_is_to_be_decided_without_knowing_what_waits_is_put_back():
     world = World()
     world.line.doubt(0)
     with pytest.raises(BatchAbortedError, match="partition 0 is not known"):
@@ -227,7 +227,7 @@ def running(world: World, records_max: int = 100) -> tuple[WindowRunner, MagicMo
     return WindowRunner(*parts, windowing=windowing, **around), calls, source
 
 
-def test_the_last_place_of_a_window_is_not_for_the_inputs_alone() -> None:
+def test_the_last_place_of_a_window_is_not_for_the_inputs_alone():
     world = World()
     world.admit(given(0), given(1))
     for records_max, asked in ((2, []), (3, [2]), (7, [5])):
@@ -236,7 +236,7 @@ def test_the_last_place_of_a_window_is_not_for_the_inputs_alone() -> None:
         assert [call.args[0] for call in source.take.call_args_list] == asked
 
 
-def test_a_partition_that_moves_takes_those_of_its_number_along_and_they_are_read_again() -> None:
+def test_a_partition_that_moves_takes_those_of_its_number_along_and_they_are_read_again():
     world = World(waiting(0, of=1, key=b"l"))
     world.admit(*world.taken(), given(5), given(6))
     other = Record("in", 1, 7, b"k", b"7")

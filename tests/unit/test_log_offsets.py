@@ -72,7 +72,7 @@ def logs() -> Callable[[], Logs]:
     )
 
 
-def test_an_open_transaction_is_looked_at_twice(brokers: Brokers, logs: Callable[[], Logs]) -> None:
+def test_an_open_transaction_is_looked_at_twice(brokers, logs):
     found = logs().look()
     assert found[P0].offsets == LogOffsets(1, 7, 9)
     assert (found[P0].last_stable_later, found[P0].committed) == (7, 5)
@@ -88,16 +88,12 @@ def test_an_open_transaction_is_looked_at_twice(brokers: Brokers, logs: Callable
     ]
 
 
-def test_without_an_open_transaction_there_is_no_second_look(
-    brokers: Brokers, logs: Callable[[], Logs]
-) -> None:
+def test_without_an_open_transaction_there_is_no_second_look(brokers, logs):
     brokers.stable = [9]
     assert logs().look()[P0].last_stable_later is None
 
 
-def test_a_broker_that_is_away_hides_its_own_partitions_and_is_named(
-    brokers: Brokers, logs: Callable[[], Logs]
-) -> None:
+def test_a_broker_that_is_away_hides_its_own_partitions_and_is_named(brokers, logs):
     brokers.away = True
     one = logs()
     found = one.look()

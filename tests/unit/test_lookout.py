@@ -117,7 +117,7 @@ def probe(*outputs: str) -> KafkaLagProbe:
     return KafkaLagProbe(properties, outputs or ("out", "out"), logger=None, wall_s=lambda: 1000.0)
 
 
-def test_a_survey_brings_marks_ages_and_retention(brokers: Brokers) -> None:
+def test_a_survey_brings_marks_ages_and_retention(brokers):
     survey = probe().probe({P0: 1, P1: 2})
     assert survey.offsets == {where: offsets for where, (offsets, _) in brokers.logs.items()}
     assert survey.unread_s == {P0: pytest.approx(950, abs=1), P1: pytest.approx(980, abs=1)}
@@ -125,7 +125,7 @@ def test_a_survey_brings_marks_ages_and_retention(brokers: Brokers) -> None:
     assert (survey.failures, survey.remarks) == ([], [])
 
 
-def test_the_clients_join_nothing_and_differ_in_their_isolation(brokers: Brokers) -> None:
+def test_the_clients_join_nothing_and_differ_in_their_isolation(brokers):
     probe().probe({})
     assert [client["isolation.level"] for client in brokers.clients] == [
         "read_uncommitted",
@@ -135,13 +135,11 @@ def test_the_clients_join_nothing_and_differ_in_their_isolation(brokers: Brokers
     assert not [client for client in brokers.clients if "group.instance.id" in client]
 
 
-def test_what_is_read_is_not_asked_for_its_age(brokers: Brokers) -> None:
+def test_what_is_read_is_not_asked_for_its_age(brokers):
     assert probe().probe({P0: 3}).unread_s == {}
 
 
-def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_replaced(
-    brokers: Brokers,
-) -> None:
+def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_replaced(brokers):
     mine = probe()
     brokers.away = 1
     survey = mine.probe({P0: 3, P1: 9})
@@ -153,13 +151,13 @@ def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_repl
     assert (brokers.configs_asked, len(brokers.clients)) == (1, 4)
 
 
-def test_no_broker_at_all_is_an_answer_too(brokers: Brokers) -> None:
+def test_no_broker_at_all_is_an_answer_too(brokers):
     brokers.away = 2
     survey = probe().probe({P0: 3})
     assert (survey.offsets, survey.failures) == ({}, ["_TIMED_OUT: Local: Timed out"])
 
 
-def test_partitions_that_may_not_be_read_are_named(brokers: Brokers) -> None:
+def test_partitions_that_may_not_be_read_are_named(brokers):
     brokers.refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
     survey = probe().probe({P0: 3})
     assert survey.offsets == {}
@@ -167,8 +165,8 @@ def test_partitions_that_may_not_be_read_are_named(brokers: Brokers) -> None:
 
 
 def test_a_missing_right_to_see_the_configuration_is_told_once_and_is_no_failure(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    brokers, monkeypatch
+):
     monkeypatch.setattr(kafka_survey, "RETENTION_INTERVAL_S", 0.0)
     brokers.config = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     mine = probe()
@@ -180,9 +178,7 @@ def test_a_missing_right_to_see_the_configuration_is_told_once_and_is_no_failure
 
 
 @pytest.mark.parametrize("failure", [AWAY, TimeoutError()])
-def test_a_configuration_that_is_not_told_is_a_failure(
-    brokers: Brokers, failure: KafkaException | TimeoutError
-) -> None:
+def test_a_configuration_that_is_not_told_is_a_failure(brokers, failure):
     brokers.config = failure
     assert [text[:3] for text in probe().probe({P0: 3}).failures] == ["in:"]
 
@@ -217,7 +213,7 @@ def lag_monitor(
     return LagMonitor(probe, group_progress, events, interval_s=interval_s)
 
 
-def test_the_thread_looks_again_and_again_until_it_is_stopped() -> None:
+def test_the_thread_looks_again_and_again_until_it_is_stopped():
     told, asked = Told(), LagProbe()
     thread = lag_monitor(asked, told)
     thread.start()
@@ -229,7 +225,7 @@ def test_the_thread_looks_again_and_again_until_it_is_stopped() -> None:
     assert thread.daemon
 
 
-def test_what_was_found_is_told_with_what_was_not() -> None:
+def test_what_was_found_is_told_with_what_was_not():
     told = Told()
     survey = OffsetSnapshot(
         1000.0, {P0: LogOffsets(0, 5, 5)}, failures=["away", "too"], remarks=["a right"]
@@ -242,7 +238,7 @@ def test_what_was_found_is_told_with_what_was_not() -> None:
     assert told.of("lag_monitor_failed") == [{"reason": "away"}]
 
 
-def test_whatever_fails_is_told_and_ends_nothing() -> None:
+def test_whatever_fails_is_told_and_ends_nothing():
     told, asked = Told(), LagProbe(ValueError("unforeseen"))
     thread = lag_monitor(asked, told)
     assert not thread.look()
@@ -250,7 +246,7 @@ def test_whatever_fails_is_told_and_ends_nothing() -> None:
     assert told.of("lag_monitor_failed") == [{"reason": "ValueError: unforeseen"}]
 
 
-def test_brokers_that_answer_no_more_are_told_at_each_pulse_and_their_return_once() -> None:
+def test_brokers_that_answer_no_more_are_told_at_each_pulse_and_their_return_once():
     told, asked = Told(), LagProbe()
     thread = lag_monitor(asked, told)
     thread.look()
@@ -264,7 +260,7 @@ def test_brokers_that_answer_no_more_are_told_at_each_pulse_and_their_return_onc
     assert told.names().count("brokers_reached") == 1
 
 
-def test_a_survey_that_no_broker_answers_says_so_as_a_pulse_does() -> None:
+def test_a_survey_that_no_broker_answers_says_so_as_a_pulse_does():
     told = Told()
     away = OffsetSnapshot(1000.0, failures=["away"], away="kafka:9092: no answer")
     thread = lag_monitor(LagProbe(away), told)
@@ -274,7 +270,7 @@ def test_a_survey_that_no_broker_answers_says_so_as_a_pulse_does() -> None:
     assert told.names().count("brokers_reached") == 1
 
 
-def test_partitions_that_came_or_went_are_surveyed_before_their_turn() -> None:
+def test_partitions_that_came_or_went_are_surveyed_before_their_turn():
     stood = [GroupProgress({P0: 3}), GroupProgress({P0: 9}), GroupProgress({P0: 9, P1: 0})]
     thread = lag_monitor(LagProbe(), Told(), group_progress=lambda: stood.pop(0))
     thread.look()
@@ -282,7 +278,7 @@ def test_partitions_that_came_or_went_are_surveyed_before_their_turn() -> None:
     assert thread.pulse()
 
 
-def test_a_pulse_that_fails_is_told_and_ends_nothing() -> None:
+def test_a_pulse_that_fails_is_told_and_ends_nothing():
     def moved() -> GroupProgress:
         raise RuntimeError("changed size during iteration")
 
@@ -292,7 +288,7 @@ def test_a_pulse_that_fails_is_told_and_ends_nothing() -> None:
     assert failed["reason"].startswith("RuntimeError: changed size")
 
 
-def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute() -> None:
+def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute():
     thread = lag_monitor(LagProbe(), Told(), interval_s=10.0)
     waits_s, wait_s = [], 10.0
     for well in (False, False, False, False, True, False):
@@ -301,7 +297,7 @@ def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute() -> None:
     assert waits_s == [20.0, 40.0, 60.0, 60.0, 10.0, 20.0]
 
 
-def test_a_spark_driver_stands_where_its_reports_say() -> None:
+def test_a_spark_driver_stands_where_its_reports_say():
     driver = Driver(lanes=2)
     assert driver.engine.group_progress() == GroupProgress()
     stood: list[GroupProgress] = []

@@ -49,9 +49,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_token_is_a_request_to_the_cluster_of_the_region_signed_for_a_quarter_of_an_hour(
-    alone: pytest.MonkeyPatch,
-) -> None:
+def test_a_token_is_a_request_to_the_cluster_of_the_region_signed_for_a_quarter_of_an_hour(alone):
     alone.setenv("AWS_ACCESS_KEY_ID", "NOBODY")
     alone.setenv("AWS_SECRET_ACCESS_KEY", NOBODYS)
     token, until_s = consumer_properties(settings())["oauth_cb"]("")
@@ -64,22 +62,18 @@ def test_a_token_is_a_request_to_the_cluster_of_the_region_signed_for_a_quarter_
     assert NOBODYS not in signed.geturl()
 
 
-def test_without_credentials_a_client_is_not_built_and_says_so(alone: pytest.MonkeyPatch) -> None:
+def test_without_credentials_a_client_is_not_built_and_says_so(alone):
     said = token_problem(consumer_properties(settings()))
     assert said.startswith(f"{S}OAUTH_MSK_REGION: AWS' libraries find no credentials")
 
 
-def test_what_the_signer_says_goes_to_the_client_in_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_signer_says_goes_to_the_client_in_seconds(monkeypatch):
     stand_in(monkeypatch, lambda region: (f"signed-for-{region}", 1_900_000_000_500))
     ask = consumer_properties(settings())["oauth_cb"]
     assert ask("") == ("signed-for-eu-central-1", 1_900_000_000.5)
 
 
-def test_a_signer_that_fails_is_told_by_the_kind_of_its_error_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_signer_that_fails_is_told_by_the_kind_of_its_error_alone(monkeypatch):
     def fail(_region: str) -> tuple[str, int]:
         raise TimeoutError(NOBODYS)
 
@@ -88,9 +82,7 @@ def test_a_signer_that_fails_is_told_by_the_kind_of_its_error_alone(
     assert said == f"{S}OAUTH_MSK_REGION: no token could be signed: TimeoutError"
 
 
-def test_without_the_extra_the_command_that_installs_it_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_extra_the_command_that_installs_it_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     command = re.escape("pip install 'hapax-kafka[msk-iam]'")
     assert re.search(command, token_problem(consumer_properties(settings())))
@@ -114,7 +106,7 @@ def test_without_the_extra_the_command_that_installs_it_is_told(
         ),
     ],
 )
-def test_what_does_not_go_with_it_is_refused(more: dict[str, str], words: str) -> None:
+def test_what_does_not_go_with_it_is_refused(more, words):
     with pytest.raises(ConfigurationError) as caught:
         settings(**more)
     assert words in str(caught.value)

@@ -43,7 +43,7 @@ def _forget_what_was_captured() -> None:
         return
 
 
-def test_a_consumer_that_ended_is_freed_with_all_that_was_open_in_it() -> None:
+def test_a_consumer_that_ended_is_freed_with_all_that_was_open_in_it():
     before = fast.clients()
     consumer = Consumer(GROUP)
     intake = fast.Intake(fast.captured(), [("key", "", b"")])
@@ -57,7 +57,7 @@ def test_a_consumer_that_ended_is_freed_with_all_that_was_open_in_it() -> None:
     assert fast.clients() == before
 
 
-def test_a_client_lives_on_when_all_that_refers_to_it_is_gone() -> None:
+def test_a_client_lives_on_when_all_that_refers_to_it_is_gone():
     producer = Producer(NOWHERE)
     before = fast.clients()
     fast.captured()
@@ -66,7 +66,7 @@ def test_a_client_lives_on_when_all_that_refers_to_it_is_gone() -> None:
     assert fast.clients() == before - 1
 
 
-def test_of_two_clients_that_were_built_the_younger_one_is_captured() -> None:
+def test_of_two_clients_that_were_built_the_younger_one_is_captured():
     first, second = Producer(NOWHERE), Producer(NOWHERE)
     client = fast.captured()
     with pytest.raises(RuntimeError, match="has built no client"):
@@ -78,7 +78,7 @@ def test_of_two_clients_that_were_built_the_younger_one_is_captured() -> None:
     del first
 
 
-def test_a_client_that_cannot_be_built_is_not_captured_and_freed_with_the_thread() -> None:
+def test_a_client_that_cannot_be_built_is_not_captured_and_freed_with_the_thread():
     wrong = {**NOWHERE, "security.protocol": "ssl", "ssl.ca.location": "/nowhere.pem"}
     refused = []
 
@@ -115,7 +115,7 @@ def _in_a_fork(refused: Any) -> str:
         return told.read()
 
 
-def test_a_forked_child_cannot_use_a_client_of_its_parent() -> None:
+def test_a_forked_child_cannot_use_a_client_of_its_parent():
     consumer = Consumer(GROUP)
     client = fast.captured()
     intake = fast.Intake(client, [])

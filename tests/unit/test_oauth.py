@@ -17,7 +17,6 @@ from tests.unit.test_kafka_clients import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hapax.settings import Settings
 
@@ -52,14 +51,12 @@ def given(url: str, secret: str = WRONG, **more: str) -> Settings:
     )
 
 
-def test_the_token_service_is_checked_by_the_authorities_that_are_named() -> None:
+def test_the_token_service_is_checked_by_the_authorities_that_are_named():
     properties = consumer_properties(given("https://login/token", OAUTH_CA_FILE="/tls/login.pem"))
     assert properties[CA] == "/tls/login.pem"
 
 
-def test_without_a_name_the_authorities_of_the_system_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_name_the_authorities_of_the_system_are_taken(tmp_path, monkeypatch):
     bundle = tmp_path / "bundle.crt"
     bundle.touch()
     monkeypatch.setattr(kafka_clients, "AUTHORITIES", (str(tmp_path / "nowhere.crt"), str(bundle)))
@@ -67,7 +64,7 @@ def test_without_a_name_the_authorities_of_the_system_are_taken(
     assert CA not in consumer_properties(given("http://login/token"))
 
 
-def test_a_token_is_fetched_over_tls(authority: Authority, tokens: TokenServer) -> None:
+def test_a_token_is_fetched_over_tls(authority, tokens):
     known = given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(authority.ca_file))
     before = tokens.served
     said = diagnose_connection(known)
@@ -76,9 +73,7 @@ def test_a_token_is_fetched_over_tls(authority: Authority, tokens: TokenServer) 
     assert tokens.served > before
 
 
-def test_a_wrong_secret_of_the_client_is_named_and_not_told(
-    authority: Authority, tokens: TokenServer
-) -> None:
+def test_a_wrong_secret_of_the_client_is_named_and_not_told(authority, tokens):
     said = diagnose_connection(given(tokens.url, WRONG, OAUTH_CA_FILE=str(authority.ca_file)))
     assert said is not None
     assert "token" in said
@@ -86,9 +81,7 @@ def test_a_wrong_secret_of_the_client_is_named_and_not_told(
     assert WRONG not in said
 
 
-def test_a_token_service_of_a_strange_authority_is_refused(
-    tokens: TokenServer, tmp_path: Path
-) -> None:
+def test_a_token_service_of_a_strange_authority_is_refused(tokens, tmp_path):
     stranger = Authority(tmp_path)
     said = diagnose_connection(
         given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(stranger.ca_file))
@@ -97,7 +90,7 @@ def test_a_token_service_of_a_strange_authority_is_refused(
     assert "certificate" in said
 
 
-def test_a_token_service_that_is_away_is_named_within_seconds() -> None:
+def test_a_token_service_that_is_away_is_named_within_seconds():
     began_s = time.monotonic()
     said = diagnose_connection(given("https://127.0.0.1:1/token"))
     assert said is not None

@@ -64,9 +64,7 @@ def owners() -> Callable[..., tuple[KafkaOwners, Log]]:
     return made
 
 
-def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(
-    owners: Callable[..., tuple[KafkaOwners, Log]],
-) -> None:
+def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(owners):
     found, log = owners([Said(3), Said(4)], [Said(5), Said(6)])
     batch = found.records([Coordinates(*P0, 3), Coordinates(*P0, 5), Coordinates("old", 0, 1)])
     assert [record.offset for record in batch.records] == [3, 4, 5]
@@ -75,17 +73,13 @@ def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(
     assert (log.paused, log.unassigned) == ([], 1)
 
 
-def test_a_topic_that_is_deleted_meanwhile_holds_no_more_owners(
-    owners: Callable[..., tuple[KafkaOwners, Log]],
-) -> None:
+def test_a_topic_that_is_deleted_meanwhile_holds_no_more_owners(owners):
     found, _log = owners([Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)])
     batch = found.records([Coordinates(*P0, 3), Coordinates(*P0, 6)])
     assert [record.offset for record in batch.records] == [3]
 
 
-def test_a_log_that_is_believed_to_end_before_an_owner_is_read_to_that_end(
-    owners: Callable[..., tuple[KafkaOwners, Log]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_is_believed_to_end_before_an_owner_is_read_to_that_end(owners, monkeypatch):
     monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.0)
     found, log = owners([Said(3), Said(5, EOF)])
     log.watermarks = (2, 5)
@@ -96,12 +90,7 @@ def test_a_log_that_is_believed_to_end_before_an_owner_is_read_to_that_end(
 @pytest.mark.parametrize(
     ("code", "text"), [(EOF, "no answer"), (KafkaError._AUTO_OFFSET_RESET, "cannot be looked up")]
 )
-def test_from_a_broker_that_leads_no_more_nothing_is_concluded(
-    owners: Callable[..., tuple[KafkaOwners, Log]],
-    monkeypatch: pytest.MonkeyPatch,
-    code: int,
-    text: str,
-) -> None:
+def test_from_a_broker_that_leads_no_more_nothing_is_concluded(owners, monkeypatch, code, text):
     """The log ends at 9; only a broker that has not heard of it ends at 4."""
     monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
     found, log = owners([Said(3), Said(4, code)])
@@ -110,20 +99,14 @@ def test_from_a_broker_that_leads_no_more_nothing_is_concluded(
     assert log.unassigned == 1
 
 
-def test_the_end_of_a_broker_that_leads_no_more_is_read_past(
-    owners: Callable[..., tuple[KafkaOwners, Log]],
-) -> None:
+def test_the_end_of_a_broker_that_leads_no_more_is_read_past(owners):
     found, _log = owners([Said(3), Said(4, EOF)], [Said(5), Said(6)])
     batch = found.records([Coordinates(*P0, 3), Coordinates(*P0, 6)])
     assert [record.offset for record in batch.records] == [3, 5, 6]
 
 
 @pytest.mark.parametrize("marks", [(6, 9), (0, 5), KafkaError._UNKNOWN_PARTITION])
-def test_what_is_deleted_or_not_there_yet_is_not_read(
-    owners: Callable[..., tuple[KafkaOwners, Log]],
-    monkeypatch: pytest.MonkeyPatch,
-    marks: tuple[int, int] | int,
-) -> None:
+def test_what_is_deleted_or_not_there_yet_is_not_read(owners, monkeypatch, marks):
     monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.0)
     found, log = owners()
     log.watermarks = marks
@@ -131,9 +114,7 @@ def test_what_is_deleted_or_not_there_yet_is_not_read(
     assert log.assigned == []
 
 
-def test_without_an_answer_nothing_is_concluded(
-    owners: Callable[..., tuple[KafkaOwners, Log]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_answer_nothing_is_concluded(owners, monkeypatch):
     monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", -1.0)
     found, log = owners()
     with pytest.raises(BatchAbortedError, match="owners in in/0: no answer"):
@@ -146,9 +127,7 @@ def test_without_an_answer_nothing_is_concluded(
     assert log.closed == 1
 
 
-def test_a_client_that_got_no_answer_is_not_asked_again(
-    owners: Callable[..., tuple[KafkaOwners, Log]],
-) -> None:
+def test_a_client_that_got_no_answer_is_not_asked_again(owners):
     """It may wait for a coordinator of before, for ever."""
     found, log = owners()
     with pytest.raises(BatchAbortedError, match=r"\(committed offsets\): _TIMED_OUT"):
@@ -157,29 +136,21 @@ def test_a_client_that_got_no_answer_is_not_asked_again(
     assert "read_committed" not in found._queries.__dict__
 
 
-def test_a_set_that_cannot_be_decoded_hides_its_owners_for_now(
-    owners: Callable[..., tuple[KafkaOwners, Log]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_that_cannot_be_decoded_hides_its_owners_for_now(owners, monkeypatch):
     found, _log = owners([Said(3), Said(4, KafkaError._BAD_MSG), Said(5)])
     monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
     with pytest.raises(BatchAbortedError, match="no answer"):
         found.records([Coordinates(*P0, 5)])
 
 
-def test_a_right_that_is_missing_stops_the_service(
-    owners: Callable[..., tuple[KafkaOwners, Log]],
-) -> None:
+def test_a_right_that_is_missing_stops_the_service(owners):
     found, _log = owners([Said(3, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
     with pytest.raises(StopError, match=r"owners of claims \(in/0\)"):
         found.records([Coordinates(*P0, 5)])
 
 
 @pytest.mark.parametrize("again_s", [claim_owners.BEYOND_END_S, 0.0])
-def test_a_leader_that_was_frozen_does_not_make_an_owner_gone(
-    owners: Callable[..., tuple[KafkaOwners, Log]],
-    monkeypatch: pytest.MonkeyPatch,
-    again_s: float,
-) -> None:
+def test_a_leader_that_was_frozen_does_not_make_an_owner_gone(owners, monkeypatch, again_s):
     monkeypatch.setattr(claim_owners, "BEYOND_END_S", again_s)
     found, log = owners([Said(8)], [Said(9)])
     log.watermarks, log.later = (2, 5), (2, 10)
@@ -189,9 +160,7 @@ def test_a_leader_that_was_frozen_does_not_make_an_owner_gone(
     assert log.asked_again == (1 if again_s else 0)
 
 
-def test_an_end_that_stays_is_believed_and_not_waited_for_again(
-    owners: Callable[..., tuple[KafkaOwners, Log]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_that_stays_is_believed_and_not_waited_for_again(owners, monkeypatch):
     monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.01)
     found, log = owners()
     log.watermarks = (2, 5)

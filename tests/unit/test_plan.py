@@ -41,59 +41,59 @@ def one(output: Output, of: Record | None = None) -> Message:
     return message
 
 
-def test_what_an_output_does_not_say_comes_from_the_record_and_the_settings() -> None:
+def test_what_an_output_does_not_say_comes_from_the_record_and_the_settings():
     message = one(Output(b"x"))
     assert (message.topic, message.key, message.timestamp_ms) == ("out", b"k", 1234)
     assert message.partition == -1
     assert message.value == b"x"
 
 
-def test_what_an_output_says_is_taken() -> None:
+def test_what_an_output_says_is_taken():
     message = one(Output(b"x", key=b"other", topic="side", timestamp_ms=0, partition=0))
     assert (message.topic, message.key, message.timestamp_ms) == ("side", b"other", 0)
     assert message.partition == 0
 
 
-def test_no_key_is_not_the_same_as_a_key_that_is_not_given() -> None:
+def test_no_key_is_not_the_same_as_a_key_that_is_not_given():
     assert one(Output(b"x", key=None)).key is None
     assert one(Output(b"x")).key == b"k"
 
 
-def test_headers_pass_through_and_an_outputs_own_come_behind_them() -> None:
+def test_headers_pass_through_and_an_outputs_own_come_behind_them():
     message = one(Output(b"x", headers=(("b", b"2"),)), record(headers=(("a", b"1"), ("a", None))))
     assert message.headers[:3] == [("a", b"1"), ("a", None), ("b", b"2")]
 
 
-def test_headers_of_a_hapax_before_us_are_replaced_and_cannot_be_forged() -> None:
+def test_headers_of_a_hapax_before_us_are_replaced_and_cannot_be_forged():
     old: Headers = (("hapax-id", b"old"), ("hapax-source", b"x/0/0"), ("hapax-part", b"1/2"))
     message = one(Output(b"x", headers=(("hapax-source", b"forged"),)), record(headers=old))
     assert message.headers == [("hapax-id", b"in/0/5"), ("hapax-source", b"in/0/5")]
 
 
-def test_the_id_in_the_header_is_the_events_own_when_it_has_one() -> None:
+def test_the_id_in_the_header_is_the_events_own_when_it_has_one():
     (message,) = planned([record()], [(Output(b"x"),)], [b"event-1"]).messages
     assert message.headers == [("hapax-id", b"event-1"), ("hapax-source", b"in/0/5")]
 
 
-def test_parts_are_numbered_only_when_there_are_several() -> None:
+def test_parts_are_numbered_only_when_there_are_several():
     plan = planned([record()], [(Output(b"x"), Output(b"y"))])
     assert [dict(m.headers)["hapax-part"] for m in plan.messages] == [b"1/2", b"2/2"]
     assert "hapax-part" not in dict(one(Output(b"x")).headers)
 
 
-def test_parts_do_not_share_their_headers() -> None:
+def test_parts_do_not_share_their_headers():
     first, second = planned([record()], [(Output(b"x"), Output(b"y"))]).messages
     first.headers.append(("more", b""))
     assert ("more", b"") not in second.headers
 
 
-def test_outputs_made_without_claims_are_marked() -> None:
+def test_outputs_made_without_claims_are_marked():
     plan = planned([record(), record(6)], [(Output(b"x"),), Failure("E", "t", 1)], unchecked=True)
     assert [dict(m.headers)["hapax-unchecked"] for m in plan.messages] == [b"1", b"1"]
     assert "hapax-unchecked" not in dict(one(Output(b"x")).headers)
 
 
-def test_a_dead_letter_is_the_record_itself_with_its_reason() -> None:
+def test_a_dead_letter_is_the_record_itself_with_its_reason():
     poisoned = record(headers=(("traceparent", b"00-1"), ("hapax-attempts", b"9")))
     plan = planned([poisoned], [Failure("ValueError", "no", 3)], [b"event-1"])
     (message,) = plan.messages
@@ -110,30 +110,30 @@ def test_a_dead_letter_is_the_record_itself_with_its_reason() -> None:
     assert plan.failures == {0: Failure("ValueError", "no", 3)}
 
 
-def test_the_text_of_an_error_is_bounded_and_survives_what_utf8_cannot_say() -> None:
+def test_the_text_of_an_error_is_bounded_and_survives_what_utf8_cannot_say():
     plan = planned([record()], [Failure("E", "\ud800" + "ä" * 5000, 1)])
     text = dict(plan.messages[0].headers)["hapax-error"] or b""
     assert text.startswith(b"E: \\ud800\xc3\xa4")
     assert len(text.decode()) < ERROR_CHARS_MAX + 10
 
 
-def test_filtered_and_duplicate_records_are_counted_and_write_nothing() -> None:
+def test_filtered_and_duplicate_records_are_counted_and_write_nothing():
     plan = planned([record(1), record(2), record(3)], [(), None, ()])
     assert (plan.filtered, plan.duplicates, plan.messages) == (2, 1, [])
 
 
-def test_each_message_knows_the_record_it_comes_from() -> None:
+def test_each_message_knows_the_record_it_comes_from():
     results: list[Result | None] = [None, (Output(b"a"), Output(b"b")), (), Failure("E", "", 1)]
     plan = planned([record(n) for n in range(4)], results)
     assert plan.sources == [1, 1, 3]
 
 
-def test_results_of_a_prefix_plan_the_prefix() -> None:
+def test_results_of_a_prefix_plan_the_prefix():
     plan = planned([record(1), record(2)], [(Output(b"a"),)])
     assert plan.sources == [0]
 
 
-def test_the_source_header_follows_partition_and_topic() -> None:
+def test_the_source_header_follows_partition_and_topic():
     records = [record(1), record(1, partition=1), Record("other", 1, 1, None, b"")]
     plan = planned(records, [(Output(b""),)] * 3)
     sources = [dict(message.headers)["hapax-source"] for message in plan.messages]
@@ -148,9 +148,7 @@ answers = st.one_of(
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), answers), max_size=40))
-def test_every_record_has_exactly_one_fate_and_order_per_partition_is_kept(
-    given_results: list[tuple[int, Result | None]],
-) -> None:
+def test_every_record_has_exactly_one_fate_and_order_per_partition_is_kept(given_results):
     records = [
         record(offset, partition=partition) for offset, (partition, _) in enumerate(given_results)
     ]

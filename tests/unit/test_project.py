@@ -37,13 +37,13 @@ def ran(project: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_no_file_has_a_place_that_is_still_to_be_filled(project: Path) -> None:
+def test_no_file_has_a_place_that_is_still_to_be_filled(project):
     written = [file for file in project.rglob("*") if file.is_file()]
     assert {file.name for file in written} >= {"pipeline.py", ".gitignore", ".dockerignore"}
     assert [file.name for file in written if "@NAME@" in file.read_text()] == []
 
 
-def test_its_own_tests_pass_and_its_code_has_types_and_style(project: Path) -> None:
+def test_its_own_tests_pass_and_its_code_has_types_and_style(project):
     assert "4 passed" in ran(project, "pytest", "-q", "-p", "no:cacheprovider")
     ran(
         project,
@@ -62,7 +62,7 @@ def test_its_own_tests_pass_and_its_code_has_types_and_style(project: Path) -> N
     )
 
 
-def test_every_command_that_its_files_name_exists_with_its_options(project: Path) -> None:
+def test_every_command_that_its_files_name_exists_with_its_options(project):
     typed = [
         line
         for file in sorted(project.iterdir())
@@ -72,7 +72,7 @@ def test_every_command_that_its_files_name_exists_with_its_options(project: Path
     assert [line for line in typed if not known_command(line.split()[1:])] == []
 
 
-def test_its_settings_are_sound_and_say_what_compose_makes(project: Path) -> None:
+def test_its_settings_are_sound_and_say_what_compose_makes(project):
     given = read_env_file(project / "settings.env")
     settings = load_settings(given)
     assert settings.transform == "pipeline:transform"
@@ -93,7 +93,7 @@ def test_its_settings_are_sound_and_say_what_compose_makes(project: Path) -> Non
     assert grace_s > settings.shutdown.timeout_ms / 1000
 
 
-def test_compose_names_only_what_it_defines(project: Path) -> None:
+def test_compose_names_only_what_it_defines(project):
     compose: Mapping[str, Any] = yaml.safe_load((project / "compose.yaml").read_text())
     services = compose["services"]
     for service in services.values():
@@ -112,8 +112,8 @@ def test_compose_names_only_what_it_defines(project: Path) -> None:
 
 
 def test_the_image_copies_what_its_ignore_file_lets_through_and_sets_what_is_in_the_settings(
-    project: Path,
-) -> None:
+    project,
+):
     text = (project / "Dockerfile").read_text()
     copied = re.findall(r"(?m)^COPY (?!--from)(\S+) (?:\$\{CA_FILE\} )?\S+$", text)
     let_through = re.findall(r"(?m)^!(\S+)", (project / ".dockerignore").read_text())

@@ -109,7 +109,7 @@ def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Saying]:
         (Said(5, KafkaError._BAD_MSG), [2]),  # a set behind it that cannot be decoded
     ],
 )
-def test_a_range_ends_with_an_event_or_a_record_at_its_end(last: Said, kept: list[int]) -> None:
+def test_a_range_ends_with_an_event_or_a_record_at_its_end(last, kept):
     consumer = Saying([Said(2), last, Said(3)])
     reading = fetch(consumer)
     assert [message.offset() for message in reading.poll()] == kept
@@ -117,7 +117,7 @@ def test_a_range_ends_with_an_event_or_a_record_at_its_end(last: Said, kept: lis
     assert consumer.assigned == [(0, 2), (1, 0)]
 
 
-def test_an_end_before_the_end_is_none_unless_the_caller_says_so() -> None:
+def test_an_end_before_the_end_is_none_unless_the_caller_says_so():
     early = [Said(3, EOF), Said(4, EOF, partition=1)]
     reading = fetch(Saying(early))
     assert (reading.poll(), reading.ends) == ([], {P0: 5, P1: 9})
@@ -125,7 +125,7 @@ def test_an_end_before_the_end_is_none_unless_the_caller_says_so() -> None:
     assert (reading.poll(), reading.ends) == ([], {})
 
 
-def test_nothing_after_a_set_that_cannot_be_decoded_is_read() -> None:
+def test_nothing_after_a_set_that_cannot_be_decoded_is_read():
     reading = fetch(Saying([Said(2), Said(3, KafkaError._BAD_MSG), Said(4)]))
     assert [message.offset() for message in reading.poll()] == [2]
     assert reading.undecodable[P0].offset == 3
@@ -140,13 +140,13 @@ def test_nothing_after_a_set_that_cannot_be_decoded_is_read() -> None:
         KafkaError._AUTO_OFFSET_RESET,
     ],
 )
-def test_what_no_patience_heals_is_raised_with_its_place(code: int) -> None:
+def test_what_no_patience_heals_is_raised_with_its_place(code):
     with pytest.raises(PermissionError, match=r"^in/1 "):
         fetch(Saying([Said(0, code, partition=1)])).poll()
     assert fetch(Saying([Said(0, KafkaError._TRANSPORT)])).poll() == []
 
 
-def test_only_records_and_ends_of_the_ranges_break_the_silence() -> None:
+def test_only_records_and_ends_of_the_ranges_break_the_silence():
     others = [Said(2, KafkaError._TRANSPORT), Said(9, partition=7), Said(1, EOF)]
     stuck = [Said(3, KafkaError._BAD_MSG, partition=1), Said(4, partition=1)]
     reading = fetch(Saying(others, stuck, [Said(3)]))
@@ -158,9 +158,7 @@ def test_only_records_and_ends_of_the_ranges_break_the_silence() -> None:
     assert not reading.silent(20)
 
 
-def test_a_reader_reads_every_partition_to_its_end_and_closes(
-    say: Callable[..., Saying],
-) -> None:
+def test_a_reader_reads_every_partition_to_its_end_and_closes(say):
     consumer = say([Said(0), Said(0, partition=1)], [Said(1), Said(2, EOF, partition=1)])
     seen = RangeReader(load_settings(REQUIRED)).read({P0: (0, 2), P1: (0, 2)})
     assert [[one.record.coordinates[1:] for one in batch] for batch in seen] == [
@@ -170,7 +168,7 @@ def test_a_reader_reads_every_partition_to_its_end_and_closes(
     assert (sorted(consumer.paused), consumer.closed) == ([0, 1], 1)
 
 
-def test_a_reader_names_the_set_that_stops_it(say: Callable[..., Saying]) -> None:
+def test_a_reader_names_the_set_that_stops_it(say):
     say([Said(0, KafkaError._BAD_MSG)])
     reader = RangeReader(load_settings(REQUIRED))
     with pytest.raises(PreflightError, match="in/0/0: the set that begins there"):
@@ -178,7 +176,7 @@ def test_a_reader_names_the_set_that_stops_it(say: Callable[..., Saying]) -> Non
     assert P0 in reader.undecodable
 
 
-def test_firsts_are_the_first_records_of_their_spans(say: Callable[..., Saying]) -> None:
+def test_firsts_are_the_first_records_of_their_spans(say):
     consumer = say(
         [Said(3), Said(4), Said(5, EOF, partition=1)],
         [Said(0, KafkaError._BAD_MSG, partition=2)],
@@ -199,17 +197,13 @@ def test_firsts_are_the_first_records_of_their_spans(say: Callable[..., Saying])
         (KafkaError._BAD_MSG, "in/0/1: the set that begins there cannot be decoded"),
     ],
 )
-def test_an_audit_concludes_nothing_from_half_a_stretch(
-    say: Callable[..., Saying], code: int, why: str
-) -> None:
+def test_an_audit_concludes_nothing_from_half_a_stretch(say, code, why):
     say([Said(0), Said(1, code)])
     with pytest.raises(RangeReadError, match=why):
         list(AuditRangeReader({}, OffsetRange(0, "in", 0, 0, 4)).committed())
 
 
-def test_an_audit_looks_for_aborted_records_where_no_committed_one_was(
-    say: Callable[..., Saying],
-) -> None:
+def test_an_audit_looks_for_aborted_records_where_no_committed_one_was(say):
     reader = AuditRangeReader({}, OffsetRange(0, "in", 0, 0, 4))
     say([Said(0), Said(3)])
     assert [len(records) for records, _unreadable in reader.committed()] == [2]

@@ -30,20 +30,18 @@ def client(*stable: int) -> Any:
     return cast("Any", Offsets(*stable))
 
 
-def test_only_partitions_whose_end_readers_do_not_reach_are_undecided() -> None:
+def test_only_partitions_whose_end_readers_do_not_reach_are_undecided():
     assert undecided(client(5), [A, B]) == {A: (5, 9)}
     assert undecided(client(9), [A, B]) == {}
 
 
-def test_it_waits_until_all_that_was_begun_is_decided() -> None:
+def test_it_waits_until_all_that_was_begun_is_decided():
     waits: list[None] = []
     ends, behind = await_decided(client(5, 7, 11), [A, B], 60_000, lambda: waits.append(None))
     assert (ends, behind, len(waits)) == ({A: 11, B: 4}, {}, 2)
 
 
-def test_after_the_time_of_a_transaction_it_names_what_is_still_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_the_time_of_a_transaction_it_names_what_is_still_open(monkeypatch):
     monkeypatch.setattr("hapax.operations.reading.MARGIN_S", 0.0)
     monkeypatch.setattr("hapax.operations.reading.REST_S", 0.0)
     ends, behind = await_decided(client(7), [A, B], 0, lambda: None)
@@ -66,9 +64,7 @@ class Chunks:
     ("every_s", "shown"),
     [(-1.0, ["reading: 2 of at most 7", "reading: 3 of at most 7"]), (60.0, [])],
 )
-def test_long_reading_shows_how_far_it_is_and_short_reading_nothing(
-    every_s: float, shown: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_reading_shows_how_far_it_is_and_short_reading_nothing(every_s, shown, monkeypatch):
     monkeypatch.setattr(reading, "RangeReader", Chunks)
     monkeypatch.setattr(reading, "TELL_S", every_s)
     lines: list[str] = []

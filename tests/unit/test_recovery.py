@@ -35,7 +35,7 @@ def filled(script: Script | None = None, partitions: int = 1) -> Pipeline:
     return opened(pipeline)
 
 
-def test_an_aborted_batch_is_taken_again_from_its_first_offset() -> None:
+def test_an_aborted_batch_is_taken_again_from_its_first_offset():
     pipeline = filled()
     batch = taken(pipeline)
     pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
@@ -45,7 +45,7 @@ def test_an_aborted_batch_is_taken_again_from_its_first_offset() -> None:
     ]
 
 
-def test_an_open_outcome_is_decided_by_what_the_group_has_committed() -> None:
+def test_an_open_outcome_is_decided_by_what_the_group_has_committed():
     pipeline = filled(partitions=2)
     batch = taken(pipeline)
     pipeline.broker.committed = {P0: 2}
@@ -55,7 +55,7 @@ def test_an_open_outcome_is_decided_by_what_the_group_has_committed() -> None:
     assert pipeline.told.of("batch_aborted")[0]["rewound_to"] == {P0: 2, P1: 0}
 
 
-def test_without_committed_offset_the_last_settled_place_decides() -> None:
+def test_without_committed_offset_the_last_settled_place_decides():
     pipeline = filled()
     batch = taken(pipeline)
     pipeline.source.mark_processed({P0: 1})
@@ -63,7 +63,7 @@ def test_without_committed_offset_the_last_settled_place_decides() -> None:
     assert pipeline.source.take(500, 0.0).first == {P0: 1}
 
 
-def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on() -> None:
+def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on():
     script = Script()
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -74,7 +74,7 @@ def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on() -> None
     assert pipeline.source.take(500, 0.0) == batch
 
 
-def test_a_producer_is_rebuilt_for_as_long_as_brokers_are_away() -> None:
+def test_a_producer_is_rebuilt_for_as_long_as_brokers_are_away():
     pipeline = filled(Script(open=[None, DEAD, DEAD, DEAD]))
     batch = taken(pipeline)
     pipeline.recovery.recover(ProducerDeadError("dead"), batch)
@@ -82,7 +82,7 @@ def test_a_producer_is_rebuilt_for_as_long_as_brokers_are_away() -> None:
     assert pipeline.told.of("producer_rebuilt")[0]["duration_s"] > 0.5
 
 
-def test_fenced_once_is_survived_and_fenced_again_means_a_twin() -> None:
+def test_fenced_once_is_survived_and_fenced_again_means_a_twin():
     pipeline = filled()
     batch = taken(pipeline)
     pipeline.transaction.begin()
@@ -93,7 +93,7 @@ def test_fenced_once_is_survived_and_fenced_again_means_a_twin() -> None:
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
 
 
-def test_a_fence_of_a_transaction_older_than_its_timeout_explains_itself() -> None:
+def test_a_fence_of_a_transaction_older_than_its_timeout_explains_itself():
     pipeline = filled()
     batch = taken(pipeline)
     for _ in range(6):
@@ -102,7 +102,7 @@ def test_a_fence_of_a_transaction_older_than_its_timeout_explains_itself() -> No
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
 
 
-def test_a_fence_while_opening_counts_as_well() -> None:
+def test_a_fence_while_opening_counts_as_well():
     pipeline = filled(Script(open=[None, FENCED]))
     batch = taken(pipeline)
     pipeline.transaction.begin()
@@ -129,9 +129,7 @@ def test_a_fence_while_opening_counts_as_well() -> None:
         ClaimsUnavailableError("away"),
     ],
 )
-def test_what_goes_wrong_while_recovering_is_handled_in_the_same_loop(
-    error: Exception, script: Script
-) -> None:
+def test_what_goes_wrong_while_recovering_is_handled_in_the_same_loop(error, script):
     script = Script(**script.faults)
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -142,7 +140,7 @@ def test_what_goes_wrong_while_recovering_is_handled_in_the_same_loop(
     pipeline.judge()
 
 
-def test_an_error_that_no_reaction_knows_is_raised() -> None:
+def test_an_error_that_no_reaction_knows_is_raised():
     pipeline = filled()
     with pytest.raises(ZeroDivisionError):
         pipeline.recovery.recover(ZeroDivisionError(), NOTHING)
@@ -152,7 +150,7 @@ def refused_at(pipeline: Pipeline, **facts: object) -> BatchAbortedError:
     return BatchAbortedError("refused", content=True, **facts)  # type: ignore[arg-type] # test data
 
 
-def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_condemned() -> None:
+def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_condemned():
     pipeline = filled()
     batch = taken(pipeline)
     for _ in range(3):
@@ -171,7 +169,7 @@ def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_c
     assert pipeline.retry.rejected == {}
 
 
-def test_a_culprit_that_is_known_by_name_is_condemned_at_once() -> None:
+def test_a_culprit_that_is_known_by_name_is_condemned_at_once():
     pipeline = filled()
     batch = taken(pipeline)
     error = refused_at(pipeline)
@@ -181,7 +179,7 @@ def test_a_culprit_that_is_known_by_name_is_condemned_at_once() -> None:
     assert pipeline.told.of("batch_halved") == []
 
 
-def test_repeated_aborts_back_off_up_to_a_second() -> None:
+def test_repeated_aborts_back_off_up_to_a_second():
     pipeline = filled()
     batch = taken(pipeline)
     waits = []
@@ -195,7 +193,7 @@ def test_repeated_aborts_back_off_up_to_a_second() -> None:
     assert pipeline.told.of("batch_aborted")[-1]["attempt"] == 1
 
 
-def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next() -> None:
+def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next():
     script = Script()
     pipeline = filled(script)
     taken(pipeline)
@@ -206,7 +204,7 @@ def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next() -> N
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "doubt"
 
 
-def test_doubts_of_an_aborted_transaction_are_fenced_off_too() -> None:
+def test_doubts_of_an_aborted_transaction_are_fenced_off_too():
     script = Script()
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -215,7 +213,7 @@ def test_doubts_of_an_aborted_transaction_are_fenced_off_too() -> None:
     assert script.steps[-1] == "open"
 
 
-def test_without_doubts_nothing_is_rebuilt() -> None:
+def test_without_doubts_nothing_is_rebuilt():
     pipeline = filled()
     taken(pipeline)
     pipeline.recovery.record_success({})
@@ -232,7 +230,7 @@ def never_begun_in_doubt(pipeline: Pipeline, script: Script) -> None:
 
 
 @pytest.mark.parametrize("step", ["rewind", "attend"])
-def test_doubts_of_an_abort_outlast_a_member_that_is_fenced_meanwhile(step: str) -> None:
+def test_doubts_of_an_abort_outlast_a_member_that_is_fenced_meanwhile(step):
     script = Script(abort=[InjectedFault(doubt=True, after=True)], send=[ABORTED])
     script.faults[step] = [FENCED]
     pipeline = filled(script)
@@ -240,7 +238,7 @@ def test_doubts_of_an_abort_outlast_a_member_that_is_fenced_meanwhile(step: str)
     pipeline.judge()
 
 
-def test_doubts_of_a_commit_outlast_a_failed_rewind_of_the_rest() -> None:
+def test_doubts_of_a_commit_outlast_a_failed_rewind_of_the_rest():
     script = Script(rewind=[FENCED], commit=[InjectedFault(doubt=True, after=True)])
 
     def cutting(_record: Record) -> None:

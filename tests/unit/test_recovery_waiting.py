@@ -49,7 +49,7 @@ def answering_after(pipeline: Pipeline, attends: int) -> Callable[[str], None]:
     return then
 
 
-def test_while_claims_are_away_partitions_are_held_and_membership_is_kept() -> None:
+def test_while_claims_are_away_partitions_are_held_and_membership_is_kept():
     script = Script()
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -64,7 +64,7 @@ def test_while_claims_are_away_partitions_are_held_and_membership_is_kept() -> N
     assert pipeline.source.take(500, 0.0) == batch
 
 
-def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either() -> None:
+def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either():
     script = Script()
     pipeline = filled(script, partitions=2)
     pipeline.broker.join("other")
@@ -86,7 +86,7 @@ def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either()
     assert held == [{P1}, {P0, P1}, {P0, P1}]
 
 
-def test_told_to_stop_while_claims_are_away_the_worker_leaves_in_order() -> None:
+def test_told_to_stop_while_claims_are_away_the_worker_leaves_in_order():
     script = Script()
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -99,9 +99,7 @@ def test_told_to_stop_while_claims_are_away_the_worker_leaves_in_order() -> None
 
 
 @pytest.mark.parametrize("error", [BatchAbortedError("x"), ProducerDeadError("x")])
-def test_told_to_stop_before_recovery_begins_the_rest_is_left_to_the_successor(
-    error: Exception,
-) -> None:
+def test_told_to_stop_before_recovery_begins_the_rest_is_left_to_the_successor(error):
     script = Script()
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -113,7 +111,7 @@ def test_told_to_stop_before_recovery_begins_the_rest_is_left_to_the_successor(
 
 
 @pytest.mark.parametrize("step", ["open", "committed", "rewind"])
-def test_told_to_stop_while_brokers_are_away_the_worker_leaves_when_time_is_up(step: str) -> None:
+def test_told_to_stop_while_brokers_are_away_the_worker_leaves_when_time_is_up(step):
     first: list[InjectedFault | None] = [None] if step == "open" else []
     script = Script(**{step: first + [DEAD] * 999})
     pipeline = filled(script)
@@ -130,26 +128,26 @@ def test_told_to_stop_while_brokers_are_away_the_worker_leaves_when_time_is_up(s
         pipeline.recovery.recover(ProducerDeadError("dead"), batch)
 
 
-def test_while_the_group_gives_no_answer_the_loop_still_moves() -> None:
+def test_while_the_group_gives_no_answer_the_loop_still_moves():
     pipeline = filled(Script(committed=[ABORTED] * 20))
     batch = taken(pipeline)
     pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
     assert pipeline.told.names().count("loop_moved") >= 10
 
 
-def test_without_a_claim_store_an_outage_of_it_is_over_at_once() -> None:
+def test_without_a_claim_store_an_outage_of_it_is_over_at_once():
     pipeline = Pipeline(claims=False)
     pipeline.recovery.recover(ClaimsUnavailableError("away"), NOTHING)
     assert "claims_recovered" in pipeline.told.names()
 
 
-def test_a_fenced_member_joins_anew_and_reads_on_at_the_committed_offsets() -> None:
+def test_a_fenced_member_joins_anew_and_reads_on_at_the_committed_offsets():
     pipeline = filled(Script(take=[None, FENCED]))
     pipeline.run(open_first=False)
     pipeline.judge()
 
 
-def test_a_member_that_is_fenced_again_without_progress_has_a_twin() -> None:
+def test_a_member_that_is_fenced_again_without_progress_has_a_twin():
     pipeline = filled(Script(take=[FENCED, FENCED]))
     with pytest.raises(DuplicateInstanceError):
         pipeline.run(open_first=False)
@@ -162,9 +160,7 @@ def test_a_member_that_is_fenced_again_without_progress_has_a_twin() -> None:
         (MemberFencedError("fenced", explained=False), "reopen"),
     ],
 )
-def test_who_was_fenced_stands_back_before_it_takes_its_name_again(
-    error: Exception, step: str
-) -> None:
+def test_who_was_fenced_stands_back_before_it_takes_its_name_again(error, step):
     script = Script()
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -184,9 +180,7 @@ def test_who_was_fenced_stands_back_before_it_takes_its_name_again(
 
 
 @pytest.mark.parametrize("between", [FENCED, ABORTED])
-def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_producer(
-    between: InjectedFault,
-) -> None:
+def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_producer(between):
     script = Script(attend=[None, between])
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -201,7 +195,7 @@ def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_pro
     pipeline.judge()
 
 
-def test_a_fence_that_explains_itself_costs_no_time() -> None:
+def test_a_fence_that_explains_itself_costs_no_time():
     pipeline = filled()
     batch = taken(pipeline)
     fenced_s = pipeline.clock.now_s
@@ -209,7 +203,7 @@ def test_a_fence_that_explains_itself_costs_no_time() -> None:
     assert pipeline.clock.now_s - fenced_s < HOLD_S
 
 
-def test_who_is_told_to_stop_does_not_stand_back_any_longer() -> None:
+def test_who_is_told_to_stop_does_not_stand_back_any_longer():
     script = Script()
     pipeline = filled(script)
     batch = taken(pipeline)
@@ -225,7 +219,7 @@ def test_who_is_told_to_stop_does_not_stand_back_any_longer() -> None:
     assert pipeline.clock.now_s - fenced_s < FenceBudget.STAND_BACK_S
 
 
-def test_fences_by_our_own_late_registrations_are_no_twin() -> None:
+def test_fences_by_our_own_late_registrations_are_no_twin():
     pipeline = filled(Script(open=[None, DEAD, DEAD, DEAD]))
     batch = taken(pipeline)
     pipeline.recovery.recover(ProducerDeadError("dead"), batch)

@@ -43,7 +43,7 @@ def login(password: Path) -> Settings:
     return load_settings({**ENVIRON, **LOGIN, f"{S}PASSWORD_FILE": str(password)})
 
 
-def test_a_client_gets_the_password_that_its_file_holds_when_it_is_built(password: Path) -> None:
+def test_a_client_gets_the_password_that_its_file_holds_when_it_is_built(password):
     properties = consumer_properties(login(password))
     assert str(properties["sasl.password"]) == "first-secret"
     assert "first" not in repr(properties)
@@ -52,9 +52,7 @@ def test_a_client_gets_the_password_that_its_file_holds_when_it_is_built(passwor
 
 
 @pytest.mark.parametrize("content", ["", "\n", "zero\0byte", None])
-def test_a_password_file_that_cannot_be_used_leaves_the_password_as_it_was(
-    password: Path, content: str | None
-) -> None:
+def test_a_password_file_that_cannot_be_used_leaves_the_password_as_it_was(password, content):
     settings = login(password)
     if content is None:
         password.unlink()
@@ -64,7 +62,7 @@ def test_a_password_file_that_cannot_be_used_leaves_the_password_as_it_was(
     assert "PASSWORD_FILE" in files_problem(settings)
 
 
-def test_a_log_line_holds_neither_the_old_password_nor_the_new_one(password: Path) -> None:
+def test_a_log_line_holds_neither_the_old_password_nor_the_new_one(password):
     settings = login(password)
     strike = Strike(secrets_of(settings))
     password.write_text("second-secret\n")
@@ -114,7 +112,7 @@ def watched(tmp_path: Path) -> Watched:
     return Watched(tmp_path)
 
 
-def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it(watched: Watched) -> None:
+def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it(watched):
     watched.look(3)
     assert watched.changed == []
     watched.write("second")
@@ -124,9 +122,7 @@ def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it(watched: Wat
     assert watched.changed == [sorted([str(watched.certificate), str(watched.key)])]
 
 
-def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_there(
-    watched: Watched,
-) -> None:
+def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_there(watched):
     watched.write("second", key=False)
     watched.look(4)
     assert watched.changed == []
@@ -138,7 +134,7 @@ def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_
     assert len(watched.changed) == 1
 
 
-def test_a_file_that_is_away_for_a_look_changes_nothing(watched: Watched) -> None:
+def test_a_file_that_is_away_for_a_look_changes_nothing(watched):
     kept = watched.key.read_bytes()
     watched.key.unlink()
     watched.look()
@@ -157,7 +153,7 @@ def filled(script: Script) -> Pipeline:
     return opened(pipeline)
 
 
-def test_between_two_batches_consumer_and_producer_are_built_anew() -> None:
+def test_between_two_batches_consumer_and_producer_are_built_anew():
     script = Script()
     pipeline = filled(script)
     commits = [0]
@@ -178,7 +174,7 @@ def test_between_two_batches_consumer_and_producer_are_built_anew() -> None:
     pipeline.judge()
 
 
-def test_clients_are_built_anew_in_an_outage_that_their_old_files_keep_up() -> None:
+def test_clients_are_built_anew_in_an_outage_that_their_old_files_keep_up():
     aborted = InjectedFault("aborted")
     script = Script(committed=[aborted] * 1000)
     pipeline = filled(script)
@@ -197,7 +193,7 @@ def test_clients_are_built_anew_in_an_outage_that_their_old_files_keep_up() -> N
     pipeline.judge()
 
 
-def test_who_is_told_to_stop_builds_no_new_clients() -> None:
+def test_who_is_told_to_stop_builds_no_new_clients():
     script = Script()
     pipeline = filled(script)
     pipeline.lifecycle.outdated = True

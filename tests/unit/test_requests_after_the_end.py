@@ -21,9 +21,7 @@ SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 @pytest.mark.skipif(
     compiler() is None or not PYTHON_H.exists(), reason="no C compiler, or no headers of Python"
 )
-def test_a_client_that_ends_with_requests_in_flight_leaves_no_call_to_freed_memory(
-    tmp_path: Path,
-) -> None:
+def test_a_client_that_ends_with_requests_in_flight_leaves_no_call_to_freed_memory(tmp_path):
     package = tmp_path / "hapax_fast"
     shutil.copytree(SOURCES.parent / "hapax_fast", package)
     made = package / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"

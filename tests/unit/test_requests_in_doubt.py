@@ -72,9 +72,7 @@ def main(requests: Requests) -> Iterator[BrokerThread]:
         yield thread
 
 
-def test_what_is_answered_is_no_doubt(
-    requests: Requests, broker: BrokerThread, main: BrokerThread
-) -> None:
+def test_what_is_answered_is_no_doubt(requests, broker, main):
     for api in TRANSACTIONAL:
         broker.sent(api)
         assert requests.in_flight() == 1
@@ -87,8 +85,8 @@ def test_what_is_answered_is_no_doubt(
 
 @pytest.mark.parametrize("api", TRANSACTIONAL)
 def test_what_was_sent_when_its_connection_was_lost_is_a_doubt_and_only_one(
-    requests: Requests, broker: BrokerThread, main: BrokerThread, api: str
-) -> None:
+    requests, broker, main, api
+):
     broker.sent(api)
     broker.became("DOWN")
     assert requests.doubts() == [Doubt(api, LOST, "TxnCoordinator")]
@@ -99,9 +97,7 @@ def test_what_was_sent_when_its_connection_was_lost_is_a_doubt_and_only_one(
     assert requests.in_flight() == 0
 
 
-def test_what_waited_to_be_sent_when_the_connection_was_lost_is_no_doubt(
-    requests: Requests, broker: BrokerThread
-) -> None:
+def test_what_waited_to_be_sent_when_the_connection_was_lost_is_no_doubt(requests, broker):
     broker.became("DOWN")
     broker.ended("EndTxn", TRANSPORT)
     assert requests.doubts() == []
@@ -113,9 +109,7 @@ def test_what_waited_to_be_sent_when_the_connection_was_lost_is_no_doubt(
 
 
 @pytest.mark.parametrize(("error", "loss"), [(TIMED_OUT, TIME_IS_UP), (PURGE_INFLIGHT, GIVEN_UP)])
-def test_what_the_client_gives_up_on_a_living_connection_is_a_doubt(
-    requests: Requests, broker: BrokerThread, error: int, loss: str
-) -> None:
+def test_what_the_client_gives_up_on_a_living_connection_is_a_doubt(requests, broker, error, loss):
     broker.sent("EndTxn")
     broker.ended("EndTxn", error)
     broker.became("DOWN")
@@ -123,9 +117,7 @@ def test_what_the_client_gives_up_on_a_living_connection_is_a_doubt(
 
 
 @pytest.mark.parametrize("error", NEVER_SENT)
-def test_what_leaves_a_queue_unsent_is_no_doubt_and_hides_none(
-    requests: Requests, broker: BrokerThread, error: int
-) -> None:
+def test_what_leaves_a_queue_unsent_is_no_doubt_and_hides_none(requests, broker, error):
     broker.ended("Produce", error)
     assert requests.doubts() == []
     broker.sent("Produce")
@@ -135,9 +127,7 @@ def test_what_leaves_a_queue_unsent_is_no_doubt_and_hides_none(
     assert len(requests.doubts()) == 1
 
 
-def test_an_end_that_is_not_known_leaves_the_request_in_flight(
-    requests: Requests, broker: BrokerThread
-) -> None:
+def test_an_end_that_is_not_known_leaves_the_request_in_flight(requests, broker):
     broker.sent("EndTxn")
     broker.ended("EndTxn", BAD_MSG)
     assert requests.doubts() == []
@@ -145,9 +135,7 @@ def test_an_end_that_is_not_known_leaves_the_request_in_flight(
 
 
 @pytest.mark.parametrize("api", ["Metadata", "Fetch"])
-def test_requests_outside_of_transactions_are_no_doubt(
-    requests: Requests, broker: BrokerThread, api: str
-) -> None:
+def test_requests_outside_of_transactions_are_no_doubt(requests, broker, api):
     broker.sent(api)
     broker.became("DOWN")
     broker.ended(api, TRANSPORT)
@@ -155,9 +143,7 @@ def test_requests_outside_of_transactions_are_no_doubt(
     assert requests.downs() == 1
 
 
-def test_a_connection_that_breaks_leaves_requests_of_others_in_flight(
-    requests: Requests, broker: BrokerThread
-) -> None:
+def test_a_connection_that_breaks_leaves_requests_of_others_in_flight(requests, broker):
     with BrokerThread(requests, "host:9092/1") as other:
         other.sent("Produce")
         broker.sent("EndTxn")
@@ -168,7 +154,7 @@ def test_a_connection_that_breaks_leaves_requests_of_others_in_flight(
         assert requests.in_flight() == 0
 
 
-def test_states_on_the_way_up_count_for_nothing(requests: Requests, broker: BrokerThread) -> None:
+def test_states_on_the_way_up_count_for_nothing(requests, broker):
     broker.sent("EndTxn")
     for state in ("INIT", "TRY_CONNECT", "CONNECT", "APIVERSION_QUERY", "UP", "REAUTH"):
         broker.became(state)
@@ -176,7 +162,7 @@ def test_states_on_the_way_up_count_for_nothing(requests: Requests, broker: Brok
     assert requests.in_flight() == 1
 
 
-def test_of_many_doubts_the_youngest_are_kept(requests: Requests, broker: BrokerThread) -> None:
+def test_of_many_doubts_the_youngest_are_kept(requests, broker):
     for _ in range(20):
         broker.sent("Produce")
         broker.became("DOWN")
@@ -187,7 +173,7 @@ def test_of_many_doubts_the_youngest_are_kept(requests: Requests, broker: Broker
     assert requests.doubts() == []
 
 
-def test_two_clients_know_nothing_of_each_other(library: ctypes.CDLL) -> None:
+def test_two_clients_know_nothing_of_each_other(library):
     first, second = Requests(library), Requests(library)
     with BrokerThread(first) as one, BrokerThread(second) as two:
         one.sent("EndTxn")
@@ -197,7 +183,7 @@ def test_two_clients_know_nothing_of_each_other(library: ctypes.CDLL) -> None:
         assert first.in_flight() == 1
 
 
-def test_a_long_name_of_a_broker_is_cut(requests: Requests) -> None:
+def test_a_long_name_of_a_broker_is_cut(requests):
     with BrokerThread(requests, "b" * 300) as broker:
         broker.sent("EndTxn")
         broker.became("DOWN")
@@ -205,9 +191,7 @@ def test_a_long_name_of_a_broker_is_cut(requests: Requests) -> None:
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_threads_of_brokers_and_readers_at_once_are_clean_under(
-    tmp_path: Path, sanitizer: str
-) -> None:
+def test_threads_of_brokers_and_readers_at_once_are_clean_under(tmp_path, sanitizer):
     options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
     stress = compiled(tmp_path, STRESS, *options)
     ran = subprocess.run([str(stress)], capture_output=True, text=True, timeout=120, check=False)

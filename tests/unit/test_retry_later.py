@@ -65,9 +65,7 @@ def apply(error: Exception, retrying: Retrying, attempts: int = 1) -> Result:
         (timedelta(hours=1), 3_600_000),
     ],
 )
-def test_a_delay_is_text_seconds_or_a_timedelta(
-    after: str | float | timedelta, delay_ms: int
-) -> None:
+def test_a_delay_is_text_seconds_or_a_timedelta(after, delay_ms):
     assert apply(RetryLater("busy", after=after), policy()) == Later(
         delay_ms, "RetryLater", "busy", 1
     )
@@ -77,14 +75,14 @@ def test_a_delay_is_text_seconds_or_a_timedelta(
     "after",
     ["999ms", "25h", 0, -1, float("nan"), float("inf"), "soon", "5", None, timedelta(days=2)],
 )
-def test_what_is_no_delay_from_1_s_to_24_h_is_poison_and_says_so(after: object) -> None:
-    failure = apply(RetryLater(after=after), policy(), attempts=3)  # type: ignore[arg-type]
+def test_what_is_no_delay_from_1_s_to_24_h_is_poison_and_says_so(after):
+    failure = apply(RetryLater(after=after), policy(), attempts=3)
     assert isinstance(failure, Failure)
     assert (failure.reason, failure.attempts) == ("Poison", 1)
     assert "RetryLater(after=" in failure.text
 
 
-def test_without_a_topic_a_later_try_is_a_dead_letter_that_says_what_to_set() -> None:
+def test_without_a_topic_a_later_try_is_a_dead_letter_that_says_what_to_set():
     failure = apply(RetryLater(after="5m"), Retrying(), attempts=3)
     assert isinstance(failure, Failure)
     assert (failure.reason, failure.attempts) == ("RetryLater", 1)
@@ -92,7 +90,7 @@ def test_without_a_topic_a_later_try_is_a_dead_letter_that_says_what_to_set() ->
 
 
 @pytest.mark.parametrize("name", ["ConnectionError", "OSError", "builtins.ConnectionResetError"])
-def test_a_type_of_errors_is_named_by_itself_a_parent_or_its_module(name: str) -> None:
+def test_a_type_of_errors_is_named_by_itself_a_parent_or_its_module(name):
     error = ConnectionResetError("gone")
     assert apply(error, policy(later=(name,)), attempts=3) == Later(
         None, "ConnectionResetError", "gone", 3
@@ -100,14 +98,14 @@ def test_a_type_of_errors_is_named_by_itself_a_parent_or_its_module(name: str) -
     assert isinstance(apply(error, policy(later=("Timeout",))), Failure)
 
 
-def test_poison_never_waits() -> None:
+def test_poison_never_waits():
     assert isinstance(apply(Poison("never"), policy(later=("Exception",))), Failure)
 
 
 # -- attempts at once -----------------------------------------------------------------------
 
 
-def test_attempts_at_once_have_a_pause_that_doubles_is_bounded_and_ends_with_the_batch() -> None:
+def test_attempts_at_once_have_a_pause_that_doubles_is_bounded_and_ends_with_the_batch():
     retrying = Retrying(backoff_ms=100)
     pauses = [retrying.pause_s(attempts) for attempts in (1, 2, 3, 30)]
     for pause_s, most_s in zip(pauses, (0.1, 0.2, 0.4, 1.0), strict=True):
@@ -121,7 +119,7 @@ def test_attempts_at_once_have_a_pause_that_doubles_is_bounded_and_ends_with_the
     assert time.monotonic() - began_s >= 0.02
 
 
-def test_delays_by_policy_double_up_to_the_longest_and_chance_only_adds() -> None:
+def test_delays_by_policy_double_up_to_the_longest_and_chance_only_adds():
     retrying = policy(delay_ms=1000, delay_max_ms=5000)
     for attempt, least in ((1, 1000), (2, 2000), (3, 4000), (4, 5000), (40, 5000)):
         assert least <= retrying.delay_after(attempt) <= min(5000, least * 1.1)
@@ -159,7 +157,7 @@ def read_back(message: Message, offset: int = 0) -> Record:
     )
 
 
-def test_a_record_waits_comes_down_is_called_as_it_was_and_its_output_names_the_original() -> None:
+def test_a_record_waits_comes_down_is_called_as_it_was_and_its_output_names_the_original():
     seen: list[Record] = []
 
     def note(record: Record) -> Output:
@@ -186,7 +184,7 @@ def test_a_record_waits_comes_down_is_called_as_it_was_and_its_output_names_the_
     assert (message.topic, message.key, message.timestamp_ms) == ("out", b"k", 77)
 
 
-def test_after_the_last_try_there_is_a_dead_letter_of_the_original_with_all_calls() -> None:
+def test_after_the_last_try_there_is_a_dead_letter_of_the_original_with_all_calls():
     now_ms, record = NOW_MS, FIRST
     for attempt in (1, 2):
         result = step(asking("1s"), record, now_ms)
@@ -204,7 +202,7 @@ def test_after_the_last_try_there_is_a_dead_letter_of_the_original_with_all_call
     assert not [name for name in headers if name.startswith("hapax-retry")]
 
 
-def test_another_error_on_a_later_try_counts_the_calls_before_it() -> None:
+def test_another_error_on_a_later_try_counts_the_calls_before_it():
     def fail(_record: Record) -> Output:
         raise ValueError("no")
 
@@ -212,7 +210,7 @@ def test_another_error_on_a_later_try_counts_the_calls_before_it() -> None:
     assert step(fail, record, NOW_MS + 1000) == Failure("ValueError", "no", 2)
 
 
-def test_a_failure_that_was_kept_over_an_abort_has_its_calls_counted_once() -> None:
+def test_a_failure_that_was_kept_over_an_abort_has_its_calls_counted_once():
     record = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
     kept = Failure("ValueError", "no", 2)
     calls = later_calls(asking("1s"), NOW_MS + 1000)
@@ -225,7 +223,7 @@ def test_a_failure_that_was_kept_over_an_abort_has_its_calls_counted_once() -> N
     assert calls.apply_all([record], Interrupt(), {0: cut}) == [cut]
 
 
-def test_a_record_that_waits_has_the_claim_of_its_original_or_of_what_that_replayed() -> None:
+def test_a_record_that_waits_has_the_claim_of_its_original_or_of_what_that_replayed():
     identity = Identity(("header:id",), inputs={"in"}, retry=TOPIC)
     waiting = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
     found = identity.identify([waiting])
@@ -247,9 +245,7 @@ def test_a_record_that_waits_has_the_claim_of_its_original_or_of_what_that_repla
         ),
     ],
 )
-def test_what_the_pipeline_did_not_write_to_the_topic_is_poison_and_claims_nothing(
-    headers: tuple[tuple[str, bytes], ...],
-) -> None:
+def test_what_the_pipeline_did_not_write_to_the_topic_is_poison_and_claims_nothing(headers):
     stranger = Record("app-retry", 0, 1, b"k", b"v", headers, 1)
     found = Identity(("key",), inputs={"in"}, retry=TOPIC).identify([stranger])
     assert list(found.poison) == [0]
@@ -258,7 +254,7 @@ def test_what_the_pipeline_did_not_write_to_the_topic_is_poison_and_claims_nothi
     assert dict(letter.headers)["hapax-source"] == b"app-retry/0/1"
 
 
-def test_headers_of_a_wait_in_an_input_mean_nothing() -> None:
+def test_headers_of_a_wait_in_an_input_mean_nothing():
     forged = Retried(of="in/0/0", timestamp=1, attempt=9, calls=1, move=1, until=1, due=1).encode()
     record = Record("in", 0, 1, b"k", b"v", tuple(forged), 5)
     result = step(asking("1s"), record, NOW_MS)
@@ -267,7 +263,7 @@ def test_headers_of_a_wait_in_an_input_mean_nothing() -> None:
     assert Identity(("key",), inputs={"in"}, retry=TOPIC).identify([record]).replays == {}
 
 
-def test_one_that_waits_does_not_keep_those_beside_it_from_their_calls() -> None:
+def test_one_that_waits_does_not_keep_those_beside_it_from_their_calls():
     waiting = read_back(written(FIRST, step(asking("1h"), FIRST, NOW_MS)))
     calls = later_calls(lambda record: Output(record.value), NOW_MS)
     fates: dict[int, Result | None] = {2: None}
@@ -278,7 +274,7 @@ def test_one_that_waits_does_not_keep_those_beside_it_from_their_calls() -> None
     assert fates == {2: None}
 
 
-def test_the_time_that_a_record_has_waited_on_purpose_is_no_latency() -> None:
+def test_the_time_that_a_record_has_waited_on_purpose_is_no_latency():
     waiting = read_back(written(FIRST, step(asking("1h"), FIRST, NOW_MS)))
     planner = Planner(Destinations("app", "out", "dead", TOPIC))
     done = (Output(b"v"),)
@@ -296,7 +292,7 @@ def test_the_time_that_a_record_has_waited_on_purpose_is_no_latency() -> None:
         assert (result.oldest_timestamp_ms, result.newest_timestamp_ms) == times_ms
 
 
-def test_a_plan_counts_later_tries_and_moves_apart_from_failures() -> None:
+def test_a_plan_counts_later_tries_and_moves_apart_from_failures():
     asked = step(asking("1h"), FIRST, NOW_MS)
     waiting = read_back(written(FIRST, asked))
     moved = step(asking("1h"), waiting, NOW_MS)

@@ -104,7 +104,7 @@ def failing(*offsets: int) -> tuple[set[int], Callable[[Record], Output]]:
     return wanted, function
 
 
-def test_a_failure_known_from_a_larger_batch_waits_for_its_turn_in_the_smaller_one() -> None:
+def test_a_failure_known_from_a_larger_batch_waits_for_its_turn_in_the_smaller_one():
     pipeline = Pipeline([given(0), given(1), given(2)], failing(0)[1])
     pipeline.run(pipeline.take(2))
     policy = Retrying(topic=TOPIC)
@@ -122,7 +122,7 @@ def test_a_failure_known_from_a_larger_batch_waits_for_its_turn_in_the_smaller_o
     assert calls.apply_all([other], Interrupt(), {}, {0: failed}) == [failed]
 
 
-def test_a_record_waits_behind_the_first_of_its_key_without_a_call_and_others_do_not() -> None:
+def test_a_record_waits_behind_the_first_of_its_key_without_a_call_and_others_do_not():
     seen: list[int] = []
     _, fails = failing(0)
 
@@ -144,7 +144,7 @@ def test_a_record_waits_behind_the_first_of_its_key_without_a_call_and_others_do
     assert pipeline.committed == {IN: 5, WAITS: 0}
 
 
-def test_the_key_goes_on_in_its_order_when_the_first_has_ended_also_in_one_batch() -> None:
+def test_the_key_goes_on_in_its_order_when_the_first_has_ended_also_in_one_batch():
     wanted, function = failing(0)
     pipeline = Pipeline([given(0), given(1), given(2)], function)
     pipeline.turn()
@@ -159,7 +159,7 @@ def test_the_key_goes_on_in_its_order_when_the_first_has_ended_also_in_one_batch
     assert pipeline.line.floor(0) == len(pipeline.log)
 
 
-def test_who_follows_one_that_fails_again_stays_where_it_is() -> None:
+def test_who_follows_one_that_fails_again_stays_where_it_is():
     _, function = failing(0)
     pipeline = Pipeline([given(0), given(1)], function)
     pipeline.turn()
@@ -172,7 +172,7 @@ def test_who_follows_one_that_fails_again_stays_where_it_is() -> None:
     assert pipeline.committed[WAITS] == 1
 
 
-def test_after_the_last_try_there_is_a_dead_letter_and_the_key_goes_on() -> None:
+def test_after_the_last_try_there_is_a_dead_letter_and_the_key_goes_on():
     _, function = failing(0)
     pipeline = Pipeline([given(0), given(1)], function)
     for _ in range(5):
@@ -184,7 +184,7 @@ def test_after_the_last_try_there_is_a_dead_letter_and_the_key_goes_on() -> None
     assert (pipeline.dead, pipeline.outputs) == ([0], [(b"k", 1)])
 
 
-def test_an_end_out_of_order_is_not_forgotten_by_who_reads_from_the_committed_offset() -> None:
+def test_an_end_out_of_order_is_not_forgotten_by_who_reads_from_the_committed_offset():
     wanted, function = failing(0, 1)
     pipeline = Pipeline([given(0, b"a"), given(1, b"b")], function)
     pipeline.turn()
@@ -199,7 +199,7 @@ def test_an_end_out_of_order_is_not_forgotten_by_who_reads_from_the_committed_of
     assert pipeline.outputs == [(b"b", 1), (b"a", 0)]
 
 
-def test_nothing_is_handed_out_before_the_partition_is_read_in() -> None:
+def test_nothing_is_handed_out_before_the_partition_is_read_in():
     line = RetryLine(TOPIC)
     retried = Retried(of="in/0/1", timestamp=1, attempt=1, calls=1, move=1, until=0, due=0)
     line.read(Record(*WAITS, 0, b"k", b"", tuple(retried.encode())))
@@ -214,7 +214,7 @@ def test_nothing_is_handed_out_before_the_partition_is_read_in() -> None:
     assert len(line.take(10, 1)) == 1
 
 
-def test_calls_without_what_waits_are_refused() -> None:
+def test_calls_without_what_waits_are_refused():
     policy = Retrying(topic=TOPIC)
     calls = LineCalls(
         Transformer(failing()[1], 1, policy), policy, RetryLine(TOPIC), now_ms=lambda: 0
@@ -223,7 +223,7 @@ def test_calls_without_what_waits_are_refused() -> None:
         calls.apply_all([given(0)], Interrupt(), {})
 
 
-def test_inputs_are_held_while_too_much_waits_and_until_half_of_it_is_done() -> None:
+def test_inputs_are_held_while_too_much_waits_and_until_half_of_it_is_done():
     line = RetryLine(TOPIC)
     line.expect(0, 0)
     line.reach(0, 0)
@@ -240,7 +240,7 @@ def test_inputs_are_held_while_too_much_waits_and_until_half_of_it_is_done() -> 
     assert line.open(0)
 
 
-def test_a_record_that_names_no_input_is_poison_and_holds_up_no_other() -> None:
+def test_a_record_that_names_no_input_is_poison_and_holds_up_no_other():
     pipeline = Pipeline([given(0)], failing()[1])
     pipeline.log.append(Record(*WAITS, 0, b"k", b"7", (("hapax-retry-of", b"elsewhere/0/0"),)))
     pipeline.start()
@@ -281,9 +281,7 @@ def orders(seed: int) -> tuple[dict[bytes | None, list[int]], dict[bytes | None,
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_outputs_of_a_key_stand_in_input_order_once_each_whatever_fails_and_dies(
-    seed: int,
-) -> None:
+def test_outputs_of_a_key_stand_in_input_order_once_each_whatever_fails_and_dies(seed):
     expected, found = orders(seed)
     assert found == expected
 
@@ -296,14 +294,12 @@ def test_outputs_of_a_key_stand_in_input_order_once_each_whatever_fails_and_dies
         (Planner, "_end_waits", lambda *_: None),  # who ended is called again by the successor
     ],
 )
-def test_control_each_part_of_the_promise_is_needed(
-    owner: type, name: str, wrong: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_each_part_of_the_promise_is_needed(owner, name, wrong, monkeypatch):
     monkeypatch.setattr(owner, name, wrong)
     assert any(found != expected for expected, found in map(orders, range(20)))
 
 
-def test_what_a_line_holds_is_named_by_where_it_first_came() -> None:
+def test_what_a_line_holds_is_named_by_where_it_first_came():
     _, function = failing(0)
     pipeline = Pipeline([given(0), given(1)], function)
     pipeline.turn()

@@ -71,7 +71,7 @@ def world(monkeypatch: Patch) -> World:
     return World(monkeypatch)
 
 
-def test_what_has_not_waited_long_enough_is_no_record_and_no_progress(world: World) -> None:
+def test_what_has_not_waited_long_enough_is_no_record_and_no_progress(world):
     world.consumer.queue = [world.waiting(4, 200), message(1), world.event(EOF, 9)]
     batch = world.kafka.take(10, 0.1)
     assert list(batch.next) == [("in", 0)]
@@ -86,7 +86,7 @@ def test_what_has_not_waited_long_enough_is_no_record_and_no_progress(world: Wor
     assert world.kafka.waiting() == 0
 
 
-def test_a_level_is_handed_out_in_order_and_another_one_is_not_held_up(world: World) -> None:
+def test_a_level_is_handed_out_in_order_and_another_one_is_not_held_up(world):
     world.consumer.queue = [
         world.waiting(4, 200), world.waiting(5, 50), world.waiting(8, 50, partition=2)
     ]  # fmt: skip
@@ -97,9 +97,7 @@ def test_a_level_is_handed_out_in_order_and_another_one_is_not_held_up(world: Wo
     assert world.take() == [("app-retry", 0, 4), ("app-retry", 0, 5)]
 
 
-def test_an_intake_waits_no_longer_than_until_the_next_one_is_to_be_looked_at(
-    world: World,
-) -> None:
+def test_an_intake_waits_no_longer_than_until_the_next_one_is_to_be_looked_at(world):
     waits: list[float] = []
     poll = world.consumer.poll
 
@@ -115,7 +113,7 @@ def test_an_intake_waits_no_longer_than_until_the_next_one_is_to_be_looked_at(
     assert 0 < waits[1] <= 0.03
 
 
-def test_no_more_is_taken_than_asked_for_and_the_client_is_asked_each_time(world: World) -> None:
+def test_no_more_is_taken_than_asked_for_and_the_client_is_asked_each_time(world):
     world.consumer.queue = [world.waiting(offset, 0) for offset in range(5)]
     taken = world.take(1)
     polls = world.consumer.calls.count("poll")
@@ -128,7 +126,7 @@ def test_no_more_is_taken_than_asked_for_and_the_client_is_asked_each_time(world
     assert world.consumer.calls.count("poll") >= polls + 20
 
 
-def test_what_is_rewound_or_left_is_forgotten_and_read_again(world: World) -> None:
+def test_what_is_rewound_or_left_is_forgotten_and_read_again(world):
     world.consumer.queue = [world.waiting(4, 200), world.waiting(8, 200, partition=2)]
     world.take()
     world.kafka.rewind({LEVEL_0: 4})
@@ -141,7 +139,7 @@ def test_what_is_rewound_or_left_is_forgotten_and_read_again(world: World) -> No
     assert world.take() == [("app-retry", 0, 4)]
 
 
-def test_what_arrives_of_a_partition_that_left_in_the_same_call_is_not_kept(world: World) -> None:
+def test_what_arrives_of_a_partition_that_left_in_the_same_call_is_not_kept(world):
     world.consumer.queue = [world.waiting(4, 200)]
     world.consumer.ours = [("in", 0)]
     world.consumer.before_poll = lambda: world.kafka._states.leave([LEVEL_0])
@@ -149,7 +147,7 @@ def test_what_arrives_of_a_partition_that_left_in_the_same_call_is_not_kept(worl
     assert world.kafka.waiting() == 0
 
 
-def test_a_set_that_cannot_be_decoded_does_not_pass_those_that_wait_before_it(world: World) -> None:
+def test_a_set_that_cannot_be_decoded_does_not_pass_those_that_wait_before_it(world):
     world.consumer.queue = [world.waiting(3, 200), world.event(BAD, 4), world.waiting(9, 0)]
     assert world.take() == []
     assert world.kafka.stuck() == {}
@@ -159,9 +157,7 @@ def test_a_set_that_cannot_be_decoded_does_not_pass_those_that_wait_before_it(wo
     assert world.take() == []
 
 
-def test_a_time_that_a_wrong_clock_wrote_holds_a_level_no_longer_than_its_wait(
-    world: World,
-) -> None:
+def test_a_time_that_a_wrong_clock_wrote_holds_a_level_no_longer_than_its_wait(world):
     world.consumer.queue = [world.waiting(4, 3_600_000), world.waiting(6, 3_600_000, partition=2)]
     world.take()
     world.clock.wait(0.3)
@@ -171,8 +167,8 @@ def test_a_time_that_a_wrong_clock_wrote_holds_a_level_no_longer_than_its_wait(
 
 
 def test_of_a_level_on_which_much_waits_no_more_is_read_until_half_of_it_is_gone(
-    world: World, monkeypatch: Patch
-) -> None:
+    world, monkeypatch
+):
     monkeypatch.setattr(shelf, "RECORDS_MAX", 4)
     world.consumer.queue = [world.waiting(offset, 200) for offset in range(4)]
     world.take()
@@ -185,7 +181,7 @@ def test_of_a_level_on_which_much_waits_no_more_is_read_until_half_of_it_is_gone
     assert world.consumer.seeks == [("app-retry", 0, 4)]
 
 
-def test_a_short_queue_is_fetched_unless_the_settings_say_otherwise(world: World) -> None:
+def test_a_short_queue_is_fetched_unless_the_settings_say_otherwise(world):
     assert world.kafka._consumer.properties == {
         "group.id": "app",
         "queued.min.messages": 7,
@@ -193,14 +189,12 @@ def test_a_short_queue_is_fetched_unless_the_settings_say_otherwise(world: World
     }
 
 
-def test_a_bounded_run_does_not_wait_for_the_retry_topic(world: World) -> None:
+def test_a_bounded_run_does_not_wait_for_the_retry_topic(world):
     assert {topic for topic, _partition in world.kafka.ends() or ()} == {"in"}
 
 
 @pytest.mark.parametrize("start", ["latest", "refuse"])
-def test_the_retry_topic_is_read_from_its_first_record_wherever_inputs_begin(
-    monkeypatch: Patch, start: str
-) -> None:
+def test_the_retry_topic_is_read_from_its_first_record_wherever_inputs_begin(monkeypatch, start):
     world = World(monkeypatch, start)
     world.kafka._positions.find(LEVEL_0)
     assert world.consumer.seeks == [("app-retry", 0, 0)]

@@ -44,31 +44,31 @@ GROUP = {("GROUP", "shop", "READ", "LITERAL")}
 OWN = {("TRANSACTIONAL_ID", "shop:shop-0", "WRITE", "LITERAL")}
 
 
-def test_a_worker_needs_its_inputs_its_output_its_group_and_its_transactional_id() -> None:
+def test_a_worker_needs_its_inputs_its_output_its_group_and_its_transactional_id():
     assert mandatory() == READS | WRITES | GROUP | OWN
 
 
-def test_dead_letters_add_the_right_to_write_them() -> None:
+def test_dead_letters_add_the_right_to_write_them():
     dead = {("TOPIC", "dead", "WRITE", "LITERAL")}
     assert mandatory(HAPAX_DEAD_LETTER__TOPIC="dead") == READS | WRITES | GROUP | OWN | dead
 
 
-def test_later_tries_add_the_rights_to_write_and_read_the_retry_topic() -> None:
+def test_later_tries_add_the_rights_to_write_and_read_the_retry_topic():
     own = {("TOPIC", "shop-retry", right, "LITERAL") for right in ("READ", "WRITE")}
     assert mandatory(HAPAX_RETRY__LATER="OSError") == READS | WRITES | GROUP | OWN | own
 
 
-def test_names_that_change_with_every_start_are_granted_by_their_prefix() -> None:
+def test_names_that_change_with_every_start_are_granted_by_their_prefix():
     every = {("TRANSACTIONAL_ID", "shop:", "WRITE", "PREFIXED")}
     assert mandatory(HAPAX_GROUP__MEMBERSHIP="dynamic") == READS | WRITES | GROUP | every
 
 
-def test_spark_on_records_needs_the_ids_of_its_lanes_beside_the_workers_own() -> None:
+def test_spark_on_records_needs_the_ids_of_its_lanes_beside_the_workers_own():
     lanes = {("TRANSACTIONAL_ID", "shop:shop-0/", "WRITE", "PREFIXED")}
     assert mandatory(**SPARK) == READS | WRITES | GROUP | OWN | lanes
 
 
-def test_a_dataframe_pipeline_needs_the_group_of_its_marker_and_no_other() -> None:
+def test_a_dataframe_pipeline_needs_the_group_of_its_marker_and_no_other():
     marked = {
         ("GROUP", "shop--sink", "READ", "LITERAL"),
         ("TOPIC", "clean", "READ", "LITERAL"),
@@ -77,7 +77,7 @@ def test_a_dataframe_pipeline_needs_the_group_of_its_marker_and_no_other() -> No
     assert mandatory(**SINK) == READS | WRITES | marked
 
 
-def test_a_dataframe_pipeline_in_parts_needs_the_ids_and_groups_of_its_lanes() -> None:
+def test_a_dataframe_pipeline_in_parts_needs_the_ids_and_groups_of_its_lanes():
     lanes = {
         ("GROUP", "shop--sink/", "READ", "PREFIXED"),
         ("TRANSACTIONAL_ID", "shop/sink/", "WRITE", "PREFIXED"),
@@ -85,11 +85,11 @@ def test_a_dataframe_pipeline_in_parts_needs_the_ids_and_groups_of_its_lanes() -
     assert mandatory(**SINK, HAPAX_SPARK__PUBLISH="parallel") == mandatory(**SINK) | lanes
 
 
-def test_without_transactions_no_transactional_id_is_needed() -> None:
+def test_without_transactions_no_transactional_id_is_needed():
     assert mandatory(HAPAX_GUARANTEE="at_least_once") == READS | WRITES | GROUP
 
 
-def test_between_two_clusters_each_has_rights_of_its_own_and_no_instance_is_named() -> None:
+def test_between_two_clusters_each_has_rights_of_its_own_and_no_instance_is_named():
     environ = {
         "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "there:9092",
         "HAPAX_OUTPUT__TOPIC": "orders",
@@ -111,7 +111,7 @@ def test_between_two_clusters_each_has_rights_of_its_own_and_no_instance_is_name
     assert {one.name for one in here.rights if one.resource == "TOPIC"} == {"orders", "returns"}
 
 
-def test_topics_that_the_business_code_names_are_written_too() -> None:
+def test_topics_that_the_business_code_names_are_written_too():
     rights = kafka_rights(load_settings(BASE), outputs=["large", "clean"])
     written = [right.name for right in rights if right.operation == "WRITE" and not right.optional]
     assert written == ["clean", "large", "shop:shop-0"]
@@ -128,8 +128,8 @@ def test_topics_that_the_business_code_names_are_written_too() -> None:
     ],
 )
 def test_the_ids_of_earlier_versions_are_granted_for_the_first_start_if_anybody_wants(
-    environ: dict[str, str], former: list[tuple[str, str]]
-) -> None:
+    environ, former
+):
     rights = kafka_rights(load_settings(BASE | environ))
     found = [
         (right.name, right.pattern)
@@ -139,7 +139,7 @@ def test_the_ids_of_earlier_versions_are_granted_for_the_first_start_if_anybody_
     assert found == former
 
 
-def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is_for() -> None:
+def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is_for():
     rights = kafka_rights(load_settings(BASE))
     assert [right.optional for right in rights] == sorted(right.optional for right in rights)
     assert all(right.reason for right in rights)
@@ -159,9 +159,7 @@ def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is
         ("redis+cluster://claims:s3cret@a,b", "claims", False),
     ],
 )
-def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(
-    url: str, user: str, *, select: bool
-) -> None:
+def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(url, user, *, select):
     rights = store_rights(load_settings(BASE | {"HAPAX_DEDUP__REDIS_URL": url}))
     assert rights is not None
     where, line = rights
@@ -173,5 +171,5 @@ def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(
     assert "s3cret" not in line
 
 
-def test_without_a_claim_store_there_is_no_line() -> None:
+def test_without_a_claim_store_there_is_no_line():
     assert store_rights(load_settings(BASE)) is None

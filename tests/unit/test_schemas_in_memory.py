@@ -46,7 +46,7 @@ def one_dict(record: Record) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("function", [price, price_later, price_all])
-def test_data_of_avro_comes_in_and_goes_out_in_every_form(function: Any) -> None:
+def test_data_of_avro_comes_in_and_goes_out_in_every_form(function):
     with Pipeline(function, AVRO, schemas=SCHEMAS) as pipeline:
         result = pipeline.run({"id": 1, "name": ""}, {"id": 2, "name": "x"})
         found = [pipeline.schemas.data(one) for one in result.outputs]
@@ -62,7 +62,7 @@ def test_data_of_avro_comes_in_and_goes_out_in_every_form(function: Any) -> None
         (one_dict, b'{"id":1,"name":"a"}'),
     ],
 )
-def test_the_annotation_names_the_type_of_the_data(function: Any, value: bytes) -> None:
+def test_the_annotation_names_the_type_of_the_data(function, value):
     result = Pipeline(function, JSON).run(b'{"id": 1, "name": "a"}', b'{"id": "no"}', b"{")
     assert result.values()[0] == value
     reasons = [one.error for one in result.dead_letters]
@@ -70,7 +70,7 @@ def test_the_annotation_names_the_type_of_the_data(function: Any, value: bytes) 
     assert all(reason.startswith("Poison: it is no JSON of the type") for reason in reasons)
 
 
-def test_avro_becomes_msgspec_and_pydantic_types_and_comes_back() -> None:
+def test_avro_becomes_msgspec_and_pydantic_types_and_comes_back():
     schemas = {"input-value": ORDER, "output-value": ORDER}
     for function in (one_of_pydantic, one_of_msgspec, one_dict):
         pipeline = Pipeline(function, AVRO, schemas=schemas)
@@ -78,13 +78,13 @@ def test_avro_becomes_msgspec_and_pydantic_types_and_comes_back() -> None:
         assert pipeline.schemas.data(output) == {"id": 7, "name": "b"}
 
 
-def test_without_a_function_values_are_converted_from_one_format_to_the_other() -> None:
+def test_without_a_function_values_are_converted_from_one_format_to_the_other():
     settings = {"HAPAX_INPUT__FORMAT": "avro", "HAPAX_OUTPUT__FORMAT": "json"}
     result = Pipeline(None, settings, schemas=SCHEMAS).run({"id": 1, "name": "a"}, None)
     assert result.values() == [b'{"id":1,"name":"a"}', None]
 
 
-def test_an_output_that_does_not_fit_its_schema_is_the_poison_of_its_record_alone() -> None:
+def test_an_output_that_does_not_fit_its_schema_is_the_poison_of_its_record_alone():
     def wrong(record: Record[Order]) -> Any:
         if record.data.id == 2:
             return {"id": "two"}
@@ -99,7 +99,7 @@ def test_an_output_that_does_not_fit_its_schema_is_the_poison_of_its_record_alon
     assert result.calls[letter.source] == 1
 
 
-def test_bytes_are_written_as_they_are_and_data_without_a_format_is_poison() -> None:
+def test_bytes_are_written_as_they_are_and_data_without_a_format_is_poison():
     pipeline = Pipeline(lambda _record: Output(b"raw"), AVRO, schemas=SCHEMAS)
     result = pipeline.run({"id": 1, "name": ""})
     assert result.values() == [b"raw"]
@@ -107,7 +107,7 @@ def test_bytes_are_written_as_they_are_and_data_without_a_format_is_poison() -> 
     assert "Output.value must be bytes or None, not dict" in letter.error
 
 
-def test_the_header_of_the_inputs_schema_is_not_that_of_an_output_with_another_value() -> None:
+def test_the_header_of_the_inputs_schema_is_not_that_of_an_output_with_another_value():
     pipeline = Pipeline(price, AVRO, schemas=SCHEMAS)
     pipeline.send(b"\2\0", headers=[("__value_schema_id", b"\0\0\0\0\1"), ("other", b"x")])
     (output,) = pipeline.run().outputs
@@ -116,7 +116,7 @@ def test_the_header_of_the_inputs_schema_is_not_that_of_an_output_with_another_v
     assert "__value_schema_id" not in names
 
 
-def test_a_schema_that_the_test_has_not_given_is_named() -> None:
+def test_a_schema_that_the_test_has_not_given_is_named():
     pipeline = Pipeline(price, AVRO, schemas=SCHEMAS)
     with pytest.raises(SchemasUnavailableError, match="/schemas/ids/9"):
         pipeline.run(b"\0\0\0\0\x09\2\0")

@@ -3,16 +3,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import ValidationError
 
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.settings import VARIABLES, load_settings, load_with_origins
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REQUIRED = {
     "HAPAX_APP": "orders",
@@ -280,7 +276,7 @@ MAY_HOLD_SECRETS = {
 }
 
 
-def test_the_defaults_are_these() -> None:
+def test_the_defaults_are_these():
     effective = load_settings(REQUIRED).effective()
     required = {
         "HAPAX_APP": "orders",
@@ -292,7 +288,7 @@ def test_the_defaults_are_these() -> None:
     assert effective == DEFAULTS | required
 
 
-def test_attributes_carry_units() -> None:
+def test_attributes_carry_units():
     settings = load_settings(REQUIRED)
     assert settings.input.topics == ("in-a", "in-b")
     assert settings.transaction.interval_ms == 100
@@ -309,7 +305,7 @@ def test_attributes_carry_units() -> None:
     assert settings.dedup.redis_url is None
 
 
-def test_every_variable_is_read() -> None:
+def test_every_variable_is_read():
     effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
     msk = {*MSK, "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_MSK_REGION"}
     alone = PIPELINE.keys() | LATER.keys() | TARGET.keys() | LOGIN.keys() | msk
@@ -317,17 +313,17 @@ def test_every_variable_is_read() -> None:
     assert {name: effective[name] for name in ELSEWHERE} == ELSEWHERE
 
 
-def test_a_pipeline_is_read() -> None:
+def test_a_pipeline_is_read():
     spark = {"HAPAX_ENGINE": "spark", "HAPAX_SPARK__CHECKPOINT": "/checkpoints/daily"}
     assert load_settings(REQUIRED | spark | PIPELINE).spark.dataframe == "pipeline:daily"
 
 
-def test_later_tries_are_read() -> None:
+def test_later_tries_are_read():
     effective = load_settings(REQUIRED | LATER).effective()
     assert {name: effective[name] for name in LATER} == LATER
 
 
-def test_another_cluster_for_the_outputs_is_read() -> None:
+def test_another_cluster_for_the_outputs_is_read():
     settings = load_settings(REQUIRED | TARGET | {"HAPAX_OUTPUT__KAFKA__SECURITY__PASSWORD": "pw"})
     effective = settings.effective()
     assert {name: effective[name] for name in TARGET} == TARGET
@@ -337,7 +333,7 @@ def test_another_cluster_for_the_outputs_is_read() -> None:
     assert settings.kafka.security.username is None
 
 
-def test_without_another_cluster_outputs_go_to_that_of_the_input() -> None:
+def test_without_another_cluster_outputs_go_to_that_of_the_input():
     settings = load_settings(REQUIRED)
     assert not settings.elsewhere
     assert settings.target is settings
@@ -354,7 +350,7 @@ def test_without_another_cluster_outputs_go_to_that_of_the_input() -> None:
         ("INPUT__END", "latest", "remove it"),
     ],
 )
-def test_what_does_not_go_with_another_cluster_is_told(name: str, text: str, word: str) -> None:
+def test_what_does_not_go_with_another_cluster_is_told(name, text, word):
     servers = "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS"
     with pytest.raises(ConfigurationError) as caught:
         load_settings(REQUIRED | {servers: "target.example:9093", f"HAPAX_{name}": text})
@@ -364,14 +360,14 @@ def test_what_does_not_go_with_another_cluster_is_told(name: str, text: str, wor
     assert word in problem
 
 
-def test_access_to_another_cluster_that_is_not_named_is_told() -> None:
+def test_access_to_another_cluster_that_is_not_named_is_told():
     with pytest.raises(ConfigurationError) as caught:
         load_settings(REQUIRED | {"HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME": "writer"})
     (problem,) = caught.value.problems
     assert problem.startswith("HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME is set but")
 
 
-def test_what_is_shown_can_be_set_again() -> None:
+def test_what_is_shown_can_be_set_again():
     environ = ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}
     shown = {
         name: text for name, text in load_settings(environ).effective().items() if text != "unset"
@@ -379,13 +375,13 @@ def test_what_is_shown_can_be_set_again() -> None:
     assert load_settings(shown).effective() == load_settings(environ).effective()
 
 
-def test_settings_cannot_be_changed() -> None:
+def test_settings_cannot_be_changed():
     settings = load_settings(REQUIRED)
     with pytest.raises(ValidationError, match="frozen"):
         settings.transaction.interval_ms = 1  # type: ignore[misc] # that is what is tested
 
 
-def test_words_are_read_in_either_case() -> None:
+def test_words_are_read_in_either_case():
     settings = load_settings(
         REQUIRED
         | {
@@ -404,21 +400,21 @@ def test_words_are_read_in_either_case() -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("10%", 0.1), ("0", 0), ("100%", 1)])
-def test_a_share_is_a_part_or_a_percentage(text: str, value: float) -> None:
+def test_a_share_is_a_part_or_a_percentage(text, value):
     settings = load_settings(REQUIRED | {"HAPAX_DEAD_LETTER__RATE_MAX": text})
     assert settings.dead_letter.rate_max == pytest.approx(value)
 
 
-def test_an_empty_variable_is_an_unset_one() -> None:
+def test_an_empty_variable_is_an_unset_one():
     empty = dict.fromkeys(DEFAULTS, "")
     assert load_settings(REQUIRED | empty) == load_settings(REQUIRED)
 
 
-def test_blanks_around_a_value_are_dropped() -> None:
+def test_blanks_around_a_value_are_dropped():
     assert load_settings(REQUIRED | {"HAPAX_APP": " orders\n"}).app == "orders"
 
 
-def test_the_instance_is_the_pod_else_the_host() -> None:
+def test_the_instance_is_the_pod_else_the_host():
     rest = {name: text for name, text in REQUIRED.items() if name != "POD_NAME"}
     named = rest | {"HOSTNAME": "host-1", "POD_NAME": "pod-1"}
     assert load_settings(named | {"HAPAX_INSTANCE": "me"}).instance == "me"
@@ -427,7 +423,7 @@ def test_the_instance_is_the_pod_else_the_host() -> None:
     assert load_settings(rest).instance == socket.gethostname()
 
 
-def test_it_is_told_where_each_value_is_from(tmp_path: Path) -> None:
+def test_it_is_told_where_each_value_is_from(tmp_path):
     secret = tmp_path / "redis"
     secret.write_text("redis://cache:6379/0\n")
     origins = load_with_origins(REQUIRED | {"HAPAX_DEDUP__REDIS_URL_FILE": str(secret)})[1]
@@ -438,7 +434,7 @@ def test_it_is_told_where_each_value_is_from(tmp_path: Path) -> None:
     assert origins["HAPAX_DEDUP__TTL"] == "default"
 
 
-def test_configuration_errors_leave_with_their_exit_code() -> None:
+def test_configuration_errors_leave_with_their_exit_code():
     with pytest.raises(ConfigurationError) as refusal:
         load_settings({})
     assert refusal.value.exit_code is ExitCode.CONFIGURATION
@@ -461,21 +457,21 @@ def test_loading_settings_drags_in_nothing_slow() -> None:
     assert not loaded & slow
 
 
-def test_every_variable_says_what_it_is() -> None:
+def test_every_variable_says_what_it_is():
     for variable in VARIABLES:
         assert variable.meaning.endswith("."), variable.name
         assert variable.form.allowed, variable.name
         assert variable.default is not None or variable.example, variable.name
 
 
-def test_secrets_are_these_and_their_files_hide_no_other_variable() -> None:
+def test_secrets_are_these_and_their_files_hide_no_other_variable():
     files = {variable.name: variable.file_name for variable in VARIABLES if variable.file_name}
     assert {variable.name for variable in VARIABLES if variable.form.secret} == SECRETS
     assert files.keys() == SECRETS | MAY_HOLD_SECRETS
     assert not set(files.values()) & {variable.name for variable in VARIABLES}
 
 
-def test_on_spark_transactions_are_larger_unless_they_are_set() -> None:
+def test_on_spark_transactions_are_larger_unless_they_are_set():
     spark = REQUIRED | {"HAPAX_ENGINE": "Spark"}
     settings, origins = load_with_origins(spark)
     assert settings.transaction.interval_ms == 500
@@ -485,7 +481,7 @@ def test_on_spark_transactions_are_larger_unless_they_are_set() -> None:
     assert own.transaction.records_max == 7
 
 
-def test_what_differs_from_the_defaults_is_a_short_list_without_secrets() -> None:
+def test_what_differs_from_the_defaults_is_a_short_list_without_secrets():
     given = {**REQUIRED, "HAPAX_DEDUP__REDIS_URL": "redis://:hunter2@cache:6379/0"}
     given["HAPAX_TRANSACTION__INTERVAL"] = "100ms"  # the default, said aloud
     changed = load_settings({**given, "HAPAX_RETRY__ATTEMPTS": "5"}).changed()

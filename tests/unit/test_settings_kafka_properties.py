@@ -54,12 +54,12 @@ def test_a_property_that_breaks_the_promise_or_has_its_setting_is_refused(
 
 
 @pytest.mark.parametrize("name", ACCEPTED_NAMES.split())
-def test_a_property_that_only_tunes_is_passed_on(name: str) -> None:
+def test_a_property_that_only_tunes_is_passed_on(name):
     settings = load_settings(REQUIRED | {VARIABLE: json.dumps({name: "1"})})
     assert settings.kafka.properties == {name: "1"}
 
 
-def test_values_are_passed_on_as_the_client_writes_them() -> None:
+def test_values_are_passed_on_as_the_client_writes_them():
     text = '{"a": 5, "b": 0.50, "c": true, "d": false, "e": "x y"}'
     properties = load_settings(REQUIRED | {VARIABLE: text}).kafka.properties
     assert properties == {"a": "5", "b": "0.50", "c": "true", "d": "false", "e": "x y"}
@@ -81,12 +81,12 @@ def test_values_are_passed_on_as_the_client_writes_them() -> None:
         ('{"acks ": 0}', '"acks " is not the name of a librdkafka property'),
     ],
 )
-def test_what_is_no_object_of_plain_values_is_refused(text: str, reason: str) -> None:
+def test_what_is_no_object_of_plain_values_is_refused(text, reason):
     (problem,) = problems(**{VARIABLE: text})
     assert problem.startswith(f"{VARIABLE}: {reason}")
 
 
-def test_a_refused_property_names_the_setting_to_use() -> None:
+def test_a_refused_property_names_the_setting_to_use():
     assert refusal("ssl.ca.location") == "use HAPAX_KAFKA__SECURITY__CA_FILE"
     assert refusal("group.id") == "use HAPAX_APP"
     assert refusal("linger.ms") is None

@@ -13,12 +13,12 @@ PIPELINE = {
 }
 
 
-def test_a_pipeline_needs_the_engine_that_runs_it() -> None:
+def test_a_pipeline_needs_the_engine_that_runs_it():
     (problem,) = problems(**PIPELINE | {"HAPAX_ENGINE": "worker"})
     assert "needs HAPAX_ENGINE=spark, which is worker" in problem
 
 
-def test_a_pipeline_needs_a_checkpoint() -> None:
+def test_a_pipeline_needs_a_checkpoint():
     (problem,) = problems(**PIPELINE | {"HAPAX_SPARK__CHECKPOINT": ""})
     assert "needs HAPAX_SPARK__CHECKPOINT, which is unset" in problem
 
@@ -33,9 +33,7 @@ def test_a_pipeline_needs_a_checkpoint() -> None:
         ("HAPAX_GUARANTEE", "at_least_once", "its only guarantee is exactly_once"),
     ],
 )
-def test_what_would_mean_nothing_to_a_pipeline_is_refused_with_what_to_use(
-    name: str, value: str, instead: str
-) -> None:
+def test_what_would_mean_nothing_to_a_pipeline_is_refused_with_what_to_use(name, value, instead):
     (problem,) = problems(**PIPELINE | {name: value})
     assert problem.startswith(f"{name}=")
     assert "does not go with HAPAX_SPARK__DATAFRAME=shop.revenue:pipeline" in problem
@@ -52,9 +50,7 @@ def test_what_would_mean_nothing_to_a_pipeline_is_refused_with_what_to_use(
         ("k8s://https://cluster", "s3a://bucket/revenue", False),
     ],
 )
-def test_a_cluster_needs_a_checkpoint_that_all_of_it_sees(
-    master: str, checkpoint: str, *, refused: bool
-) -> None:
+def test_a_cluster_needs_a_checkpoint_that_all_of_it_sees(master, checkpoint, *, refused):
     where = {"HAPAX_SPARK__MASTER": master, "HAPAX_SPARK__CHECKPOINT": checkpoint}
     if refused:
         (problem,) = problems(**PIPELINE | where)
@@ -63,12 +59,12 @@ def test_a_cluster_needs_a_checkpoint_that_all_of_it_sees(
         assert load_settings(REQUIRED | PIPELINE | where).spark.checkpoint == checkpoint
 
 
-def test_no_app_has_the_name_of_a_markers_group() -> None:
+def test_no_app_has_the_name_of_a_markers_group():
     (problem,) = problems(HAPAX_APP="orders--sink")
     assert "choose another name" in problem
 
 
-def test_a_pipeline_is_no_member_of_a_group_so_its_transaction_may_be_long() -> None:
+def test_a_pipeline_is_no_member_of_a_group_so_its_transaction_may_be_long():
     times = {"HAPAX_TRANSACTION__TIMEOUT": "50s"}
     assert load_settings(REQUIRED | PIPELINE | times).transaction.timeout_ms == 50_000
     (problem,) = problems(**times)

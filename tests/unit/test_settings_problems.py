@@ -71,9 +71,7 @@ def problems(**environ: str) -> list[str]:
         (f"{SECURITY}SASL_MECHANISM", "GSSAPI", "choose one of PLAIN"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_refused_by_name_with_what_is(
-    variable: str, text: str, reason: str
-) -> None:
+def test_a_value_that_is_not_allowed_is_refused_by_name_with_what_is(variable, text, reason):
     (problem,) = problems(**{variable: text})
     assert problem.startswith(f'{variable}="')
     assert reason in problem
@@ -82,24 +80,24 @@ def test_a_value_that_is_not_allowed_is_refused_by_name_with_what_is(
 @pytest.mark.parametrize(
     "text", ["kafka:0", "kafka:65536", "SSL://kafka:9092", "u:pw@kafka:9092", "a b:9092", "a:1,a:1"]
 )
-def test_brokers_are_host_and_port(text: str) -> None:
+def test_brokers_are_host_and_port(text):
     (problem,) = problems(HAPAX_KAFKA__BOOTSTRAP_SERVERS=text)
     assert problem.startswith("HAPAX_KAFKA__BOOTSTRAP_SERVERS: ")
     assert text not in problem
 
 
-def test_the_default_of_the_instance_is_checked_and_its_source_named() -> None:
+def test_the_default_of_the_instance_is_checked_and_its_source_named():
     (problem,) = problems(POD_NAME="a pod")
     assert problem.startswith('HAPAX_INSTANCE="a pod" (from POD_NAME): use 1 to 200 letters')
 
 
-def test_long_values_are_cut_and_control_characters_escaped_in_problems() -> None:
+def test_long_values_are_cut_and_control_characters_escaped_in_problems():
     (problem,) = problems(HAPAX_ENGINE="\x1b[31m" + "x" * 10_000)
     assert problem.startswith('HAPAX_ENGINE="\\u001b[31mx')
     assert len(problem) < 200
 
 
-def test_all_problems_are_told_at_once_rules_between_sound_settings_too() -> None:
+def test_all_problems_are_told_at_once_rules_between_sound_settings_too():
     told = problems(
         HAPAX_APP="",
         HAPAX_TRANSACTION__INTERVAL="soon",
@@ -119,14 +117,14 @@ def test_all_problems_are_told_at_once_rules_between_sound_settings_too() -> Non
     ]
 
 
-def test_a_rule_is_silent_about_a_setting_that_is_wrong_by_itself() -> None:
+def test_a_rule_is_silent_about_a_setting_that_is_wrong_by_itself():
     (problem,) = problems(
         HAPAX_TRANSACTION__TIMEOUT="30s", HAPAX_GROUP__SESSION_TIMEOUT="forty seconds"
     )
     assert problem.startswith('HAPAX_GROUP__SESSION_TIMEOUT="forty seconds"')
 
 
-def test_a_rule_is_silent_about_a_setting_that_was_misspelt() -> None:
+def test_a_rule_is_silent_about_a_setting_that_was_misspelt():
     (problem,) = problems(HAPAX_TRANSACTION__TIMEOUT="30s", HAPAX_GROUP__SESSION_TIMOUT="45s")
     assert problem.startswith("HAPAX_GROUP__SESSION_TIMOUT is read by nothing")
 
@@ -142,7 +140,7 @@ def test_a_rule_is_silent_about_a_setting_that_was_misspelt() -> None:
         ("HAPAX_XYZZY", "remove it, or see hapax config reference"),
     ],
 )
-def test_a_variable_that_nothing_reads_is_told_without_its_value(name: str, advice: str) -> None:
+def test_a_variable_that_nothing_reads_is_told_without_its_value(name, advice):
     (problem,) = problems(**{name: "hunter2"})
     assert problem == f"{name} is read by nothing: {advice}" or problem.startswith(
         f"{name} is read by nothing: {advice} "
@@ -151,9 +149,7 @@ def test_a_variable_that_nothing_reads_is_told_without_its_value(name: str, advi
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(RENAMED.items()))
-def test_an_old_name_is_refused_with_the_new_one_and_every_other_problem(
-    old: str, new: str
-) -> None:
+def test_an_old_name_is_refused_with_the_new_one_and_every_other_problem(old, new):
     found = problems(**{old: "hunter2"}, HAPAX_XYZZY="1", HAPAX_ENGINE="flink")
     assert f"{old} was renamed: set {new} to its value instead" in found
     assert len(found) == len(["renamed", "unknown", "not allowed"])
@@ -163,14 +159,14 @@ def test_an_old_name_is_refused_with_the_new_one_and_every_other_problem(
     ]
 
 
-def test_an_old_name_is_refused_alongside_the_new_one() -> None:
+def test_an_old_name_is_refused_alongside_the_new_one():
     for old, new in RENAMED.items():
         value = {"HAPAX_SPARK__DATAFRAME": "shop:revenue"}.get(new, "20s")
         (problem,) = problems(**{old: value, new: value})
         assert problem.startswith(f"{old} was renamed")
 
 
-def test_a_renamed_secret_is_named_with_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renamed_secret_is_named_with_its_file(monkeypatch):
     monkeypatch.setitem(RENAMED, "HAPAX_CLAIMS__URL", "HAPAX_DEDUP__REDIS_URL")
     (problem,) = problems(HAPAX_CLAIMS__URL_FILE="/run/url")
     assert problem == (
@@ -178,16 +174,16 @@ def test_a_renamed_secret_is_named_with_its_file(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_the_table_of_renamed_settings_leads_from_no_setting_to_a_setting() -> None:
+def test_the_table_of_renamed_settings_leads_from_no_setting_to_a_setting():
     assert not RENAMED.keys() & BY_NAME.keys()
     assert set(RENAMED.values()) <= BY_NAME.keys()
 
 
-def test_variables_of_other_programs_are_none_of_our_business() -> None:
+def test_variables_of_other_programs_are_none_of_our_business():
     assert load_settings(REQUIRED | {"HAPAXES": "1", "KAFKA": "2"}).app == "orders"
 
 
-def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_left_alone() -> None:
+def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_left_alone():
     links = {
         "HAPAX_SERVICE_HOST": "10.0.0.1",
         "HAPAX_SERVICE_PORT": "9464",
@@ -205,6 +201,6 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_left_alone
 
 
 @pytest.mark.parametrize("name", ["HAPAX_PORT", "HAPAX_SERVICE_HOST", "HAPAX_SERVICE_PORT"])
-def test_a_service_link_without_its_service_is_a_mistake(name: str) -> None:
+def test_a_service_link_without_its_service_is_a_mistake(name):
     (problem,) = problems(**{name: "9464"})
     assert problem.startswith(f"{name} is read by nothing")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,9 +9,6 @@ from hapax.settings import load_settings
 from hapax.settings.redaction import hidden, is_secret
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KAFKA, SPARK = "HAPAX_KAFKA__PROPERTIES", "HAPAX_SPARK__PROPERTIES"
 CHECKPOINT, MASTER = "HAPAX_SPARK__CHECKPOINT", "HAPAX_SPARK__MASTER"
@@ -46,12 +42,12 @@ spark.kubernetes.authenticate.driver.oauthTokenFile spark.sql.warehouse.dir
 
 
 @pytest.mark.parametrize("name", HIDDEN_NAMES.split())
-def test_a_property_that_holds_a_secret_is_known_by_its_name(name: str) -> None:
+def test_a_property_that_holds_a_secret_is_known_by_its_name(name):
     assert is_secret(name)
 
 
 @pytest.mark.parametrize("name", READABLE_NAMES.split())
-def test_a_property_that_only_speaks_of_a_secret_stays_readable(name: str) -> None:
+def test_a_property_that_only_speaks_of_a_secret_stays_readable(name):
     assert not is_secret(name)
 
 
@@ -81,7 +77,7 @@ def test_a_property_that_only_speaks_of_a_secret_stays_readable(name: str) -> No
         ("kafka-0:9092,kafka-1:9092", "kafka-0:9092,kafka-1:9092"),
     ],
 )
-def test_a_secret_is_hidden_by_its_place_and_the_rest_stays(text: str, shown: str) -> None:
+def test_a_secret_is_hidden_by_its_place_and_the_rest_stays(text, shown):
     assert hidden(text) == shown
 
 
@@ -96,9 +92,7 @@ def test_a_secret_is_hidden_by_its_place_and_the_rest_stays(text: str, shown: st
         (SPARK, {"spark.hadoop.db": "jdbc:postgresql://db/x?user=u&password=canary"}),
     ],
 )
-def test_secrets_among_properties_are_shown_nowhere_and_known(
-    variable: str, properties: dict[str, str]
-) -> None:
+def test_secrets_among_properties_are_shown_nowhere_and_known(variable, properties):
     text = json.dumps({"linger.ms" if variable == KAFKA else "spark.x": "7", **properties})
     settings = load_settings(REQUIRED | {variable: text})
     shown = settings.effective()[variable]
@@ -108,7 +102,7 @@ def test_secrets_among_properties_are_shown_nowhere_and_known(
     assert Strike(secrets_of(settings))("refused: canary!") == "refused: ***!"
 
 
-def test_properties_are_read_from_a_file(tmp_path: Path) -> None:
+def test_properties_are_read_from_a_file(tmp_path):
     path = tmp_path / "properties"
     path.write_text('{\n  "spark.hadoop.fs.s3a.secret.key": "canary"\n}\n')
     settings = load_settings(REQUIRED | {f"{SPARK}_FILE": str(path)})
@@ -134,7 +128,7 @@ def test_properties_are_read_from_a_file(tmp_path: Path) -> None:
         {"HAPAX_PASSWORD": "canary"},
     ],
 )
-def test_no_mistake_repeats_a_secret(environ: dict[str, str]) -> None:
+def test_no_mistake_repeats_a_secret(environ):
     pipeline = {"HAPAX_SPARK__DATAFRAME": "pipeline:daily"} if CHECKPOINT in environ else {}
     try:
         settings = load_settings(REQUIRED | environ | pipeline)
@@ -144,7 +138,7 @@ def test_no_mistake_repeats_a_secret(environ: dict[str, str]) -> None:
         assert "canary" not in repr(settings) + str(settings.effective())
 
 
-def test_secrets_of_the_environment_are_found_wherever_they_are(tmp_path: Path) -> None:
+def test_secrets_of_the_environment_are_found_wherever_they_are(tmp_path):
     path = tmp_path / "secret"
     path.write_text("in-a-file\n")
     known = Strike(
@@ -166,7 +160,7 @@ def test_secrets_of_the_environment_are_found_wherever_they_are(tmp_path: Path) 
     assert known("true /data/shop cache") == "true /data/shop cache"
 
 
-def test_secrets_are_struck_at_any_depth_in_every_spelling() -> None:
+def test_secrets_are_struck_at_any_depth_in_every_spelling():
     strike = Strike(['hun"ter\\ 2'])
     found = strike.value(
         {"a": ['x hun"ter\\ 2', {"b": 'hun\\"ter\\\\ 2'}], "c": ("hun%22ter%5C%202", 7, None)}
@@ -174,6 +168,6 @@ def test_secrets_are_struck_at_any_depth_in_every_spelling() -> None:
     assert found == {"a": ["x ***", {"b": "***"}], "c": ["***", 7, None]}
 
 
-def test_the_folders_of_a_shell_are_no_passwords() -> None:
+def test_the_folders_of_a_shell_are_no_passwords():
     around = {"PWD": "/data/shop", "OLDPWD": "/data/orders", "DB_PWD": "hunter22hunter22"}
     assert [*secrets_around(around)] == ["hunter22hunter22"]

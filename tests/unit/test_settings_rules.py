@@ -47,15 +47,13 @@ from tests.unit.test_settings_problems import SECURITY, problems
         ),
     ],
 )
-def test_times_that_must_nest_are_told_with_both_values(
-    shorter: str, longer: str, environ: dict[str, str]
-) -> None:
+def test_times_that_must_nest_are_told_with_both_values(shorter, longer, environ):
     (problem,) = problems(**environ)
     assert problem.startswith(f"{shorter} must be shorter than {longer}: ")
     assert problem.endswith("lower the first or raise the second")
 
 
-def test_a_static_name_does_not_go_with_the_consumer_protocol() -> None:
+def test_a_static_name_does_not_go_with_the_consumer_protocol():
     (problem,) = problems(HAPAX_GROUP__PROTOCOL="consumer")
     assert "HAPAX_GROUP__MEMBERSHIP=static" in problem
     assert "HAPAX_GROUP__PROTOCOL=consumer" in problem
@@ -64,17 +62,17 @@ def test_a_static_name_does_not_go_with_the_consumer_protocol() -> None:
 
 
 @pytest.mark.parametrize("variable", ["HAPAX_OUTPUT__TOPIC", "HAPAX_DEAD_LETTER__TOPIC"])
-def test_writing_into_an_input_topic_is_refused(variable: str) -> None:
+def test_writing_into_an_input_topic_is_refused(variable):
     (problem,) = problems(**{variable: "in-b"})
     assert problem.startswith(f"{variable}=in-b is one of HAPAX_INPUT__TOPICS=in-a,in-b: ")
 
 
-def test_dead_letters_do_not_go_among_the_outputs() -> None:
+def test_dead_letters_do_not_go_among_the_outputs():
     (problem,) = problems(HAPAX_DEAD_LETTER__TOPIC="out")
     assert problem.startswith("HAPAX_DEAD_LETTER__TOPIC=out is also HAPAX_OUTPUT__TOPIC=out: ")
 
 
-def test_dedup_settings_without_a_claim_store_are_idle_and_no_mistake() -> None:
+def test_dedup_settings_without_a_claim_store_are_idle_and_no_mistake():
     idle = {"HAPAX_DEDUP__TTL": "1h", "HAPAX_DEDUP__ON_OUTAGE": "pass"}
     assert load_settings(REQUIRED | idle).dedup.redis_url is None
 
@@ -98,7 +96,7 @@ TOKEN_FILE = {f"{SECURITY}OAUTH_TOKEN_FILE": "/var/run/kafka/token"}
         ("OAUTHBEARER", TOKEN_FILE),
     ],
 )
-def test_a_mechanism_is_set_with_all_it_needs(mechanism: str, needed: dict[str, str]) -> None:
+def test_a_mechanism_is_set_with_all_it_needs(mechanism, needed):
     chosen = {f"{SECURITY}PROTOCOL": "sasl_ssl", f"{SECURITY}SASL_MECHANISM": mechanism}
     security = load_settings(REQUIRED | chosen | needed).kafka.security
     assert security.sasl_mechanism == mechanism
@@ -110,13 +108,13 @@ def test_a_mechanism_is_set_with_all_it_needs(mechanism: str, needed: dict[str, 
 
 
 @pytest.mark.parametrize("name", ["OAUTH_TOKEN_URL", "OAUTH_CLIENT_ID", "OAUTH_SCOPE"])
-def test_a_token_comes_from_one_place(name: str) -> None:
+def test_a_token_comes_from_one_place(name):
     chosen = {f"{SECURITY}PROTOCOL": "sasl_ssl", f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER"}
     (problem,) = problems(**chosen, **TOKEN_FILE, **{f"{SECURITY}{name}": "https://one"})
     assert problem.startswith(f"{SECURITY}OAUTH_TOKEN_FILE is set, and so is {SECURITY}{name}")
 
 
-def test_a_sasl_protocol_needs_a_mechanism() -> None:
+def test_a_sasl_protocol_needs_a_mechanism():
     (problem,) = problems(**{f"{SECURITY}PROTOCOL": "sasl_plaintext"})
     assert problem.startswith(
         f"{SECURITY}PROTOCOL=sasl_plaintext needs {SECURITY}SASL_MECHANISM, which is unset"
@@ -124,14 +122,14 @@ def test_a_sasl_protocol_needs_a_mechanism() -> None:
 
 
 @pytest.mark.parametrize("variable", [f"{SECURITY}SASL_MECHANISM", *LOGIN, *OAUTH, *TOKEN_FILE])
-def test_a_login_that_the_protocol_would_not_use_is_refused(variable: str) -> None:
+def test_a_login_that_the_protocol_would_not_use_is_refused(variable):
     values = LOGIN | OAUTH | TOKEN_FILE | {f"{SECURITY}SASL_MECHANISM": "PLAIN"}
     (problem,) = problems(**{variable: values[variable], f"{SECURITY}PROTOCOL": "ssl"})
     assert problem.startswith(f"{variable} is set but {SECURITY}PROTOCOL=ssl does not use it")
     assert "hunter2" not in problem
 
 
-def test_an_authority_that_the_protocol_would_not_use_is_refused() -> None:
+def test_an_authority_that_the_protocol_would_not_use_is_refused():
     (problem,) = problems(**{f"{SECURITY}CA_FILE": "/tls/ca.pem"})
     assert problem.startswith(
         f"{SECURITY}CA_FILE is set but {SECURITY}PROTOCOL=plaintext does not use it"
@@ -142,7 +140,7 @@ def test_an_authority_that_the_protocol_would_not_use_is_refused() -> None:
     ("given", "missing"),
     [("CERTIFICATE_FILE", "KEY_FILE"), ("KEY_FILE", "CERTIFICATE_FILE")],
 )
-def test_a_certificate_and_its_key_come_together(given: str, missing: str) -> None:
+def test_a_certificate_and_its_key_come_together(given, missing):
     (problem,) = problems(**{f"{SECURITY}PROTOCOL": "ssl", f"{SECURITY}{given}": "/tls/one"})
     assert problem.startswith(f"{SECURITY}{given}=/tls/one needs {SECURITY}{missing}")
 
@@ -151,7 +149,7 @@ DEDUP = "HAPAX_DEDUP__"
 
 
 @pytest.mark.parametrize("name", ["CA_FILE", "CERTIFICATE_FILE"])
-def test_certificates_of_a_claim_store_without_tls_are_refused(name: str) -> None:
+def test_certificates_of_a_claim_store_without_tls_are_refused(name):
     more = {f"{DEDUP}KEY_FILE": "/tls/key"} if name == "CERTIFICATE_FILE" else {}
     found = problems(
         **{f"{DEDUP}REDIS_URL": "redis://:hunter2@cache/0", f"{DEDUP}{name}": "/tls/one"}, **more
@@ -168,19 +166,19 @@ def test_certificates_of_a_claim_store_without_tls_are_refused(name: str) -> Non
         ("KEY_PASSWORD", "KEY_FILE"),
     ],
 )
-def test_our_certificate_for_the_claim_store_comes_with_its_key(given: str, missing: str) -> None:
+def test_our_certificate_for_the_claim_store_comes_with_its_key(given, missing):
     (problem,) = problems(**{f"{DEDUP}REDIS_URL": "rediss://cache/0", f"{DEDUP}{given}": "hunter2"})
     assert problem.startswith(f"{DEDUP}{given} needs {DEDUP}{missing}, which is unset")
     assert "hunter2" not in problem
 
 
 @pytest.mark.parametrize("name", ["OAUTH_CA_FILE", "OAUTH_SCOPE"])
-def test_what_is_only_for_tokens_is_refused_where_none_are_fetched(name: str) -> None:
+def test_what_is_only_for_tokens_is_refused_where_none_are_fetched(name):
     (problem,) = problems(**{f"{SECURITY}PROTOCOL": "ssl", f"{SECURITY}{name}": "one"})
     assert problem.startswith(f"{SECURITY}{name} is set but {SECURITY}PROTOCOL=ssl does not use it")
 
 
-def test_a_password_without_a_key_is_refused() -> None:
+def test_a_password_without_a_key_is_refused():
     (problem,) = problems(**{f"{SECURITY}PROTOCOL": "ssl", f"{SECURITY}KEY_PASSWORD": "hunter2"})
     assert problem.startswith(f"{SECURITY}KEY_PASSWORD is set but {SECURITY}KEY_FILE is unset")
     assert "hunter2" not in problem
@@ -241,21 +239,19 @@ BY_NUMBER = {"HAPAX_GROUP__PROTOCOL": "consumer", "HAPAX_GROUP__MEMBERSHIP": "dy
         ("types of exceptions", {"HAPAX_RETRY__LATER": "no error"}),
     ],
 )
-def test_what_later_tries_cannot_be_is_refused_in_one_sentence(
-    words: str, environ: dict[str, str]
-) -> None:
+def test_what_later_tries_cannot_be_is_refused_in_one_sentence(words, environ):
     (problem,) = problems(**environ)
     assert words in problem
 
 
-def test_the_retry_topic_is_named_after_the_app_and_only_where_something_may_wait() -> None:
+def test_the_retry_topic_is_named_after_the_app_and_only_where_something_may_wait():
     assert load_settings(REQUIRED).retry_topic is None
     app = REQUIRED["HAPAX_APP"]
     assert load_settings(REQUIRED | {"HAPAX_RETRY__LATER": "OSError"}).retry_topic == f"{app}-retry"
     assert load_settings(REQUIRED | {"HAPAX_RETRY__TOPIC": "again"}).retry_topic == "again"
 
 
-def test_on_another_cluster_the_outputs_may_have_the_name_of_the_input() -> None:
+def test_on_another_cluster_the_outputs_may_have_the_name_of_the_input():
     mirrored = {
         "HAPAX_INPUT__TOPICS": "orders",
         "HAPAX_OUTPUT__TOPIC": "orders",

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +8,6 @@ from hapax.core.errors import ConfigurationError
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED, SECRETS
 from tests.unit.test_settings_problems import SECURITY, problems
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REDIS = "HAPAX_DEDUP__REDIS_URL"
 PASSWORD = f"{SECURITY}PASSWORD"
@@ -29,25 +24,25 @@ def password(**environ: str) -> str:
     return secret.get_secret_value()
 
 
-def test_a_secret_is_taken_from_the_environment_as_it_is() -> None:
+def test_a_secret_is_taken_from_the_environment_as_it_is():
     assert password(**{PASSWORD: " hunter2 "}) == " hunter2 "
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
-def test_a_secret_is_read_from_a_file_without_its_line_end(tmp_path: Path, end: str) -> None:
+def test_a_secret_is_read_from_a_file_without_its_line_end(tmp_path, end):
     path = tmp_path / "password"
     path.write_text(f" hunter2{end}", newline="")
     assert password(**{f"{PASSWORD}_FILE": str(path)}) == " hunter2"
 
 
 @pytest.mark.parametrize("variable", sorted(SECRETS))
-def test_every_secret_has_a_file(tmp_path: Path, variable: str) -> None:
+def test_every_secret_has_a_file(tmp_path, variable):
     (problem,) = problems(**{f"{variable}_FILE": str(tmp_path / "missing")})
     assert problem.startswith(f'{variable}_FILE="')
     assert "the file cannot be read: No such file" in problem
 
 
-def test_a_secret_stands_in_one_place_only(tmp_path: Path) -> None:
+def test_a_secret_stands_in_one_place_only(tmp_path):
     (problem,) = problems(**SASL, **{PASSWORD: "hunter2", f"{PASSWORD}_FILE": str(tmp_path)})
     assert problem == f"{PASSWORD} and {PASSWORD}_FILE are both set: keep one of them"
 
@@ -61,9 +56,7 @@ def test_a_secret_stands_in_one_place_only(tmp_path: Path) -> None:
         (b"hunter2" * 10_000, "is too large for a secret"),
     ],
 )
-def test_a_file_that_holds_no_secret_is_refused(
-    tmp_path: Path, content: bytes, reason: str
-) -> None:
+def test_a_file_that_holds_no_secret_is_refused(tmp_path, content, reason):
     path = tmp_path / "password"
     path.write_bytes(content)
     (problem,) = problems(**SASL, **{f"{PASSWORD}_FILE": str(path)})
@@ -72,12 +65,12 @@ def test_a_file_that_holds_no_secret_is_refused(
     assert "hunter2" not in problem
 
 
-def test_a_folder_is_no_secret(tmp_path: Path) -> None:
+def test_a_folder_is_no_secret(tmp_path):
     (problem,) = problems(**{f"{REDIS}_FILE": str(tmp_path)})
     assert "the file cannot be read" in problem
 
 
-def test_a_secret_that_the_client_would_cut_off_is_refused(tmp_path: Path) -> None:
+def test_a_secret_that_the_client_would_cut_off_is_refused(tmp_path):
     path = tmp_path / "password"
     path.write_bytes(b"hun\0ter2")
     (problem,) = problems(**SASL, **{f"{PASSWORD}_FILE": str(path)})
@@ -97,9 +90,7 @@ def test_a_secret_that_the_client_would_cut_off_is_refused(tmp_path: Path) -> No
         ("unix://u:hunter2@/run/redis.sock?db=1", "unix://u:***@/run/redis.sock?***"),
     ],
 )
-def test_the_claim_store_is_shown_with_its_host_and_without_its_password(
-    url: str, shown: str
-) -> None:
+def test_the_claim_store_is_shown_with_its_host_and_without_its_password(url, shown):
     settings = load_settings(REQUIRED | {REDIS: url})
     assert settings.dedup.redis_url is not None
     assert settings.dedup.redis_url.get_secret_value() == url
@@ -123,7 +114,7 @@ def test_the_claim_store_is_shown_with_its_host_and_without_its_password(
         "unix://",
     ],
 )
-def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+def test_an_address_that_is_none_is_refused_without_repeating_it(url):
     (problem,) = problems(**{REDIS: url})
     assert problem.startswith(f"{REDIS}: ")
     assert "ter2" not in problem
@@ -132,7 +123,7 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> No
 @pytest.mark.parametrize(
     "url", ["login.example/token", "ftp://login.example", "https://u:hunter2@login.example/t"]
 )
-def test_a_token_address_is_plain_http(url: str) -> None:
+def test_a_token_address_is_plain_http(url):
     (problem,) = problems(
         **SASL | {f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER"},
         **{
@@ -160,9 +151,7 @@ MARK = "zyzzyva"
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8),
     st.sampled_from(["", "redis://", "redis://:", '{"a": "', '{"sasl.password": "', "redis://["]),
 )
-def test_no_problem_ever_repeats_what_may_be_a_secret(
-    variable: str, noise: str, start: str
-) -> None:
+def test_no_problem_ever_repeats_what_may_be_a_secret(variable, noise, start):
     text = f"{start}{noise}{MARK}@{noise}"
     try:
         settings = load_settings(REQUIRED | {variable: text})

@@ -9,22 +9,22 @@ from hapax.settings.value_types import duration_text, size_bytes, size_text
 
 
 @given(st.integers(min_value=0, max_value=10**14))
-def test_a_duration_that_was_written_is_read_as_the_same_number(value_ms: int) -> None:
+def test_a_duration_that_was_written_is_read_as_the_same_number(value_ms):
     assert duration_ms(duration_text(value_ms)) == value_ms
 
 
 @given(st.integers(min_value=0, max_value=10**14))
-def test_a_size_that_was_written_is_read_as_the_same_number(value_bytes: int) -> None:
+def test_a_size_that_was_written_is_read_as_the_same_number(value_bytes):
     assert size_bytes(size_text(value_bytes)) == value_bytes
 
 
 @given(st.integers(min_value=0, max_value=10**9), st.integers(min_value=0, max_value=999))
-def test_fractions_of_a_second_are_exact(seconds: int, thousandths: int) -> None:
+def test_fractions_of_a_second_are_exact(seconds, thousandths):
     assert duration_ms(f"{seconds}.{thousandths:03}s") == seconds * 1000 + thousandths
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_duration_or_a_plain_refusal(text: str) -> None:
+def test_any_text_is_a_duration_or_a_plain_refusal(text):
     try:
         assert duration_ms(text) >= 0
     except ValueError as refusal:
@@ -32,7 +32,7 @@ def test_any_text_is_a_duration_or_a_plain_refusal(text: str) -> None:
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_size_or_a_plain_refusal(text: str) -> None:
+def test_any_text_is_a_size_or_a_plain_refusal(text):
     try:
         assert size_bytes(text) >= 0
     except ValueError as refusal:
@@ -51,7 +51,7 @@ def test_any_text_is_a_size_or_a_plain_refusal(text: str) -> None:
         ("7d", 604_800_000),
     ],
 )
-def test_readable_durations_are_read(text: str, value_ms: int) -> None:
+def test_readable_durations_are_read(text, value_ms):
     assert duration_ms(text) == value_ms
 
 
@@ -66,7 +66,7 @@ def test_readable_durations_are_read(text: str, value_ms: int) -> None:
         ("7B", 7),
     ],
 )
-def test_readable_sizes_are_read(text: str, value_bytes: int) -> None:
+def test_readable_sizes_are_read(text, value_bytes):
     assert size_bytes(text) == value_bytes
 
 
@@ -74,7 +74,7 @@ def test_readable_sizes_are_read(text: str, value_bytes: int) -> None:
     ("value_ms", "text"),
     [(100, "100ms"), (10_000, "10s"), (60_000, "60s"), (300_000, "5m"), (86_400_000, "24h")],
 )
-def test_durations_are_written_as_people_write_them(value_ms: int, text: str) -> None:
+def test_durations_are_written_as_people_write_them(value_ms, text):
     assert duration_text(value_ms) == text
 
 
@@ -91,7 +91,7 @@ def test_durations_are_written_as_people_write_them(value_ms: int, text: str) ->
         ("", "like 250ms"),
     ],
 )
-def test_a_duration_that_is_none_is_refused_with_a_hint(text: str, reason: str) -> None:
+def test_a_duration_that_is_none_is_refused_with_a_hint(text, reason):
     with pytest.raises(ValueError, match=r"write a duration|finer") as refusal:
         duration_ms(text)
     assert reason in str(refusal.value)
@@ -106,7 +106,7 @@ def test_a_duration_that_is_none_is_refused_with_a_hint(text: str, reason: str) 
         ("many", "like 16MiB"),
     ],
 )
-def test_a_size_that_is_none_is_refused_with_a_hint(text: str, reason: str) -> None:
+def test_a_size_that_is_none_is_refused_with_a_hint(text, reason):
     with pytest.raises(ValueError, match=r"write a size|finer") as refusal:
         size_bytes(text)
     assert reason in str(refusal.value)

@@ -191,9 +191,7 @@ def wrong(world: World) -> bool:
     return sorted(world.log, key=lambda value: value or b"") != wanted
 
 
-def test_whatever_dies_or_comes_back_each_row_is_published_once(
-    play: Callable[[int], World],
-) -> None:
+def test_whatever_dies_or_comes_back_each_row_is_published_once(play):
     faults = 0
     for seed in range(SCHEDULES):
         world = play(seed)
@@ -213,25 +211,19 @@ def caught(play: Callable[[int], World]) -> bool:
     return False
 
 
-def test_without_the_markers_of_lanes_rows_are_doubled(
-    play: Callable[[int], World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_markers_of_lanes_rows_are_doubled(play, monkeypatch):
     monkeypatch.setattr(sink_lane, "published_parcels", lambda *_: 0)
     assert caught(play)
 
 
-def test_with_lanes_that_trust_any_marker_rows_are_doubled_or_lost(
-    play: Callable[[int], World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_lanes_that_trust_any_marker_rows_are_doubled_or_lost(play, monkeypatch):
     monkeypatch.setattr(
         sink_lane, "published_parcels", lambda _lane, _manifest, marker: marker.done
     )
     assert caught(play)
 
 
-def test_with_a_choice_of_rows_for_each_repetition_rows_are_doubled_or_lost(
-    play: Callable[[int], World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_a_choice_of_rows_for_each_repetition_rows_are_doubled_or_lost(play, monkeypatch):
     class Choosing(Publication):
         def _finished(self, fixed: Any, manifest: Any) -> Any:
             own = Manifest.of(self._batch, self._parcels, fixed.lanes)

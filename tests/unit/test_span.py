@@ -23,7 +23,7 @@ EOF = KafkaError._PARTITION_EOF
 WORDS = SpanWords("earliest", "latest")
 
 
-def test_two_spellings_of_a_time_are_one_span_and_an_age_is_one_whenever_it_is_said() -> None:
+def test_two_spellings_of_a_time_are_one_span_and_an_age_is_one_whenever_it_is_said():
     one = SpanWords("2026-11-01T00:00:00Z", "2026-11-20T12:00Z")
     assert one.name == SpanWords("2026-11-01T00:00+00:00", "2026-11-20T13:00+01:00").name
     assert one.name != SpanWords("2026-11-01T00:00:00Z", "2026-11-20T12:01Z").name
@@ -31,7 +31,7 @@ def test_two_spellings_of_a_time_are_one_span_and_an_age_is_one_whenever_it_is_s
     assert SpanWords("a/0/1,a/1/2").name == SpanWords("a/1/2, a/0/1").name
 
 
-def test_words_become_times_and_offsets() -> None:
+def test_words_become_times_and_offsets():
     assert time_of("2h", 10_000_000) == 2_800_000
     assert time_of("1970-01-01T00:00:01Z", 5) == 1000
     assert time_of("latest", 5) is None
@@ -50,14 +50,14 @@ def test_words_become_times_and_offsets() -> None:
         (SpanWords("1d", "2d"), "is not before"),
     ],
 )
-def test_a_span_that_cannot_be_is_refused_in_a_sentence(words: SpanWords, said: str) -> None:
+def test_a_span_that_cannot_be_is_refused_in_a_sentence(words, said):
     now_ms = 1_795_000_000_000
     [problem] = words.problems(now_ms)
     assert said in problem
     assert SpanWords("2d", "1d").problems(now_ms) == []
 
 
-def test_the_span_stands_beside_every_offset_that_is_committed_and_damage_counts_as_none() -> None:
+def test_the_span_stands_beside_every_offset_that_is_committed_and_damage_counts_as_none():
     span = Span(3, 900, "abc")
     text = CommittedMetadata(topic_id="T", began=2, deaths=1, until=7, span=span).encode()
     assert text == "hapax topic=T began=2 span=3:900:abc deaths=1 until=7"
@@ -66,7 +66,7 @@ def test_the_span_stands_beside_every_offset_that_is_committed_and_damage_counts
         assert CommittedMetadata.decode(f"hapax span={word}").span is None
 
 
-def test_offsets_of_no_span_or_of_another_are_told_from_those_of_added_partitions() -> None:
+def test_offsets_of_no_span_or_of_another_are_told_from_those_of_added_partitions():
     span = Span(0, 9, WORDS.name)
     assert other_span("app", {}, WORDS.name) is None
     assert other_span("app", {P0: span, P1: None}, WORDS.name) is None
@@ -74,7 +74,7 @@ def test_offsets_of_no_span_or_of_another_are_told_from_those_of_added_partition
     assert "in/0: 0 to 9" in str(other_span("app", {P0: span}, "other"))
 
 
-def test_done_counts_what_lies_within() -> None:
+def test_done_counts_what_lies_within():
     span = Span(10, 20, "n")
     assert [span.done(at) for at in (0, 10, 15, 20, 99)] == [0, 0, 5, 10, 10]
 
@@ -82,7 +82,7 @@ def test_done_counts_what_lies_within() -> None:
 # -- settings -----------------------------------------------------------------------------------
 
 
-def test_settings_say_whether_there_is_a_span_and_whether_the_run_ends() -> None:
+def test_settings_say_whether_there_is_a_span_and_whether_the_run_ends():
     plain = load_settings(REQUIRED)
     assert (plain.start, plain.at_ends, plain.bounded) == ("earliest", False, False)
     begun = load_settings(REQUIRED | {"HAPAX_INPUT__START": "7d"})
@@ -100,14 +100,14 @@ def test_settings_say_whether_there_is_a_span_and_whether_the_run_ends() -> None
         ({"START": "a/0/1,a/0/1"}, "named twice"),
     ],
 )
-def test_settings_of_no_span_are_refused(given: dict[str, str], said: str) -> None:
+def test_settings_of_no_span_are_refused(given, said):
     with pytest.raises(Exception, match="HAPAX_INPUT__") as raised:
         load_settings(REQUIRED | {f"HAPAX_INPUT__{name}": text for name, text in given.items()})
     assert said in str(raised.value)
 
 
 @pytest.mark.parametrize(("name", "text"), [("START", "7d"), ("END", "latest")])
-def test_a_dataframe_has_no_span(name: str, text: str) -> None:
+def test_a_dataframe_has_no_span(name, text):
     dataframe = {
         "HAPAX_ENGINE": "spark",
         "HAPAX_SPARK__DATAFRAME": "shop.revenue:pipeline",
@@ -137,21 +137,17 @@ def taken(patch: Patch) -> tuple[list[int], dict[Any, int], set[Any]]:
     return [record.offset for record in batch.records], batch.next, consumer.paused
 
 
-def test_nothing_beyond_the_stop_is_handed_out_and_the_partition_is_held(
-    monkeypatch: Patch,
-) -> None:
+def test_nothing_beyond_the_stop_is_handed_out_and_the_partition_is_held(monkeypatch):
     assert taken(monkeypatch) == ([3, 4, 7], {P0: 5, P1: 8}, {P0})
 
 
-def test_without_the_cut_records_beyond_the_stop_would_have_their_effect(
-    monkeypatch: Patch,
-) -> None:
+def test_without_the_cut_records_beyond_the_stop_would_have_their_effect(monkeypatch):
     """The mutant of the test above."""
     monkeypatch.setattr("hapax.kafka.consume.span_stops.SpanStops.cut", lambda _self, batch: batch)
     assert taken(monkeypatch) == ([3, 4, 5, 6, 7], {P0: 7, P1: 8}, set())
 
 
-def test_behind_a_hole_across_the_stop_progress_is_the_stop_itself(monkeypatch: Patch) -> None:
+def test_behind_a_hole_across_the_stop_progress_is_the_stop_itself(monkeypatch):
     kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.queue = [message(1), message(9)]
     batch = kafka.take(10, 0.1)
@@ -162,13 +158,13 @@ def test_behind_a_hole_across_the_stop_progress_is_the_stop_itself(monkeypatch: 
     assert (list(batch.records), batch.first, batch.next) == ([], {}, {P0: 5})
 
 
-def test_an_end_of_the_log_beyond_the_stop_is_progress_up_to_the_stop(monkeypatch: Patch) -> None:
+def test_an_end_of_the_log_beyond_the_stop_is_progress_up_to_the_stop(monkeypatch):
     kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.queue = [message(1), event(EOF, 8)]
     assert kafka.take(10, 0.1).next == {P0: 5}
 
 
-def test_what_is_read_again_from_before_the_stop_is_delivered_again(monkeypatch: Patch) -> None:
+def test_what_is_read_again_from_before_the_stop_is_delivered_again(monkeypatch):
     kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.queue = [message(4), message(5)]
     kafka.take(10, 0.1)
@@ -179,9 +175,7 @@ def test_what_is_read_again_from_before_the_stop_is_delivered_again(monkeypatch:
     assert [record.offset for record in kafka.take(10, 0.1).records] == [4]
 
 
-def test_where_workers_are_further_already_nothing_goes_back_to_the_stop(
-    monkeypatch: Patch,
-) -> None:
+def test_where_workers_are_further_already_nothing_goes_back_to_the_stop(monkeypatch):
     kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.offsets[P0] = 40
     consumer.queue = [message(40), message(41)]
@@ -189,7 +183,7 @@ def test_where_workers_are_further_already_nothing_goes_back_to_the_stop(
     assert (list(batch.records), batch.next) == ([], {P0: 40})
 
 
-def test_an_unreadable_record_keeps_its_reason_when_others_are_cut(monkeypatch: Patch) -> None:
+def test_an_unreadable_record_keeps_its_reason_when_others_are_cut(monkeypatch):
     kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.queue = [message(6), Undecodable(message(3, partition=1))]
     batch = kafka.take(10, 0.1)

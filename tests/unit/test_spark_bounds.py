@@ -21,7 +21,7 @@ def endless(driver: Driver) -> Scenario:
         assert not driver.jobs.running or driver.lifecycle.stopping
 
 
-def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left() -> None:
+def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left():
     driver = Driver(lanes=2, records_max=10)
 
     def scenario() -> Scenario:
@@ -44,7 +44,7 @@ def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left() 
     assert driver.lifecycle.reason == "the bounded run is done"
 
 
-def test_a_run_whose_records_are_spent_plans_nothing_more() -> None:
+def test_a_run_whose_records_are_spent_plans_nothing_more():
     driver = Driver(lanes=1, records_max=4)
 
     def scenario() -> Scenario:
@@ -58,7 +58,7 @@ def test_a_run_whose_records_are_spent_plans_nothing_more() -> None:
     assert len(driver.jobs.plans) == 1
 
 
-def test_records_that_were_committed_before_a_range_failed_are_counted() -> None:
+def test_records_that_were_committed_before_a_range_failed_are_counted():
     driver = Driver(lanes=1, records_max=10)
 
     def scenario() -> Scenario:
@@ -75,7 +75,7 @@ def test_records_that_were_committed_before_a_range_failed_are_counted() -> None
     driver.play(scenario())
 
 
-def test_a_run_to_the_end_is_done_where_the_logs_ended_at_its_start() -> None:
+def test_a_run_to_the_end_is_done_where_the_logs_ended_at_its_start():
     driver = Driver(lanes=1, at_end=True)
 
     def scenario() -> Scenario:
@@ -91,7 +91,7 @@ def test_a_run_to_the_end_is_done_where_the_logs_ended_at_its_start() -> None:
     assert driver.lifecycle.reason == "the bounded run is done"
 
 
-def test_a_run_to_the_end_waits_for_what_other_members_still_have_to_do() -> None:
+def test_a_run_to_the_end_waits_for_what_other_members_still_have_to_do():
     driver = Driver(lanes=1, at_end=True)
     driver.member.logs = {P2: 7}
 
@@ -106,7 +106,7 @@ def test_a_run_to_the_end_waits_for_what_other_members_still_have_to_do() -> Non
     assert driver.lifecycle.reason == "the bounded run is done"
 
 
-def test_a_run_to_the_end_asks_again_when_brokers_do_not_answer() -> None:
+def test_a_run_to_the_end_asks_again_when_brokers_do_not_answer():
     driver = Driver(lanes=1, at_end=True)
     driver.member.fail["ends"] = [BatchAbortedError("no answer")]
 
@@ -118,7 +118,7 @@ def test_a_run_to_the_end_asks_again_when_brokers_do_not_answer() -> None:
     assert driver.journal.count("ends") == 2
 
 
-def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for() -> None:
+def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -139,7 +139,7 @@ def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for() -> None:
     assert "batch_abandoned" not in driver.told.names()
 
 
-def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan() -> None:
+def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -154,7 +154,7 @@ def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan() 
     assert len(driver.jobs.plans) == 1
 
 
-def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor() -> None:
+def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor():
     driver = Driver(lanes=1, shutdown_s=5.0)
 
     def scenario() -> Scenario:
@@ -172,7 +172,7 @@ def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor() -> None:
     assert driver.clock.now_s - before_s < 7
 
 
-def test_a_task_that_dies_while_stopping_is_no_error() -> None:
+def test_a_task_that_dies_while_stopping_is_no_error():
     driver = Driver(lanes=1)
     driver.jobs.gone = StopError("Spark's JVM is gone")
 
@@ -190,7 +190,7 @@ def test_a_task_that_dies_while_stopping_is_no_error() -> None:
     assert "task_lost" not in driver.told.names()
 
 
-def test_brokers_that_are_away_while_draining_do_not_end_the_drain() -> None:
+def test_brokers_that_are_away_while_draining_do_not_end_the_drain():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -209,7 +209,7 @@ def test_brokers_that_are_away_while_draining_do_not_end_the_drain() -> None:
     assert len(driver.told.of("range_completed")) == 1
 
 
-def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being_taken() -> None:
+def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being_taken():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -228,7 +228,7 @@ def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being
     assert driver.clock.now_s - before_s < 5
 
 
-def test_without_spark_the_driver_leaves_and_says_so() -> None:
+def test_without_spark_the_driver_leaves_and_says_so():
     driver = Driver(lanes=1)
     driver.jobs.gone = StopError("Spark's JVM is gone")
 

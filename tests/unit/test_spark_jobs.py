@@ -18,7 +18,6 @@ from tests.kit.spark_driver import P0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
 
 def plan(lane: int) -> RangePlan:
@@ -111,7 +110,7 @@ def jobs(
     return SparkJobs(cast("Any", context), run, lanes=lanes, executors=cast("Any", executors))
 
 
-def test_there_are_as_many_lanes_as_cores_unless_told_otherwise() -> None:
+def test_there_are_as_many_lanes_as_cores_unless_told_otherwise():
     assert jobs(FakeContext()).lanes == 3
     assert jobs(FakeContext(), lanes=5).lanes == 5
     context = FakeContext()
@@ -119,7 +118,7 @@ def test_there_are_as_many_lanes_as_cores_unless_told_otherwise() -> None:
     assert jobs(context).lanes == 1
 
 
-def test_as_many_tasks_run_at_once_as_have_cores_now() -> None:
+def test_as_many_tasks_run_at_once_as_have_cores_now():
     context = FakeContext()
     made = jobs(context)
     assert made.slots == 3
@@ -129,16 +128,14 @@ def test_as_many_tasks_run_at_once_as_have_cores_now() -> None:
 
 
 @pytest.mark.parametrize("gone", [Py4JNetworkError("gone"), ConnectionRefusedError()])
-def test_a_jvm_that_is_gone_leaves_as_many_as_there_were(gone: Exception) -> None:
+def test_a_jvm_that_is_gone_leaves_as_many_as_there_were(gone):
     context = FakeContext()
     made = jobs(context)
     context.fail["defaultParallelism"] = gone
     assert made.slots == 3
 
 
-def test_tasks_of_a_local_master_are_recalled_by_a_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tasks_of_a_local_master_are_recalled_by_a_file(monkeypatch, tmp_path):
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     context = FakeContext()
     context.master = "local[3]"
@@ -155,7 +152,7 @@ def test_tasks_of_a_local_master_are_recalled_by_a_file(
     made.recall(wanted=True)  # Spark has deleted its folder: nobody is left to be told
 
 
-def test_tasks_elsewhere_are_told_of_no_file() -> None:
+def test_tasks_elsewhere_are_told_of_no_file():
     made = SparkJobs(
         cast("Any", FakeContext()),
         lambda plans: (RangeReport(lane=0, reason=str(each.recall)) for each in plans),
@@ -165,7 +162,7 @@ def test_tasks_elsewhere_are_told_of_no_file() -> None:
     assert made.submit(plan(0)).result(10).reason == "None"
 
 
-def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report() -> None:
+def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report():
     context = FakeContext()
     report = jobs(context).submit(plan(2)).result(10)
     assert report.lane == 2
@@ -202,16 +199,14 @@ class FakeExecutors:
         self.given.append("hapax")
 
 
-def test_an_executor_that_comes_late_and_will_not_do_ends_the_run() -> None:
+def test_an_executor_that_comes_late_and_will_not_do_ends_the_run():
     executors = FakeExecutors((REFUSED, "executor 3 on node-3 runs hapax 0.0.9"))
     report = jobs(FakeContext(), executors=executors).submit(plan(2)).result(10)
     assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.CONFIGURATION)
     assert report.reason == "executor 3 on node-3 runs hapax 0.0.9"
 
 
-def test_an_executor_that_comes_late_without_hapax_is_given_it_and_the_range_planned_again() -> (
-    None
-):
+def test_an_executor_that_comes_late_without_hapax_is_given_it_and_the_range_planned_again():
     executors = FakeExecutors((LACKS, "executor 3 on node-3"))
     made = jobs(FakeContext(), executors=executors)
     report = made.submit(plan(2)).result(10)
@@ -220,35 +215,35 @@ def test_an_executor_that_comes_late_without_hapax_is_given_it_and_the_range_pla
     assert made.submit(plan(2)).result(10).reason.startswith("lane"), "the next one has run"
 
 
-def test_a_task_without_report_raises_what_spark_says() -> None:
+def test_a_task_without_report_raises_what_spark_says():
     context = FakeContext()
     context.fail["collect"] = RuntimeError("Python worker exited")
     with pytest.raises(RuntimeError, match="Python worker exited"):
         jobs(context).submit(plan(0)).result(10)
 
 
-def test_functions_of_the_driver_run_beside_the_jobs() -> None:
+def test_functions_of_the_driver_run_beside_the_jobs():
     names: list[str] = []
     made = jobs(FakeContext())
     made.call(lambda: names.append(threading.current_thread().name)).result(10)
     assert names[0].startswith("lane")
 
 
-def test_the_task_of_a_lane_is_cancelled_by_its_group() -> None:
+def test_the_task_of_a_lane_is_cancelled_by_its_group():
     context = FakeContext()
     jobs(context).cancel(2)
     assert context.calls == [("cancel", "hapax-lane-2")]
 
 
 @pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionRefusedError()])
-def test_cancelling_does_not_mind_a_jvm_that_is_gone(error: Exception) -> None:
+def test_cancelling_does_not_mind_a_jvm_that_is_gone(error):
     context = FakeContext()
     context.fail["cancel"] = error
     jobs(context).cancel(2)
     assert len(context.calls) == 1
 
 
-def test_a_living_spark_passes_the_check() -> None:
+def test_a_living_spark_passes_the_check():
     context = FakeContext()
     jobs(context).check()
     assert context.calls == [("sc",)]
@@ -271,14 +266,14 @@ def refused(context: FakeContext) -> None:
 
 
 @pytest.mark.parametrize("gone", [stopped, without_jvm, cut_off, refused])
-def test_a_spark_that_is_gone_stops_the_service(gone: Callable[[FakeContext], None]) -> None:
+def test_a_spark_that_is_gone_stops_the_service(gone):
     context = FakeContext()
     gone(context)
     with pytest.raises(StopError, match="a restart begins at the committed offsets"):
         jobs(context).check()
 
 
-def test_closing_ends_jobs_and_spark_and_its_jvm() -> None:
+def test_closing_ends_jobs_and_spark_and_its_jvm():
     context = FakeContext()
     made = jobs(context)
     made.close()
@@ -289,21 +284,21 @@ def test_closing_ends_jobs_and_spark_and_its_jvm() -> None:
 
 
 @pytest.mark.parametrize("call", ["cancel all", "stop"])
-def test_closing_does_not_mind_a_jvm_that_is_gone(call: str) -> None:
+def test_closing_does_not_mind_a_jvm_that_is_gone(call):
     context = FakeContext()
     context.fail[call] = Py4JNetworkError("gone")
     jobs(context).close()
     assert context._gateway.proc.killed
 
 
-def test_a_cluster_of_somebody_else_has_no_jvm_to_kill() -> None:
+def test_a_cluster_of_somebody_else_has_no_jvm_to_kill():
     context = FakeContext()
     context._gateway = object()
     jobs(context).close()
     assert context.calls == [("cancel all",), ("stop",)]
 
 
-def test_a_jvm_that_never_stops_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_never_stops_is_killed(monkeypatch):
     monkeypatch.setattr(spark_jobs, "CLOSE_TIMEOUT_S", 0.05)
     context, ended = FakeContext(), threading.Event()
     context.stopping = ended.wait

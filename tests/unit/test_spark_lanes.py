@@ -27,18 +27,18 @@ def lane(**positions: int | None) -> Lane:
     return made
 
 
-def test_wanted_is_what_lies_behind_our_position() -> None:
+def test_wanted_is_what_lies_behind_our_position():
     one = lane(p0=5, p1=5, p2=None, p3=None)
     assert one.wanted({P0: 6, P1: 5, P2: 0}) == {P0: 6, P2: 0}
 
 
-def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember() -> None:
+def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember():
     one = lane(p0=5)
     one.record_report(RangeReport(lane=0, settled=[settled({P0: (5, 6), P1: (0, 3)})]))
     assert one.positions == {P0: 6}
 
 
-def test_a_lane_that_takes_over_begins_without_failures_and_condemned_records() -> None:
+def test_a_lane_that_takes_over_begins_without_failures_and_condemned_records():
     one = lane(p0=5)
     one.rest(100.0)
     one.lost, one.retry.rejected = 3, {CULPRIT: NO}
@@ -47,7 +47,7 @@ def test_a_lane_that_takes_over_begins_without_failures_and_condemned_records() 
     assert one.positions == {P1: None}
 
 
-def test_progress_ends_both_impatience_and_rest() -> None:
+def test_progress_ends_both_impatience_and_rest():
     one = lane(p0=5)
     one.retry.records_max, one.retry.attempts = 4, 2
     one.rest(100.0)
@@ -60,28 +60,28 @@ def test_progress_ends_both_impatience_and_rest() -> None:
 # -- homes --------------------------------------------------------------------------------
 
 
-def test_partitions_are_spread_as_evenly_as_can_be() -> None:
+def test_partitions_are_spread_as_evenly_as_can_be():
     homes = Homes(3, sticky=False)
     assert homes.spread([P3, P1, P0, P2]) == {0: [P0, P3], 1: [P1], 2: [P2]}
     assert homes.spread([P3, P2]) == {0: [P2], 1: [P3], 2: []}
     assert homes.spread([]) == {0: [], 1: [], 2: []}
 
 
-def test_sticky_partitions_keep_their_lane_also_when_they_leave_and_come_back() -> None:
+def test_sticky_partitions_keep_their_lane_also_when_they_leave_and_come_back():
     homes = Homes(2, sticky=True)
     assert homes.spread([P0, P1, P2, P3]) == {0: [P0, P2], 1: [P1, P3]}
     assert homes.spread([P0, P2]) == {0: [P0, P2], 1: []}
     assert homes.spread([P0, P1, P2]) == {0: [P0, P2], 1: [P1]}
 
 
-def test_sticky_partitions_that_are_new_go_where_there_is_least() -> None:
+def test_sticky_partitions_that_are_new_go_where_there_is_least():
     homes = Homes(2, sticky=True)
     homes.spread([P0, P1, P2])
     assert homes.spread([P0, P2, P3]) == {0: [P0, P2], 1: [P3]}
 
 
 @pytest.mark.parametrize(("sticky", "second"), [(False, 0), (True, 1)])
-def test_the_driver_spreads_as_its_group_needs_it(second: int, *, sticky: bool) -> None:
+def test_the_driver_spreads_as_its_group_needs_it(second, *, sticky):
     driver = Driver(lanes=2, sticky=sticky)
 
     def scenario() -> Scenario:
@@ -98,7 +98,7 @@ def test_the_driver_spreads_as_its_group_needs_it(second: int, *, sticky: bool) 
 
 
 @pytest.mark.parametrize(("sticky", "lanes"), [(False, {0, 1, 2}), (True, {0})])
-def test_cores_that_come_later_get_lanes_of_their_own(lanes: set[int], *, sticky: bool) -> None:
+def test_cores_that_come_later_get_lanes_of_their_own(lanes, *, sticky):
     driver = Driver(lanes=1, sticky=sticky)
 
     def scenario() -> Scenario:
@@ -116,7 +116,7 @@ def test_cores_that_come_later_get_lanes_of_their_own(lanes: set[int], *, sticky
     assert spread == ({(0, (P0, P1, P2))} if sticky else {(0, (P0,)), (1, (P1,)), (2, (P2,))})
 
 
-def test_a_range_that_no_executor_takes_is_told() -> None:
+def test_a_range_that_no_executor_takes_is_told():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -166,15 +166,13 @@ REPORT = RangeReport(
 
 
 @pytest.mark.parametrize("value", [PLAN, REPORT], ids=["plan", "report"])
-def test_what_travels_between_driver_and_task_arrives_as_it_was(
-    value: RangePlan | RangeReport,
-) -> None:
+def test_what_travels_between_driver_and_task_arrives_as_it_was(value):
     arrived = pickle.loads(pickle.dumps(value))  # noqa: S301 - Spark does the same
     assert arrived == value
     assert type(arrived) is type(value)
 
 
-def test_coordinates_and_outcomes_arrive_as_what_they_were() -> None:
+def test_coordinates_and_outcomes_arrive_as_what_they_were():
     plan = pickle.loads(pickle.dumps(PLAN))  # noqa: S301 - as above
     report = pickle.loads(pickle.dumps(REPORT))  # noqa: S301 - as above
     assert [type(key) for key in plan.rejected] == [Coordinates]
@@ -182,7 +180,7 @@ def test_coordinates_and_outcomes_arrive_as_what_they_were() -> None:
     assert report.outcome is RangeOutcome.ABORTED
 
 
-def test_reports_of_two_tasks_share_nothing() -> None:
+def test_reports_of_two_tasks_share_nothing():
     one, other = RangeReport(lane=0), RangeReport(lane=1)
     one.settled.append(settled({P0: (0, 1)}))
     one.lines.append(("consumer", 40, "FAIL", "x"))
@@ -190,7 +188,7 @@ def test_reports_of_two_tasks_share_nothing() -> None:
     assert other == RangeReport(lane=1)
 
 
-def test_progress_is_the_last_word_on_each_partition() -> None:
+def test_progress_is_the_last_word_on_each_partition():
     report = RangeReport(
         lane=0,
         settled=[settled({P0: (0, 3)}), settled({P0: (3, 6), P1: (0, 2)}), settled({P1: (2, 4)})],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.kit.spark_driver import Scenario
 
 
-def test_every_lane_is_fenced_and_offsets_are_read_before_anything_is_planned() -> None:
+def test_every_lane_is_fenced_and_offsets_are_read_before_anything_is_planned():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -37,7 +37,7 @@ def test_every_lane_is_fenced_and_offsets_are_read_before_anything_is_planned() 
     ]  # fmt: skip
 
 
-def test_partitions_are_spread_evenly_and_a_lane_too_many_stays_idle() -> None:
+def test_partitions_are_spread_evenly_and_a_lane_too_many_stays_idle():
     driver = Driver(lanes=3)
 
     def scenario() -> Scenario:
@@ -58,7 +58,7 @@ def test_partitions_are_spread_evenly_and_a_lane_too_many_stays_idle() -> None:
     assert [plan.lane for plan in driver.jobs.plans] == [0, 1, 2, 0]
 
 
-def test_a_share_out_waits_for_the_running_tasks() -> None:
+def test_a_share_out_waits_for_the_running_tasks():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -80,7 +80,7 @@ def test_a_share_out_waits_for_the_running_tasks() -> None:
     assert driver.told.of("partitions_revoked") == [{"partitions": [P1]}]
 
 
-def test_a_share_out_waits_until_every_fence_stands() -> None:
+def test_a_share_out_waits_until_every_fence_stands():
     driver = Driver(lanes=1)
     driver.jobs.hold = True
 
@@ -96,7 +96,7 @@ def test_a_share_out_waits_until_every_fence_stands() -> None:
     assert driver.journal[:3] == ["fence 0", "fence predecessor", "committed"]
 
 
-def test_partitions_that_change_while_fences_go_up_are_shared_out_as_they_are_in_the_end() -> None:
+def test_partitions_that_change_while_fences_go_up_are_shared_out_as_they_are_in_the_end():
     driver = Driver(lanes=2)
     driver.jobs.hold = True
 
@@ -116,7 +116,7 @@ def test_partitions_that_change_while_fences_go_up_are_shared_out_as_they_are_in
     assert [plan.starts for plan in driver.jobs.plans] == [{P1: None}, {P2: 3}]
 
 
-def test_partitions_that_all_leave_while_fences_go_up_leave_nothing_to_plan() -> None:
+def test_partitions_that_all_leave_while_fences_go_up_leave_nothing_to_plan():
     driver = Driver(lanes=1)
     driver.jobs.hold = True
 
@@ -131,7 +131,7 @@ def test_partitions_that_all_leave_while_fences_go_up_leave_nothing_to_plan() ->
     assert driver.jobs.plans == []
 
 
-def test_a_predecessor_of_our_name_is_fenced_once_only() -> None:
+def test_a_predecessor_of_our_name_is_fenced_once_only():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -147,7 +147,7 @@ def test_a_predecessor_of_our_name_is_fenced_once_only() -> None:
     assert driver.journal.count("fence predecessor") == 1
 
 
-def test_a_standby_without_partitions_fences_nobody_and_plans_nothing() -> None:
+def test_a_standby_without_partitions_fences_nobody_and_plans_nothing():
     driver = Driver()
 
     def scenario() -> Scenario:
@@ -159,7 +159,7 @@ def test_a_standby_without_partitions_fences_nobody_and_plans_nothing() -> None:
     assert driver.told.of("partitions_assigned") == [{"partitions": []}]
 
 
-def test_whoever_loses_everything_plans_nothing_more() -> None:
+def test_whoever_loses_everything_plans_nothing_more():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -175,7 +175,7 @@ def test_whoever_loses_everything_plans_nothing_more() -> None:
     assert driver.journal[-1] == "submit 0", "nobody is asked about what is not ours"
 
 
-def test_brokers_that_do_not_answer_a_fence_are_waited_for_and_all_fences_go_up_again() -> None:
+def test_brokers_that_do_not_answer_a_fence_are_waited_for_and_all_fences_go_up_again():
     driver = Driver(lanes=2)
     driver.fences.fail = [ProducerDeadError("no answer")]
 
@@ -190,7 +190,7 @@ def test_brokers_that_do_not_answer_a_fence_are_waited_for_and_all_fences_go_up_
     assert driver.told.of("producer_init_retried") == [{"reason": "no answer"}]
 
 
-def test_a_fence_that_is_refused_for_good_stops_the_service() -> None:
+def test_a_fence_that_is_refused_for_good_stops_the_service():
     driver = Driver(lanes=1)
     driver.fences.fail = [StopError("grant the right")]
 
@@ -203,7 +203,7 @@ def test_a_fence_that_is_refused_for_good_stops_the_service() -> None:
 
 
 @pytest.mark.parametrize("call", ["committed", "stable_ends", "member"])
-def test_brokers_that_do_not_answer_are_asked_again_a_little_later(call: str) -> None:
+def test_brokers_that_do_not_answer_are_asked_again_a_little_later(call):
     driver = Driver(lanes=1)
     driver.member.fail[call] = [BatchAbortedError(f"{call}: no answer"), BatchAbortedError(call)]
 
@@ -222,7 +222,7 @@ def test_brokers_that_do_not_answer_are_asked_again_a_little_later(call: str) ->
     assert driver.clock.now_s - before_s > 0.4
 
 
-def test_running_tasks_report_also_while_brokers_are_waited_for() -> None:
+def test_running_tasks_report_also_while_brokers_are_waited_for():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -239,7 +239,7 @@ def test_running_tasks_report_also_while_brokers_are_waited_for() -> None:
     driver.play(scenario())
 
 
-def test_a_member_whose_name_was_given_away_joins_anew_and_shares_out_again() -> None:
+def test_a_member_whose_name_was_given_away_joins_anew_and_shares_out_again():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -261,7 +261,7 @@ def test_a_member_whose_name_was_given_away_joins_anew_and_shares_out_again() ->
     assert driver.told.of("member_fenced") == [{"reason": "fenced", "explained": False}]
 
 
-def test_a_driver_that_was_fenced_stands_back_before_it_joins_anew() -> None:
+def test_a_driver_that_was_fenced_stands_back_before_it_joins_anew():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -273,7 +273,7 @@ def test_a_driver_that_was_fenced_stands_back_before_it_joins_anew() -> None:
     driver.play(scenario())
 
 
-def test_a_name_that_is_given_away_again_and_again_means_a_twin() -> None:
+def test_a_name_that_is_given_away_again_and_again_means_a_twin():
     driver = Driver(lanes=1)
     driver.member.fail["attend"] = [MemberFencedError("fenced", explained=False)] * 2
 
@@ -284,7 +284,7 @@ def test_a_name_that_is_given_away_again_and_again_means_a_twin() -> None:
         driver.play(scenario())
 
 
-def test_what_the_member_complains_of_is_told() -> None:
+def test_what_the_member_complains_of_is_told():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -296,7 +296,7 @@ def test_what_the_member_complains_of_is_told() -> None:
     assert [facts["text"] for facts in driver.told.of("librdkafka_logged")] == ["broker down"]
 
 
-def test_partitions_that_belong_to_nobody_are_told_once_they_are_adopted() -> None:
+def test_partitions_that_belong_to_nobody_are_told_once_they_are_adopted():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -308,7 +308,7 @@ def test_partitions_that_belong_to_nobody_are_told_once_they_are_adopted() -> No
     assert driver.told.of("partitions_unowned") == [{"partitions": [P1]}]
 
 
-def test_where_the_group_begins_is_committed_before_anything_is_planned() -> None:
+def test_where_the_group_begins_is_committed_before_anything_is_planned():
     driver = Driver(lanes=2)
     driver.member.places = {P1: 5}
 
@@ -323,7 +323,7 @@ def test_where_the_group_begins_is_committed_before_anything_is_planned() -> Non
     driver.play(scenario())
 
 
-def test_nothing_is_planned_while_another_member_begins_the_topic() -> None:
+def test_nothing_is_planned_while_another_member_begins_the_topic():
     driver = Driver(lanes=1)
     driver.member.elsewhere = True
 

@@ -28,7 +28,7 @@ KINDS = ("kill", "zombie", "crash", "peer", "expel", "away")
 STEPS = ("take", "open", "begin", "send", "send_offsets", "commit", "committed", "stable_ends")
 
 
-def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once() -> None:
+def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once():
     struck: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         try:
@@ -44,9 +44,7 @@ def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once()
         assert struck[f"{outcome} behind its ends"] > 3, struck
 
 
-def test_tasks_take_the_next_batch_ahead_in_those_schedules(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tasks_take_the_next_batch_ahead_in_those_schedules(monkeypatch):
     real, ahead = BatchRunner.look_ahead, []
 
     def note(self: BatchRunner) -> bool:
@@ -154,7 +152,7 @@ MUTANTS: list[Patch] = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_broken_driver_or_task_is_caught(mutant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_driver_or_task_is_caught(mutant, monkeypatch):
     monkeypatch.setattr(spark_schedules, "TURNS_MAX", 1500)
     mutant(monkeypatch)
     assert caught(SEEDS) is not None

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -21,9 +21,6 @@ from hapax.engines.spark.dataframe.staging import StagedReport
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SECURITY = "HAPAX_KAFKA__SECURITY__"
 
 PROGRESS: dict[str, Any] = {
@@ -42,7 +39,7 @@ PROGRESS: dict[str, Any] = {
 }
 
 
-def test_numbers_come_from_both_sides() -> None:
+def test_numbers_come_from_both_sides():
     found = numbers(
         PROGRESS, StagedReport(4, {"out": 3}, repeated=False, attempts=2, publish_s=0.3)
     )
@@ -56,7 +53,7 @@ def test_numbers_come_from_both_sides() -> None:
     )
 
 
-def test_without_the_sinks_report_nothing_is_said_of_outputs() -> None:
+def test_without_the_sinks_report_nothing_is_said_of_outputs():
     found = numbers(PROGRESS | {"stateOperators": [], "eventTime": {}}, None)
     assert found.outputs == {}
     assert "publish" not in found.phases_s
@@ -76,9 +73,7 @@ def test_without_the_sinks_report_nothing_is_said_of_outputs() -> None:
         ("[STREAM_FAILED] division by zero === Streaming Query === plan", StopError, 1),
     ],
 )
-def test_what_a_query_died_of_decides_the_exit_code(
-    text: str, kind: type[StopError], code: int
-) -> None:
+def test_what_a_query_died_of_decides_the_exit_code(text, kind, code):
     error = died(PySparkException(text))
     assert type(error) is kind
     assert error.exit_code == code
@@ -86,7 +81,7 @@ def test_what_a_query_died_of_decides_the_exit_code(
     assert "plan" not in str(error)
 
 
-def test_a_jvm_that_is_gone_is_said_to_be() -> None:
+def test_a_jvm_that_is_gone_is_said_to_be():
     assert "JVM is gone" in str(died(ConnectionRefusedError("refused")))
 
 
@@ -98,12 +93,12 @@ def test_a_jvm_that_is_gone_is_said_to_be() -> None:
         ("json:__name__", "json has no function __name__"),
     ],
 )
-def test_a_pipeline_that_cannot_be_loaded_says_why(name: str, problem: str) -> None:
+def test_a_pipeline_that_cannot_be_loaded_says_why(name, problem):
     with pytest.raises(ConfigurationError, match=problem):
         load_pipeline(name)
 
 
-def test_the_source_reads_committed_data_and_loses_nothing_silently() -> None:
+def test_the_source_reads_committed_data_and_loses_nothing_silently():
     options = source_options(load_settings(REQUIRED | {"HAPAX_INPUT__START": "latest"}))
     assert options["subscribe"] == "in-a,in-b"
     assert options["startingOffsets"] == "latest"
@@ -114,7 +109,7 @@ def test_the_source_reads_committed_data_and_loses_nothing_silently() -> None:
     assert refusing["startingOffsets"] == "earliest"
 
 
-def test_a_password_is_quoted_for_java() -> None:
+def test_a_password_is_quoted_for_java():
     security = {
         f"{SECURITY}PROTOCOL": "sasl_ssl",
         f"{SECURITY}SASL_MECHANISM": "SCRAM-SHA-512",
@@ -130,7 +125,7 @@ def test_a_password_is_quoted_for_java() -> None:
     )
 
 
-def test_tokens_are_fetched_where_the_settings_say() -> None:
+def test_tokens_are_fetched_where_the_settings_say():
     security = {
         f"{SECURITY}PROTOCOL": "sasl_ssl",
         f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER",
@@ -143,7 +138,7 @@ def test_tokens_are_fetched_where_the_settings_say() -> None:
     assert 'clientId="c" clientSecret="s";' in properties["sasl.jaas.config"]
 
 
-def test_the_token_service_is_checked_by_the_authority_that_is_named(tmp_path: Path) -> None:
+def test_the_token_service_is_checked_by_the_authority_that_is_named(tmp_path):
     (tmp_path / "login").write_text("-- begin\nend --\n")
     security = {
         f"{SECURITY}PROTOCOL": "sasl_ssl",
@@ -162,7 +157,7 @@ def test_the_token_service_is_checked_by_the_authority_that_is_named(tmp_path: P
     )
 
 
-def test_certificates_travel_as_text(tmp_path: Path) -> None:
+def test_certificates_travel_as_text(tmp_path):
     for name in ("ca", "own", "key"):
         (tmp_path / name).write_text(f"-- {name} --")
     security = {

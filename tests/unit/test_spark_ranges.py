@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.kit.spark_driver import Scenario
 
 
-def test_a_plan_goes_from_what_is_committed_to_the_last_stable_offset() -> None:
+def test_a_plan_goes_from_what_is_committed_to_the_last_stable_offset():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -37,7 +37,7 @@ def test_a_plan_goes_from_what_is_committed_to_the_last_stable_offset() -> None:
     )
 
 
-def test_nothing_is_planned_where_nothing_is_new_until_something_comes() -> None:
+def test_nothing_is_planned_where_nothing_is_new_until_something_comes():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -52,7 +52,7 @@ def test_nothing_is_planned_where_nothing_is_new_until_something_comes() -> None
     assert [(plan.starts, plan.ends) for plan in driver.jobs.plans] == [({P1: 10}, {P1: 12})]
 
 
-def test_an_empty_partition_without_committed_offset_is_planned_once() -> None:
+def test_an_empty_partition_without_committed_offset_is_planned_once():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -65,7 +65,7 @@ def test_an_empty_partition_without_committed_offset_is_planned_once() -> None:
     assert [(plan.starts, plan.ends) for plan in driver.jobs.plans] == [({P0: None}, {P0: 0})]
 
 
-def test_ends_are_not_asked_for_at_every_turn() -> None:
+def test_ends_are_not_asked_for_at_every_turn():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -81,7 +81,7 @@ def test_ends_are_not_asked_for_at_every_turn() -> None:
     assert 1 < asked <= (driver.clock.now_s - before_s) / 0.05
 
 
-def test_a_plan_is_made_of_what_the_last_report_came_to() -> None:
+def test_a_plan_is_made_of_what_the_last_report_came_to():
     driver = Driver(lanes=1)
     no = Failure("Refused", "no", 1)
     condemned = {Coordinates("in", 0, 9): no, Coordinates("in", 0, 2): no}
@@ -111,7 +111,7 @@ def test_a_plan_is_made_of_what_the_last_report_came_to() -> None:
     assert driver.plan.failed == (14, 2)
 
 
-def test_a_lane_goes_on_at_once_without_waiting_for_others() -> None:
+def test_a_lane_goes_on_at_once_without_waiting_for_others():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -128,7 +128,7 @@ def test_a_lane_goes_on_at_once_without_waiting_for_others() -> None:
     assert driver.journal.count("committed") == 1
 
 
-def test_a_lane_that_failed_rests_a_little_longer_each_time() -> None:
+def test_a_lane_that_failed_rests_a_little_longer_each_time():
     driver = Driver(lanes=1)
     rests: list[float] = []
 
@@ -154,7 +154,7 @@ def test_a_lane_that_failed_rests_a_little_longer_each_time() -> None:
     assert rests[7] < rests[2]
 
 
-def test_nothing_is_planned_while_claims_are_away() -> None:
+def test_nothing_is_planned_while_claims_are_away():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -175,7 +175,7 @@ def test_nothing_is_planned_while_claims_are_away() -> None:
     assert driver.told.names().count("claims_recovered") == 1
 
 
-def test_partitions_are_not_shared_out_while_claims_are_away() -> None:
+def test_partitions_are_not_shared_out_while_claims_are_away():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -195,7 +195,7 @@ def test_partitions_are_not_shared_out_while_claims_are_away() -> None:
     assert driver.plan.starts == {P0: 0, P1: None}
 
 
-def test_a_task_that_never_reports_is_cancelled_and_planned_again() -> None:
+def test_a_task_that_never_reports_is_cancelled_and_planned_again():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -212,7 +212,7 @@ def test_a_task_that_never_reports_is_cancelled_and_planned_again() -> None:
     assert [facts["failures"] for facts in driver.told.of("task_lost")] == [1]
 
 
-def test_a_task_that_resists_is_not_cancelled_at_every_turn() -> None:
+def test_a_task_that_resists_is_not_cancelled_at_every_turn():
     driver = Driver(lanes=1)
     driver.jobs.obeys = False
 
@@ -228,7 +228,7 @@ def test_a_task_that_resists_is_not_cancelled_at_every_turn() -> None:
     assert driver.journal.count("cancel 0") == 1
 
 
-def test_tasks_that_are_lost_after_they_committed_are_planned_again_without_limit() -> None:
+def test_tasks_that_are_lost_after_they_committed_are_planned_again_without_limit():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -245,7 +245,7 @@ def test_tasks_that_are_lost_after_they_committed_are_planned_again_without_limi
     assert {facts["failures"] for facts in driver.told.of("task_lost")} == {1}
 
 
-def test_a_lost_task_is_fenced_before_the_group_is_asked_what_it_committed() -> None:
+def test_a_lost_task_is_fenced_before_the_group_is_asked_what_it_committed():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -266,7 +266,7 @@ def test_a_lost_task_is_fenced_before_the_group_is_asked_what_it_committed() -> 
     assert steps[:3] == ["fence 0", "committed", "submit 0"]
 
 
-def test_a_driver_that_has_nothing_to_plan_notices_that_spark_is_gone() -> None:
+def test_a_driver_that_has_nothing_to_plan_notices_that_spark_is_gone():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -284,7 +284,7 @@ def test_a_driver_that_has_nothing_to_plan_notices_that_spark_is_gone() -> None:
 # -- tasks that stay ----------------------------------------------------------------------
 
 
-def test_a_lane_whose_records_kept_coming_goes_on_at_once_and_without_a_question() -> None:
+def test_a_lane_whose_records_kept_coming_goes_on_at_once_and_without_a_question():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -300,7 +300,7 @@ def test_a_lane_whose_records_kept_coming_goes_on_at_once_and_without_a_question
     assert (driver.plan.starts, driver.plan.ends) == ({P0: 5000, P1: 10}, {})
 
 
-def test_the_next_range_is_on_its_way_before_the_last_one_is_told() -> None:
+def test_the_next_range_is_on_its_way_before_the_last_one_is_told():
     driver = Driver(lanes=1)
     plans: list[int] = []
     driver.told.on["range_completed"] = lambda: plans.append(len(driver.jobs.plans))
@@ -316,7 +316,7 @@ def test_the_next_range_is_on_its_way_before_the_last_one_is_told() -> None:
     assert plans == [2, 2], "the last one is told although nothing comes after it"
 
 
-def test_behind_a_range_that_waited_in_vain_the_ends_are_asked_for_again() -> None:
+def test_behind_a_range_that_waited_in_vain_the_ends_are_asked_for_again():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -335,7 +335,7 @@ def test_behind_a_range_that_waited_in_vain_the_ends_are_asked_for_again() -> No
     assert driver.plan.ends == {P0: 11}
 
 
-def test_a_partition_without_an_offset_is_not_left_out_because_others_have_records() -> None:
+def test_a_partition_without_an_offset_is_not_left_out_because_others_have_records():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:
@@ -351,7 +351,7 @@ def test_a_partition_without_an_offset_is_not_left_out_because_others_have_recor
     assert [plan.starts for plan in driver.jobs.plans] == [{P0: 0}, {P0: 10, P1: None}]
 
 
-def test_tasks_stay_only_where_that_keeps_no_other_lane_waiting() -> None:
+def test_tasks_stay_only_where_that_keeps_no_other_lane_waiting():
     driver = Driver(lanes=3)
     driver.jobs.slots = 2
 
@@ -369,7 +369,7 @@ def test_tasks_stay_only_where_that_keeps_no_other_lane_waiting() -> None:
     assert [plan.stay_s for plan in driver.jobs.plans] == [0.0, 0.0, 0.0, 0.25, 0.25]
 
 
-def test_running_tasks_are_recalled_while_partitions_move_and_no_longer() -> None:
+def test_running_tasks_are_recalled_while_partitions_move_and_no_longer():
     driver = Driver(lanes=2)
 
     def scenario() -> Scenario:
@@ -389,7 +389,7 @@ def test_running_tasks_are_recalled_while_partitions_move_and_no_longer() -> Non
     assert len(driver.jobs.plans) == 3
 
 
-def test_running_tasks_are_recalled_while_the_operator_pauses_and_when_asked_to_stop() -> None:
+def test_running_tasks_are_recalled_while_the_operator_pauses_and_when_asked_to_stop():
     driver = Driver(lanes=1)
 
     def scenario() -> Scenario:

@@ -49,9 +49,7 @@ def report(outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> RangeRepo
 
 
 @pytest.mark.parametrize("outcome", [one for one in RangeOutcome if one is not RangeOutcome.STOP])
-def test_what_was_committed_counts_however_the_range_ended(
-    outcome: RangeOutcome, driver: Driver, lane: Lane
-) -> None:
+def test_what_was_committed_counts_however_the_range_ended(outcome, driver, lane):
     committed = [settled({P0: (5, 8)}), settled({P0: (8, 11), P1: (0, 4)})]
     facts = {"settled": committed, "ended": {P1: 6}, "pace": 900, "open_s": 0.1, "work_s": 0.4}
     driver.reports.take(lane, report(outcome, **facts), NOW_S)
@@ -73,14 +71,14 @@ def test_what_was_committed_counts_however_the_range_ended(
     assert driver.told.of("idle_offsets_committed") == [{"progress": {P1: 6}}]
 
 
-def test_ends_alone_are_a_span_without_records(driver: Driver, lane: Lane) -> None:
+def test_ends_alone_are_a_span_without_records(driver, lane):
     driver.reports.take(lane, report(ended={P0: 9}), NOW_S)
     (facts,) = driver.told.of("range_completed")
     assert (facts["spans"], facts["transactions"], facts["records"]) == ({P0: (9, 9)}, 1, 0)
     assert lane.rest_until_s == 0.0
 
 
-def test_what_the_task_saw_is_told_by_the_driver(driver: Driver, lane: Lane) -> None:
+def test_what_the_task_saw_is_told_by_the_driver(driver, lane):
     failure = Failure("KeyError", "'id'", 3)
     driver.reports.take(
         lane,
@@ -108,7 +106,7 @@ def test_what_the_task_saw_is_told_by_the_driver(driver: Driver, lane: Lane) -> 
     assert told.names().count("claims_lost") == 2
 
 
-def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver: Driver) -> None:
+def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver):
     for number, failures in enumerate((3, 4)):
         one = Lane(number, RetryPolicy(3))
         one.take_over({("in", number): 0})
@@ -120,27 +118,25 @@ def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver: Driver) 
 # -- one by one ---------------------------------------------------------------------------
 
 
-def test_done_with_progress_goes_on_at_once(driver: Driver, lane: Lane) -> None:
+def test_done_with_progress_goes_on_at_once(driver, lane):
     lane.failures = lane.lost = 3
     driver.reports.take(lane, report(settled=[settled({P0: (5, 8)})]), NOW_S)
     assert (lane.failures, lane.lost, lane.rest_until_s) == (0, 0, 0.0)
 
 
-def test_a_range_that_waited_in_vain_for_more_is_no_failure(driver: Driver, lane: Lane) -> None:
+def test_a_range_that_waited_in_vain_for_more_is_no_failure(driver, lane):
     lane.awaited = {}
     driver.reports.take(lane, report(), NOW_S)
     assert (lane.rest_until_s, lane.failures) == (0.0, 0)
 
 
-def test_done_without_progress_rests(driver: Driver, lane: Lane) -> None:
+def test_done_without_progress_rests(driver, lane):
     lane.awaited = {P0: 9}
     driver.reports.take(lane, report(), NOW_S)
     assert lane.rest_until_s > NOW_S
 
 
-def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(
-    driver: Driver, lane: Lane
-) -> None:
+def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(driver, lane):
     driver.claims.outage = "away"
     assert not driver.reports.holding(NOW_S)
     driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
@@ -160,14 +156,14 @@ def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(
     assert driver.claims.pings == 2
 
 
-def test_a_hold_without_a_claim_store_of_our_own_ends_by_itself(lane: Lane) -> None:
+def test_a_hold_without_a_claim_store_of_our_own_ends_by_itself(lane):
     driver = Driver(claims=False)
     driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
     assert driver.reports.holding(NOW_S + 0.1)
     assert not driver.reports.holding(NOW_S + 0.3)
 
 
-def test_an_aborted_range_rests_and_says_where_it_goes_on(driver: Driver, lane: Lane) -> None:
+def test_an_aborted_range_rests_and_says_where_it_goes_on(driver, lane):
     driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
     driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
     assert driver.told.of("batch_aborted") == [
@@ -178,7 +174,7 @@ def test_an_aborted_range_rests_and_says_where_it_goes_on(driver: Driver, lane: 
     assert lane.retry.attempts == 0, "the content is not to blame"
 
 
-def test_culprits_known_by_name_are_condemned_at_once(driver: Driver, lane: Lane) -> None:
+def test_culprits_known_by_name_are_condemned_at_once(driver, lane):
     aborted = report(
         RangeOutcome.ABORTED, reason="no", records=3, content=True, culprits={CULPRIT: NO}
     )
@@ -191,7 +187,7 @@ def refused(records: int, **facts: Any) -> RangeReport:
     return report(RangeOutcome.ABORTED, reason="no", records=records, content=True, **facts)
 
 
-def test_content_that_is_refused_is_halved_down_to_its_suspect(driver: Driver, lane: Lane) -> None:
+def test_content_that_is_refused_is_halved_down_to_its_suspect(driver, lane):
     sizes = []
     for records in (4, 4, 4, 2, 2, 2, 1, 1):
         driver.reports.take(lane, refused(records, suspect=CULPRIT), NOW_S)
@@ -203,7 +199,7 @@ def test_content_that_is_refused_is_halved_down_to_its_suspect(driver: Driver, l
     assert [facts["records_max"] for facts in driver.told.of("batch_halved")] == [2, 1]
 
 
-def test_a_dead_letter_that_is_refused_too_stops_the_service(driver: Driver, lane: Lane) -> None:
+def test_a_dead_letter_that_is_refused_too_stops_the_service(driver, lane):
     lane.retry.rejected = {CULPRIT: NO}
     cuts = []
     for _ in range(4):
@@ -214,20 +210,20 @@ def test_a_dead_letter_that_is_refused_too_stops_the_service(driver: Driver, lan
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
 
 
-def test_refused_content_without_records_is_only_waited_for(driver: Driver, lane: Lane) -> None:
+def test_refused_content_without_records_is_only_waited_for(driver, lane):
     driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", content=True), NOW_S)
     assert lane.rest_until_s > NOW_S
     assert lane.retry.attempts == 0
 
 
-def test_a_condemned_record_is_forgotten_once_it_is_behind(driver: Driver, lane: Lane) -> None:
+def test_a_condemned_record_is_forgotten_once_it_is_behind(driver, lane):
     later = Coordinates("in", 0, 8)
     lane.retry.rejected = {CULPRIT: NO, later: NO}
     driver.reports.take(lane, report(settled=[settled({P0: (5, 8)})]), NOW_S)
     assert lane.retry.rejected == {later: NO}
 
 
-def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver: Driver, lane: Lane) -> None:
+def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver, lane):
     driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S)
     assert driver.told.of("producer_died") == [{"reason": "epoch", "fenced": True}]
     assert lane.rest_until_s > NOW_S
@@ -235,14 +231,12 @@ def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver: Driver, l
         driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S + 1)
 
 
-def test_fences_that_explain_themselves_prove_no_twin(driver: Driver, lane: Lane) -> None:
+def test_fences_that_explain_themselves_prove_no_twin(driver, lane):
     for _ in range(9):
         driver.reports.take(lane, report(RangeOutcome.FENCED, reason="old", explained=True), NOW_S)
 
 
-def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end(
-    driver: Driver, lane: Lane
-) -> None:
+def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end(driver, lane):
     committed = [settled({P0: (5, 6)})] * 3
     for _ in range(4):
         driver.reports.take(
@@ -254,9 +248,7 @@ def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end
         )
 
 
-def test_a_dead_producer_is_told_and_planned_again_without_limit(
-    driver: Driver, lane: Lane
-) -> None:
+def test_a_dead_producer_is_told_and_planned_again_without_limit(driver, lane):
     for _ in range(30):
         driver.reports.take(lane, report(RangeOutcome.DEAD, reason="brokers away"), NOW_S)
     assert driver.told.of("producer_died")[-1] == {"reason": "brokers away", "fenced": False}
@@ -264,9 +256,7 @@ def test_a_dead_producer_is_told_and_planned_again_without_limit(
 
 
 @pytest.mark.parametrize("code", [ExitCode.POSITION_LOST, ExitCode.DEAD_LETTER_LIMIT])
-def test_a_task_that_must_leave_takes_the_service_with_it(
-    code: ExitCode, driver: Driver, lane: Lane
-) -> None:
+def test_a_task_that_must_leave_takes_the_service_with_it(code, driver, lane):
     stop = report(
         RangeOutcome.STOP,
         reason="offset gone",
@@ -283,9 +273,7 @@ def test_a_task_that_must_leave_takes_the_service_with_it(
 # -- no report ----------------------------------------------------------------------------
 
 
-def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(
-    driver: Driver, lane: Lane
-) -> None:
+def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(driver, lane):
     found = report(
         trusted=[P0],
         marks={P0: Mark(1)},
@@ -304,9 +292,7 @@ def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(
     assert (lane.trusted, lane.marks) == (frozenset(), {})
 
 
-def test_a_set_that_cannot_be_decoded_is_told_once_and_until_it_is_over(
-    driver: Driver, lane: Lane
-) -> None:
+def test_a_set_that_cannot_be_decoded_is_told_once_and_until_it_is_over(driver, lane):
     held = {P0: Stuck(7, "bad crc")}
     for stuck in (held, held, {}):
         driver.reports.take(lane, report(stuck=stuck), NOW_S)
@@ -316,7 +302,7 @@ def test_a_set_that_cannot_be_decoded_is_told_once_and_until_it_is_over(
     assert driver.told.of("partition_stuck")[-1] == {"stuck": {}}
 
 
-def test_lost_tasks_are_planned_again_up_to_a_limit(driver: Driver, lane: Lane) -> None:
+def test_lost_tasks_are_planned_again_up_to_a_limit(driver, lane):
     for _ in range(LOST_MAX - 1):
         driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
     with pytest.raises(StopError, match=r"10 tasks of lane 0 in a row .* in/0 at 5.*: worker"):
@@ -326,15 +312,13 @@ def test_lost_tasks_are_planned_again_up_to_a_limit(driver: Driver, lane: Lane) 
     assert lost[0] == {"lane": 0, "reason": "worker crashed", "failures": 1, "starts": {P0: 5}}
 
 
-def test_progress_in_between_makes_lost_tasks_count_from_the_beginning(
-    driver: Driver, lane: Lane
-) -> None:
+def test_progress_in_between_makes_lost_tasks_count_from_the_beginning(driver, lane):
     for offset in range(5, 45):
         driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
         driver.reports.take(lane, report(settled=[settled({P0: (offset, offset + 1)})]), NOW_S)
 
 
-def test_ranges_that_found_nothing_do_not_count_as_lost(driver: Driver, lane: Lane) -> None:
+def test_ranges_that_found_nothing_do_not_count_as_lost(driver, lane):
     for _ in range(2 * LOST_MAX):
         driver.reports.take(lane, report(), NOW_S)
     driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
@@ -353,9 +337,7 @@ def test_ranges_that_found_nothing_do_not_count_as_lost(driver: Driver, lane: La
         ("Python worker exited (crashed)\n at y", "Python worker exited (crashed)"),
     ],
 )
-def test_the_telling_line_of_a_long_story_is_the_reason(
-    story: str, reason: str, driver: Driver, lane: Lane
-) -> None:
+def test_the_telling_line_of_a_long_story_is_the_reason(story, reason, driver, lane):
     driver.reports.lost(lane, RuntimeError(story), NOW_S)
     assert driver.told.of("task_lost")[0]["reason"] == reason
 
@@ -363,7 +345,7 @@ def test_the_telling_line_of_a_long_story_is_the_reason(
 # -- the member ---------------------------------------------------------------------------
 
 
-def test_a_member_that_is_fenced_twice_means_a_twin(driver: Driver) -> None:
+def test_a_member_that_is_fenced_twice_means_a_twin(driver):
     driver.reports.member_fenced(MemberFencedError("a", explained=True), NOW_S)
     driver.reports.member_fenced(MemberFencedError("b", explained=False), NOW_S)
     with pytest.raises(DuplicateInstanceError):

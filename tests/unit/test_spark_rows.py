@@ -44,7 +44,7 @@ def schema(**columns: DataType) -> StructType:
     return made
 
 
-def test_columns_of_a_record_are_taken() -> None:
+def test_columns_of_a_record_are_taken():
     check_columns(schema(value=TEXT))
     every = {"key": TEXT, "topic": TEXT, "partition": INT, "timestamp": TimestampType()}
     check_columns(schema(value=BYTES, headers=HEADERS, **every))
@@ -61,9 +61,7 @@ def test_columns_of_a_record_are_taken() -> None:
         (schema(value=INT, key=INT), ["column value is int", "column key is int"]),
     ],
 )
-def test_columns_that_are_not_a_records_are_all_told(
-    columns: StructType, problems: list[str]
-) -> None:
+def test_columns_that_are_not_a_records_are_all_told(columns, problems):
     with pytest.raises(ConfigurationError) as refused:
         check_columns(columns)
     assert len(refused.value.problems) == len(problems)
@@ -71,7 +69,7 @@ def test_columns_that_are_not_a_records_are_all_told(
         assert told.startswith(wanted)
 
 
-def test_a_row_becomes_a_message() -> None:
+def test_a_row_becomes_a_message():
     rows = pa.RecordBatch.from_pydict(
         {
             "value": pa.array(["ä", None]),
@@ -101,14 +99,14 @@ def test_a_row_becomes_a_message() -> None:
     assert second.headers == [(headers.BATCH, b"q/7/1/shop")]
 
 
-def test_rows_are_numbered_through_a_micro_batch() -> None:
+def test_rows_are_numbered_through_a_micro_batch():
     writing = Writing(BATCH, "shop", "out", frozenset())
     rows = pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"b"])})
     numbers = [one.headers[-1][1] for _ in range(2) for one in writing.messages(rows)]
     assert numbers == [b"q/7/0/shop", b"q/7/1/shop", b"q/7/2/shop", b"q/7/3/shop"]
 
 
-def test_a_row_for_a_topic_that_is_read_is_refused() -> None:
+def test_a_row_for_a_topic_that_is_read_is_refused():
     rows = pa.RecordBatch.from_pydict({"value": [b"a"], "topic": ["in"]})
     with pytest.raises(StopError, match="names topic in, which the pipeline reads"):
         Writing(BATCH, "shop", "out", frozenset({"in"})).messages(rows)
@@ -122,9 +120,7 @@ def batches(count: int) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize(("inline_bytes_max", "waits_in_file"), [(1 << 20, False), (10, True)])
-def test_rows_come_back_as_they_were(
-    tmp_path: Path, inline_bytes_max: int, *, waits_in_file: bool
-) -> None:
+def test_rows_come_back_as_they_were(tmp_path, inline_bytes_max, *, waits_in_file):
     spool = Spool(Place(str(tmp_path / "spool")), inline_bytes_max)
     parcel = spool.store(iter(batches(5)), "7-0-1")
     assert (parcel.path is not None) is waits_in_file
@@ -132,7 +128,7 @@ def test_rows_come_back_as_they_were(
     assert list(spool.rows(parcel)) == batches(5)
 
 
-def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path: Path) -> None:
+def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path):
     spool = Spool(Place(str(tmp_path)), 10)
     parcel = spool.store(iter(batches(5)), "7-0-1")
     file = Path(parcel.path or "")
@@ -145,9 +141,7 @@ def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path: P
     assert list(spool.rows(parcel)) == batches(5)
 
 
-def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(
-    tmp_path: Path,
-) -> None:
+def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(tmp_path):
     spool = Spool(Place(str(tmp_path)), 10)
     parcel = spool.store(iter(batches(5)), "7-0-1")
     file = Path(parcel.path or "")
@@ -161,7 +155,7 @@ def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(
 
 
 @pytest.mark.parametrize("left", ["empty", "another", "appended", "repeated"])
-def test_a_spooled_file_that_was_replaced_is_refused(tmp_path: Path, left: str) -> None:
+def test_a_spooled_file_that_was_replaced_is_refused(tmp_path, left):
     spool = Spool(Place(str(tmp_path)), 10)
     parcel = spool.store(iter(batches(5)), "7-0-1")
     other = spool.store(iter(batches(6)), "7-0-1")
@@ -178,7 +172,7 @@ def test_a_spooled_file_that_was_replaced_is_refused(tmp_path: Path, left: str) 
         list(spool.rows(parcel))
 
 
-def test_rows_of_many_blocks_come_back_and_damage_in_the_last_one_is_found(tmp_path: Path) -> None:
+def test_rows_of_many_blocks_come_back_and_damage_in_the_last_one_is_found(tmp_path):
     spool = Spool(Place(str(tmp_path)), 10)
     rows = [pa.RecordBatch.from_pydict({"value": [bytes([n]) * 300_000] * 3}) for n in range(5)]
     parcel = spool.store(iter(rows), "7-0-1")
@@ -193,27 +187,27 @@ def test_rows_of_many_blocks_come_back_and_damage_in_the_last_one_is_found(tmp_p
         list(spool.rows(parcel))
 
 
-def test_rows_that_travelled_in_a_message_are_counted(tmp_path: Path) -> None:
+def test_rows_that_travelled_in_a_message_are_counted(tmp_path):
     spool = Spool(Place(str(tmp_path)), 1 << 20)
     parcel = spool.store(iter(batches(5)), "7-0-1")
     with pytest.raises(StopError, match="does not hold the 51 rows that its task wrote: it holds"):
         list(spool.rows(Parcel(51, parcel.inline, None)))
 
 
-def test_a_task_without_rows_leaves_nothing(tmp_path: Path) -> None:
+def test_a_task_without_rows_leaves_nothing(tmp_path):
     spool = Spool(Place(str(tmp_path)), 0)
     parcel = spool.store(iter([]), "7-0-1")
     assert list(spool.rows(parcel)) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_attempts_of_a_task_never_share_a_file(tmp_path: Path) -> None:
+def test_two_attempts_of_a_task_never_share_a_file(tmp_path):
     spool = Spool(Place(str(tmp_path)), 0)
     paths = {spool.store(iter(batches(1)), "7-0-1").path for _ in range(2)}
     assert len(paths) == 2
 
 
-def test_a_published_micro_batch_takes_all_older_files_along(tmp_path: Path) -> None:
+def test_a_published_micro_batch_takes_all_older_files_along(tmp_path):
     spool = Spool(Place(str(tmp_path)), 0)
     parcels = [spool.store(iter(batches(1)), f"{number}-0-1") for number in (6, 7, 8)]
     spool.report(StagedReport(7, {"out": 3}, repeated=False, attempts=1, publish_s=0.1))
@@ -227,7 +221,7 @@ def test_a_published_micro_batch_takes_all_older_files_along(tmp_path: Path) -> 
     assert spool.reported(6) is None
 
 
-def test_a_checkpoint_tells_its_query_and_its_input(tmp_path: Path) -> None:
+def test_a_checkpoint_tells_its_query_and_its_input(tmp_path):
     assert query_id(Place(str(tmp_path))) is None
     (tmp_path / "metadata").write_text('{"id":"q-1"}')
     (tmp_path / "offsets").mkdir()
@@ -240,6 +234,6 @@ def test_a_checkpoint_tells_its_query_and_its_input(tmp_path: Path) -> None:
         fingerprint(Place(str(tmp_path)), 1)
 
 
-def test_an_address_that_nobody_knows_is_refused() -> None:
+def test_an_address_that_nobody_knows_is_refused():
     with pytest.raises(ConfigurationError, match="nowhere://x cannot be opened from Python"):
         Place("nowhere://x")

@@ -82,9 +82,7 @@ both = pytest.mark.parametrize("opened", [open_context, open_session])
 
 
 @both
-def test_a_local_master_listens_on_loopback_only_and_runs_our_python(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_master_listens_on_loopback_only_and_runs_our_python(opened, monkeypatch):
     started = Started(monkeypatch)
     assert opened(LOCAL) == "started"
     expected = {
@@ -108,9 +106,7 @@ def test_a_local_master_listens_on_loopback_only_and_runs_our_python(
 
 
 @both
-def test_a_cluster_decides_for_itself_where_it_listens(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_decides_for_itself_where_it_listens(opened, monkeypatch):
     started = Started(monkeypatch)
     opened(SparkOptions("orders", "spark://spark:7077"))
     assert not {"spark.driver.host", "spark.driver.memory"} & set(started.conf)
@@ -118,7 +114,7 @@ def test_a_cluster_decides_for_itself_where_it_listens(
     assert not {"SPARK_LOCAL_IP", "PYTHONPATH"} & set(os.environ)
 
 
-def test_properties_of_the_user_come_on_top_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_of_the_user_come_on_top_of_ours(monkeypatch):
     started = Started(monkeypatch)
     properties = {"spark.driver.memory": "3g", "spark.executor.cores": "2"}
     open_context(SparkOptions("orders", "local[2]", properties, ("/jars/a.jar", "/jars/b.jar")))
@@ -126,9 +122,7 @@ def test_properties_of_the_user_come_on_top_of_ours(monkeypatch: pytest.MonkeyPa
     assert started.conf["spark.jars"] == "/jars/a.jar,/jars/b.jar"
 
 
-def test_java_options_of_the_user_do_not_take_our_form_of_the_log_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_java_options_of_the_user_do_not_take_our_form_of_the_log_away(monkeypatch):
     started = Started(monkeypatch)
     open_context(SparkOptions("orders", "local[2]", {spark_session.JAVA_OPTIONS: "-Xss4m"}))
     ours, theirs = started.conf[spark_session.JAVA_OPTIONS].split()
@@ -159,9 +153,7 @@ class Printing:
         patch.setattr(pyspark.SparkContext, "getOrCreate", start)
 
 
-def test_what_a_jvm_prints_becomes_events_of_the_service_until_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_jvm_prints_becomes_events_of_the_service_until_its_end(monkeypatch):
     Printing(monkeypatch)
     told = Told()
     open_context(LOCAL, events=cast("Events", told))
@@ -173,8 +165,8 @@ def test_what_a_jvm_prints_becomes_events_of_the_service_until_its_end(
 
 
 def test_a_command_shows_it_on_standard_error_without_secrets_of_the_properties(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    monkeypatch, capsys
+):
     Printing(monkeypatch)
     open_context(SparkOptions("audit", "local[2]", {"spark.hadoop.fs.s3a.secret.key": "hunter22"}))
     assert capsys.readouterr() == (
@@ -183,7 +175,7 @@ def test_a_command_shows_it_on_standard_error_without_secrets_of_the_properties(
     )
 
 
-def test_an_interpreter_that_was_chosen_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_that_was_chosen_is_kept(monkeypatch):
     Started(monkeypatch)
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     open_context(LOCAL)
@@ -191,9 +183,7 @@ def test_an_interpreter_that_was_chosen_is_kept(monkeypatch: pytest.MonkeyPatch)
 
 
 @both
-def test_without_java_the_sentence_says_what_to_install(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_java_the_sentence_says_what_to_install(opened, monkeypatch):
     error = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before ...")
     Started(monkeypatch, error)
     with pytest.raises(PreflightError, match=r"Spark needs Java 17 .* Run: sudo apt-get") as caught:
@@ -202,9 +192,7 @@ def test_without_java_the_sentence_says_what_to_install(
 
 
 @both
-def test_any_other_reason_is_told_on_one_bounded_line(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_other_reason_is_told_on_one_bounded_line(opened, monkeypatch):
     Started(monkeypatch, ValueError("no\n  such master " + "x" * 900))
     with pytest.raises(PreflightError) as caught:
         opened(LOCAL)
@@ -214,9 +202,7 @@ def test_any_other_reason_is_told_on_one_bounded_line(
 
 
 @both
-def test_without_pyspark_the_sentence_says_what_to_install(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyspark_the_sentence_says_what_to_install(opened, monkeypatch):
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
     with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         opened(LOCAL)
@@ -237,9 +223,7 @@ def test_without_pyspark_the_sentence_says_what_to_install(
         ("spark.sql.streaming.stopActiveRunOnRestart", "distinguishes two runs"),
     ],
 )
-def test_a_property_that_breaks_the_promise_or_has_its_setting_is_refused(
-    name: str, word: str
-) -> None:
+def test_a_property_that_breaks_the_promise_or_has_its_setting_is_refused(name, word):
     (problem,) = problems(**{VARIABLE: f'{{"{name}": "secret"}}'})
     assert problem.startswith(f"{VARIABLE}: ")
     assert f"{name} is refused" in problem
@@ -248,7 +232,7 @@ def test_a_property_that_breaks_the_promise_or_has_its_setting_is_refused(
 
 
 @pytest.mark.parametrize("text", ["spark", "[1]", "3", "[" * 5000])
-def test_properties_that_are_no_object_get_a_hint(text: str) -> None:
+def test_properties_that_are_no_object_get_a_hint(text):
     (problem,) = problems(**{VARIABLE: text})
     assert 'write a JSON object like {"spark.executor.memory": "4g"}' in problem
 
@@ -263,29 +247,25 @@ def test_properties_that_are_no_object_get_a_hint(text: str) -> None:
         ('{"spark.a": "x\\ny"}', "spark.a must be a text"),
     ],
 )
-def test_a_property_without_a_plain_name_and_value_is_refused(text: str, word: str) -> None:
+def test_a_property_without_a_plain_name_and_value_is_refused(text, word):
     (problem,) = problems(**{VARIABLE: text})
     assert word in problem
 
 
-def test_plain_values_become_what_spark_reads() -> None:
+def test_plain_values_become_what_spark_reads():
     text = '{"spark.a": true, "spark.b": 3, "spark.c": 0.50, "spark.d": "x"}'
     read: Any = load_settings({**REQUIRED, VARIABLE: text}).spark.properties
     assert read == {"spark.a": "true", "spark.b": "3", "spark.c": "0.50", "spark.d": "x"}
     assert json.loads(SPARK_PROPERTIES.show(read)) == read
 
 
-def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imported(monkeypatch):
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
     with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         spark_session.require_pyspark()
 
 
-def test_a_call_that_meets_the_end_of_the_jvm_raises_and_logs_no_traceback(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_meets_the_end_of_the_jvm_raises_and_logs_no_traceback(caplog, monkeypatch):
     client = GatewayClient()
 
     def gone(_command: str) -> None:

@@ -47,26 +47,24 @@ def shipped(wares: list[Ware], folder: Path) -> FakeContext:
     return context
 
 
-def test_the_outermost_package_of_a_function_is_shipped_and_never_imported(code: Path) -> None:
+def test_the_outermost_package_of_a_function_is_shipped_and_never_imported(code):
     (code / "shop" / "orders").mkdir(parents=True)
     (code / "shop" / "__init__.py").write_text("raise SystemExit", encoding="utf-8")
     assert list(shipping.code_of("shop.orders.rules:rule")) == [Ware("shop", code / "shop")]
     assert "shop" not in sys.modules
 
 
-def test_a_folder_without_init_is_a_package_too(code: Path) -> None:
+def test_a_folder_without_init_is_a_package_too(code):
     (code / "spaced").mkdir()
     assert list(shipping.code_of("spaced.rules:rule")) == [Ware("spaced", code / "spaced")]
 
 
 @pytest.mark.parametrize("function", [None, "hapax.transforms.copy:copy", "nowhere.at.all:rule"])
-def test_there_is_no_code_to_ship_of_hapax_or_of_nobody(function: str | None) -> None:
+def test_there_is_no_code_to_ship_of_hapax_or_of_nobody(function):
     assert list(shipping.code_of(function)) == []
 
 
-def test_a_folder_becomes_an_archive_with_its_files_and_without_caches(
-    code: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_folder_becomes_an_archive_with_its_files_and_without_caches(code, tmp_path_factory):
     shop = code / "shop"
     (shop / "__pycache__").mkdir(parents=True)
     (shop / "__pycache__" / "rules.pyc").touch()
@@ -81,7 +79,7 @@ def test_a_folder_becomes_an_archive_with_its_files_and_without_caches(
     assert (first / "0-shop.zip").read_bytes() == (second / "0-shop.zip").read_bytes()
 
 
-def test_modules_zips_and_environments_go_as_they_are(code: Path) -> None:
+def test_modules_zips_and_environments_go_as_they_are(code):
     wares = [
         Ware("rule", code / "rule.py"),
         Ware("more.zip", code / "more.zip"),
@@ -96,7 +94,7 @@ def test_modules_zips_and_environments_go_as_they_are(code: Path) -> None:
     assert context.pythonExec == "./packed/bin/python"
 
 
-def test_everything_that_cannot_be_shipped_is_named_at_once(code: Path) -> None:
+def test_everything_that_cannot_be_shipped_is_named_at_once(code):
     (code / "a.txt").touch()
     with pytest.raises(ConfigurationError) as caught:
         shipping.named([str(code / "a.txt"), str(code / "b.py"), str(code)])

@@ -47,7 +47,7 @@ def found(disk: ModelDisk) -> list[bytes]:
     return one.read(one.first, 100, 1 << 20).records
 
 
-def test_a_process_that_dies_at_any_byte_of_a_write_leaves_what_was_acknowledged() -> None:
+def test_a_process_that_dies_at_any_byte_of_a_write_leaves_what_was_acknowledged():
     whole = accepted()
     frame = packed(len(FLAT) + 1, [b"six", b"seven"], b"9")
     for cut in range(len(frame)):
@@ -56,7 +56,7 @@ def test_a_process_that_dies_at_any_byte_of_a_write_leaves_what_was_acknowledged
     assert found(disk_of(whole + frame)) == [*FLAT, b"six", b"seven"]
 
 
-def test_a_file_that_is_shorter_than_what_was_acknowledged_is_told_at_every_length() -> None:
+def test_a_file_that_is_shorter_than_what_was_acknowledged_is_told_at_every_length():
     whole = accepted()
     for length in range(len(whole)):
         disk = disk_of(whole[:length])
@@ -65,7 +65,7 @@ def test_a_file_that_is_shorter_than_what_was_acknowledged_is_told_at_every_leng
         assert disk.shown[file_name(1)].shown == whole[:length]
 
 
-def test_each_flipped_bit_is_told_or_changes_nothing_and_none_is_passed_over() -> None:
+def test_each_flipped_bit_is_told_or_changes_nothing_and_none_is_passed_over():
     whole, told = accepted(), 0
     for place in range(len(whole) * 8):
         content = bytearray(whole)
@@ -81,7 +81,7 @@ def test_each_flipped_bit_is_told_or_changes_nothing_and_none_is_passed_over() -
     assert told == (len(whole) - FRAMES_AT) * 8
 
 
-def test_a_bit_that_flips_while_the_spool_is_open_is_told_by_the_read() -> None:
+def test_a_bit_that_flips_while_the_spool_is_open_is_told_by_the_read():
     disk = ModelDisk(Random(1))
     one = log(disk, fresh=True)
     one.append([b"a", b"b"])
@@ -93,7 +93,7 @@ def test_a_bit_that_flips_while_the_spool_is_open_is_told_by_the_read() -> None:
         one.read(1, 10, 1 << 20)
 
 
-def test_a_missing_segment_is_named_by_the_records_that_it_held() -> None:
+def test_a_missing_segment_is_named_by_the_records_that_it_held():
     disk = ModelDisk(Random(1))
     for nonce in range(3):
         one = log(disk, nonce, fresh=not nonce)
@@ -105,7 +105,7 @@ def test_a_missing_segment_is_named_by_the_records_that_it_held() -> None:
         recovered(disk, SPOOL)
 
 
-def test_position_and_sequence_outlive_the_segments_that_were_published() -> None:
+def test_position_and_sequence_outlive_the_segments_that_were_published():
     disk = ModelDisk(Random(1))
     one = log(disk, fresh=True)
     one.append([b"x", b"y"], b"line 2")

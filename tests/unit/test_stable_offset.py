@@ -50,29 +50,27 @@ def refusal(kind: type[HapaxError], **error: int) -> str:
     return str(raised.value)
 
 
-def test_an_answer_that_comes_is_returned() -> None:
+def test_an_answer_that_comes_is_returned():
     assert ask(Member(7)) == 7
 
 
 @pytest.mark.parametrize("place", ["call", "partition"])
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT])
-def test_an_answer_that_is_held_back_is_waited_for_and_says_what_shows_the_transaction(
-    code: int, place: str
-) -> None:
+def test_an_answer_that_is_held_back_is_waited_for_and_says_what_shows_the_transaction(code, place):
     assert HANGS in refusal(BatchAbortedError, **{place: code})
 
 
 @pytest.mark.parametrize("place", ["call", "partition"])
-def test_a_coordinator_that_moves_is_waited_for_and_blames_no_transaction(place: str) -> None:
+def test_a_coordinator_that_moves_is_waited_for_and_blames_no_transaction(place):
     assert HANGS not in refusal(BatchAbortedError, **{place: KafkaError.NOT_COORDINATOR})
 
 
 @pytest.mark.parametrize("place", ["call", "partition"])
-def test_a_missing_right_stops_the_process(place: str) -> None:
+def test_a_missing_right_stops_the_process(place):
     assert "grant" in refusal(StopError, **{place: KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
-def test_a_coordinator_that_is_not_told_stops_the_process_with_the_right_that_is_missing() -> None:
+def test_a_coordinator_that_is_not_told_stops_the_process_with_the_right_that_is_missing():
     said = refusal(
         StopError, call=KafkaError._TIMED_OUT, event=KafkaError.GROUP_AUTHORIZATION_FAILED
     )
@@ -80,7 +78,7 @@ def test_a_coordinator_that_is_not_told_stops_the_process_with_the_right_that_is
     assert HANGS not in said
 
 
-def test_other_events_of_the_client_leave_the_answer_waited_for() -> None:
+def test_other_events_of_the_client_leave_the_answer_waited_for():
     assert HANGS in refusal(
         BatchAbortedError, call=KafkaError._TIMED_OUT, event=KafkaError._ALL_BROKERS_DOWN
     )

@@ -45,52 +45,50 @@ def standing(
     return found
 
 
-def test_nothing_unread_has_no_lag_and_nothing_to_lose() -> None:
+def test_nothing_unread_has_no_lag_and_nothing_to_lose():
     found = standing(10, LogOffsets(2, 10, 10))
     assert (found.lag, found.lag_s, found.margin_s) == (0, 0.0, math.inf)
     assert (found.log.last_stable_offset_lag, found.open_s, found.is_input) == (0, 0.0, True)
 
 
-def test_what_is_unread_is_as_old_as_its_record_and_lives_as_long_as_retention_lets_it() -> None:
+def test_what_is_unread_is_as_old_as_its_record_and_lives_as_long_as_retention_lets_it():
     found = standing(7, LogOffsets(2, 10, 10), age_s=6 * DAY_S)
     assert found.lag == 3
     assert found.lag_s == pytest.approx(6 * DAY_S)
     assert found.margin_s == pytest.approx(DAY_S)
 
 
-def test_a_record_older_than_retention_is_being_deleted() -> None:
+def test_a_record_older_than_retention_is_being_deleted():
     margin_s = standing(7, LogOffsets(7, 10, 10), age_s=8 * DAY_S).margin_s
     assert margin_s == pytest.approx(-DAY_S)
 
 
-def test_a_record_that_is_gone_has_no_time_left_whatever_retention_says() -> None:
+def test_a_record_that_is_gone_has_no_time_left_whatever_retention_says():
     forever = Retention(None, None)
     assert standing(1, LogOffsets(2, 10, 10), age_s=5, retention=forever).margin_s == 0.0
 
 
-def test_what_is_never_deleted_has_for_ever() -> None:
+def test_what_is_never_deleted_has_for_ever():
     forever = Retention(None, None)
     assert (
         standing(7, LogOffsets(2, 10, 10), age_s=8 * DAY_S, retention=forever).margin_s == math.inf
     )
 
 
-def test_without_the_age_or_the_retention_the_margin_is_not_told() -> None:
+def test_without_the_age_or_the_retention_the_margin_is_not_told():
     assert standing(7, LogOffsets(2, 10, 10)).margin_s is None
     assert standing(7, LogOffsets(2, 10, 10)).lag_s is None
     assert standing(7, LogOffsets(2, 10, 10), age_s=5, retention=None).margin_s is None
 
 
-def test_records_behind_an_open_transaction_are_no_lag_but_can_be_lost() -> None:
+def test_records_behind_an_open_transaction_are_no_lag_but_can_be_lost():
     found = standing(7, LogOffsets(2, 7, 9), age_s=6 * DAY_S)
     assert (found.lag, found.lag_s, found.log.last_stable_offset_lag) == (0, 0.0, 2)
     assert found.margin_s == pytest.approx(DAY_S)
 
 
 @pytest.mark.parametrize("retention", [Retention(None, 1_000), Retention(10**15, 1_000), None])
-def test_where_bytes_rule_the_margin_is_told_by_the_advance_of_the_beginning(
-    retention: Retention | None,
-) -> None:
+def test_where_bytes_rule_the_margin_is_told_by_the_advance_of_the_beginning(retention):
     tracker = LagTracker()
     margins_s = [
         standing(
@@ -106,7 +104,7 @@ def test_where_bytes_rule_the_margin_is_told_by_the_advance_of_the_beginning(
     assert margins_s[-1] == pytest.approx(600.0)  # 3,000 records at 5 a second
 
 
-def test_where_only_time_rules_a_beginning_that_advances_says_nothing() -> None:
+def test_where_only_time_rules_a_beginning_that_advances_says_nothing():
     tracker = LagTracker()
     standing(4_000, LogOffsets(0, 9_000, 9_000), age_s=1.0, tracker=tracker)
     offsets = LogOffsets(3_999, 9_000, 9_000)
@@ -114,7 +112,7 @@ def test_where_only_time_rules_a_beginning_that_advances_says_nothing() -> None:
     assert found.margin_s == pytest.approx(7 * DAY_S - 1)
 
 
-def test_an_advance_of_hours_ago_counts_no_more_and_a_new_topic_begins_anew() -> None:
+def test_an_advance_of_hours_ago_counts_no_more_and_a_new_topic_begins_anew():
     tracker = LagTracker()
     bytes_only = Retention(None, 1_000)
 
@@ -131,7 +129,7 @@ def test_an_advance_of_hours_ago_counts_no_more_and_a_new_topic_begins_anew() ->
     assert margin_s(0, 6_001) == math.inf
 
 
-def test_an_open_transaction_is_as_old_as_the_stable_end_that_does_not_move() -> None:
+def test_an_open_transaction_is_as_old_as_the_stable_end_that_does_not_move():
     tracker = LagTracker()
 
     def open_s(stable: int, end: int, second: float) -> float:
@@ -146,7 +144,7 @@ def test_an_open_transaction_is_as_old_as_the_stable_end_that_does_not_move() ->
     assert open_s(30, 31, 70) == 0.0
 
 
-def test_what_is_written_to_has_a_gap_and_no_lag() -> None:
+def test_what_is_written_to_has_a_gap_and_no_lag():
     survey = OffsetSnapshot(NOW_S, {OUT: LogOffsets(0, 5, 8), P0: LogOffsets(0, 4, 4)})
     ours, written = LagTracker().of(survey, GroupProgress({P0: 4}, {P0: 6}))
     assert (ours.is_input, ours.position) == (True, 6)
@@ -165,7 +163,7 @@ def test_what_is_written_to_has_a_gap_and_no_lag() -> None:
     assert (written.committed, written.position) == (None, None)
 
 
-def test_a_survey_that_failed_in_part_makes_nothing_forgotten() -> None:
+def test_a_survey_that_failed_in_part_makes_nothing_forgotten():
     tracker = LagTracker()
     open_at = OffsetSnapshot(NOW_S, {OUT: LogOffsets(0, 5, 8)})
     tracker.of(open_at, GroupProgress())
@@ -192,13 +190,11 @@ def test_a_survey_that_failed_in_part_makes_nothing_forgotten() -> None:
         ({"cleanup.policy": "compact", "retention.ms": "5", "retention.bytes": "9"}, (None, None)),
     ],
 )
-def test_retention_is_read_from_the_topic(
-    config: dict[str, str], expected: tuple[int | None, int | None]
-) -> None:
+def test_retention_is_read_from_the_topic(config, expected):
     assert retention_of(config) == Retention(*expected)
 
 
-def test_a_configuration_that_does_not_say_is_no_retention() -> None:
+def test_a_configuration_that_does_not_say_is_no_retention():
     assert retention_of({"cleanup.policy": "delete", "retention.ms": None}) is None
 
 
@@ -217,22 +213,22 @@ def found_age_s(times_s: list[float], unread: int) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("age_s", [0.5, 3.0, 77.0, 3_600.0, 6 * DAY_S, 400 * DAY_S])
-def test_the_age_of_the_next_unread_record_is_found_to_a_hundredth(age_s: float) -> None:
+def test_the_age_of_the_next_unread_record_is_found_to_a_hundredth(age_s):
     times_s = [NOW_S - age_s - 50, NOW_S - age_s, NOW_S - age_s / 2, NOW_S]
     found_s, rounds = found_age_s(times_s, 1)
     assert age_s <= found_s <= age_s * 1.02
     assert rounds <= 12
 
 
-def test_what_has_just_come_is_a_tenth_of_a_second_old() -> None:
+def test_what_has_just_come_is_a_tenth_of_a_second_old():
     assert found_age_s([NOW_S - 1_000, NOW_S], 1)[0] == pytest.approx(0.1, rel=0.02)
 
 
-def test_a_record_without_a_time_is_older_than_everything() -> None:
+def test_a_record_without_a_time_is_older_than_everything():
     assert found_age_s([-0.001, -0.001], 0)[0] > 50 * 365 * DAY_S
 
 
-def test_a_partition_without_an_answer_is_searched_no_further() -> None:
+def test_a_partition_without_an_answer_is_searched_no_further():
     ages = TimestampSearch({P0: 1, OUT: 1}, NOW_S)
     ages.answer({P0: 0})
     assert ages.questions().keys() == {P0}

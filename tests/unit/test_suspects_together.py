@@ -45,8 +45,8 @@ class Noted:
     [("function", "1", 1), ("function", "3", 3), ("batch", "1", 4), ("coroutine_batch", "2", 8)],
 )
 def test_a_batch_of_suspects_is_given_away_in_groups_as_large_as_calls_overlap(
-    transform: str, concurrency: str, most: int, *, dies: bool
-) -> None:
+    transform, concurrency, most, *, dies
+):
     environ = {
         "HAPAX_TRANSFORM": f"tests.kit.calls:{transform}",
         "HAPAX_CALL__CONCURRENCY": concurrency,

@@ -47,16 +47,16 @@ def values(count: int) -> list[bytes]:
 # -- the rule -----------------------------------------------------------------------------
 
 
-def test_without_a_death_nothing_is_suspected() -> None:
+def test_without_a_death_nothing_is_suspected():
     assert suspects_until(CommittedMetadata(topic_id="t"), 5, 100) is None
 
 
-def test_what_was_being_worked_on_is_suspected_and_without_an_end_two_batches() -> None:
+def test_what_was_being_worked_on_is_suspected_and_without_an_end_two_batches():
     assert suspects_until(CommittedMetadata(deaths=1, until=9), 5, 100) == 9
     assert suspects_until(CommittedMetadata(deaths=3), 5, 100) == 205
 
 
-def test_a_mark_keeps_what_else_stands_beside_an_offset() -> None:
+def test_a_mark_keeps_what_else_stands_beside_an_offset():
     text = CommittedMetadata(topic_id="t", cluster_id="c", began=3).encode()
     assert CommittedMetadata.decode(marked(text, Mark(2, 7))) == CommittedMetadata(
         "t", "c", 3, deaths=2, until=7
@@ -68,9 +68,7 @@ def test_a_mark_keeps_what_else_stands_beside_an_offset() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 37, 99, 1234, 2999])
-def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_deaths(
-    place: int,
-) -> None:
+def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_deaths(place):
     pipeline = Pipeline(transform=deadly, marked=True, batch_max=1000)
     given = values(3000)
     given[place] = b"kill"
@@ -84,14 +82,14 @@ def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_de
     assert b"SIGSEGV" in error
 
 
-def test_control_without_marks_it_dies_at_every_start() -> None:
+def test_control_without_marks_it_dies_at_every_start():
     pipeline = Pipeline(transform=deadly)
     pipeline.write(b"a", b"kill", b"b")
     assert supervised(pipeline) == STARTS_MAX
     assert pipeline.committed().get(IN) is None
 
 
-def test_several_killers_each_cost_no_more_than_one_alone() -> None:
+def test_several_killers_each_cost_no_more_than_one_alone():
     pipeline = Pipeline(transform=deadly, marked=True)
     given = values(300)
     for place in (7, 8, 90, 299):
@@ -102,7 +100,7 @@ def test_several_killers_each_cost_no_more_than_one_alone() -> None:
     assert len(pipeline.outputs()) == 296
 
 
-def test_another_member_that_takes_over_knows_of_the_death() -> None:
+def test_another_member_that_takes_over_knows_of_the_death():
     pipeline = Pipeline(transform=deadly, marked=True)
     pipeline.write(b"a", b"kill", b"b")
     with pytest.raises(CrashError):
@@ -115,7 +113,7 @@ def test_another_member_that_takes_over_knows_of_the_death() -> None:
 
 
 @pytest.mark.parametrize("step", ["take", "send", "send_offsets", "commit"])
-def test_kills_from_outside_never_condemn_a_record(step: str) -> None:
+def test_kills_from_outside_never_condemn_a_record(step):
     """Killed again and again at the same step, which is worse than chance can do."""
     pipeline = Pipeline(marked=True, batch_max=50)
     pipeline.write(*values(200))
@@ -142,7 +140,7 @@ def test_kills_from_outside_never_condemn_a_record(step: str) -> None:
     pipeline.judge()
 
 
-def test_marks_cost_two_commits_for_an_assignment_and_nothing_for_a_batch() -> None:
+def test_marks_cost_two_commits_for_an_assignment_and_nothing_for_a_batch():
     script = Script()
     pipeline = Pipeline(partitions=3, faults=script, marked=True, batch_max=100)
     for partition in range(3):
@@ -157,7 +155,7 @@ def test_marks_cost_two_commits_for_an_assignment_and_nothing_for_a_batch() -> N
     assert more <= 2 * 3
 
 
-def test_a_stop_clears_the_marks() -> None:
+def test_a_stop_clears_the_marks():
     pipeline = Pipeline(marked=True)
     pipeline.write(*values(20))
     pipeline.run()
@@ -165,7 +163,7 @@ def test_a_stop_clears_the_marks() -> None:
     assert pipeline.broker.beside == {}
 
 
-def test_a_batch_that_is_aborted_suspects_nobody() -> None:
+def test_a_batch_that_is_aborted_suspects_nobody():
     aborted = InjectedFault("aborted")
     pipeline = Pipeline(faults=Script(send=[aborted, aborted]), marked=True)
     pipeline.write(*values(20))
@@ -175,7 +173,7 @@ def test_a_batch_that_is_aborted_suspects_nobody() -> None:
     assert pipeline.told.of("records_isolated") == []
 
 
-def test_our_own_mark_is_no_death_when_the_partition_comes_back() -> None:
+def test_our_own_mark_is_no_death_when_the_partition_comes_back():
     fenced = InjectedFault("fenced")
     pipeline = Pipeline(
         faults=Script(send=[InjectedFault("aborted")], rewind=[fenced]), marked=True

@@ -56,14 +56,14 @@ class Kept(TargetLane):
         self.commits.append(offset)
 
 
-def test_the_status_names_the_ids_of_the_lanes_and_none_of_a_process_that_is_not_used() -> None:
+def test_the_status_names_the_ids_of_the_lanes_and_none_of_a_process_that_is_not_used():
     ids = shown_id(settings())
     lane = target_names(settings().app, WHERE).transactional_id
     assert lane == ids.replace("TOPIC", WHERE[0]).replace("PARTITION", str(WHERE[1]))
     assert shown_id(load_settings(REQUIRED)) == "orders:orders-0"
 
 
-def test_progress_that_rests_is_committed_once_more_before_brokers_forget_it() -> None:
+def test_progress_that_rests_is_committed_once_more_before_brokers_forget_it():
     lane = Kept()
     lane.progress, lane.sound = PROGRESS, True
     for now_s in (100.0, 101.0, 100.0 + KEEP_INTERVAL_S):
@@ -74,7 +74,7 @@ def test_progress_that_rests_is_committed_once_more_before_brokers_forget_it() -
     assert lane.commits == [PROGRESS]
 
 
-def test_a_lane_that_is_not_certain_keeps_nothing() -> None:
+def test_a_lane_that_is_not_certain_keeps_nothing():
     lane = Kept()
     for lane.progress, lane.sound in ((PROGRESS, False), (None, True)):
         lane.keep(1.0)
@@ -82,17 +82,17 @@ def test_a_lane_that_is_not_certain_keeps_nothing() -> None:
     assert lane.commits == []
 
 
-def test_a_lane_that_is_not_open_commits_nothing() -> None:
+def test_a_lane_that_is_not_open_commits_nothing():
     with pytest.raises(BatchAbortedError, match="its lane is not open") as caught:
         TargetLane.run(Kept(), [], PROGRESS)
     assert not caught.value.resolved
 
 
-def test_names_of_lanes_are_those_of_no_worker_sink_or_other_topic() -> None:
+def test_names_of_lanes_are_those_of_no_worker_sink_or_other_topic():
     assert target_names("app", ("sink", 1)) == ("app/from/sink/1", "app--from/sink/1")
 
 
-def test_a_lane_that_cannot_be_opened_is_told_with_its_reason_each_time() -> None:
+def test_a_lane_that_cannot_be_opened_is_told_with_its_reason_each_time():
     told: list[tuple[TopicPartition, str]] = []
     transaction = TargetTransaction(
         settings(),

@@ -477,7 +477,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.event)
-def test_an_event_makes_the_line_of_its_name_and_moves_its_metric(case: Case, told: Told) -> None:
+def test_an_event_makes_the_line_of_its_name_and_moves_its_metric(case, told):
     getattr(told.events, case.event)(**case.facts)
     (line,) = told.lines
     bound = {"event": case.event, "app": "shop", "instance": "shop-0"}
@@ -487,7 +487,7 @@ def test_an_event_makes_the_line_of_its_name_and_moves_its_metric(case: Case, to
         assert told.value(name, **labels) == expected
 
 
-def test_every_event_has_a_case() -> None:
+def test_every_event_has_a_case():
     methods = {name for name, _ in inspect.getmembers(Events, inspect.isfunction)}
     events = {name for name in methods if not name.startswith("_")}
     # Called each time round; a line for what expires soon alone; numbers that are told often.
@@ -495,14 +495,14 @@ def test_every_event_has_a_case() -> None:
     assert events - silent == {case.event for case in CASES}
 
 
-def test_how_many_records_wait_is_a_gauge_without_a_line() -> None:
+def test_how_many_records_wait_is_a_gauge_without_a_line():
     told = Told("info")
     told.events.records_wait(4)
     assert told.lines == []
     assert told.metrics.registry.get_sample_value("hapax_records_waiting") == 4
 
 
-def test_ranges_are_counted_also_where_the_log_is_quiet() -> None:
+def test_ranges_are_counted_also_where_the_log_is_quiet():
     told = Told("warning")
     told.events.range_completed(
         0, "aborted", {}, transactions=0, records=7, open_s=0.5, work_s=1.0, round_s=2.0

@@ -92,7 +92,7 @@ def service() -> Iterator[Service]:
     service.server.close()
 
 
-def test_metrics_are_prometheus_text_by_default(service: Service) -> None:
+def test_metrics_are_prometheus_text_by_default(service):
     service.metrics.in_doubt_fences.of().inc()
     reply = service.ask("/metrics")
     assert reply.status == 200
@@ -106,7 +106,7 @@ def test_metrics_are_prometheus_text_by_default(service: Service) -> None:
     assert [s for s in samples if s.name == "process_start_time_seconds"]
 
 
-def test_metrics_are_openmetrics_when_asked(service: Service) -> None:
+def test_metrics_are_openmetrics_when_asked(service):
     reply = service.ask("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert reply.headers["Content-Type"].startswith("application/openmetrics-text")
     parse: Any = openmetrics  # has no types, unlike the other parser
@@ -114,13 +114,13 @@ def test_metrics_are_openmetrics_when_asked(service: Service) -> None:
     assert "hapax_transactions" in names
 
 
-def test_metrics_can_be_zipped_and_picked(service: Service) -> None:
+def test_metrics_can_be_zipped_and_picked(service):
     assert service.ask("/metrics", Accept_Encoding="gzip").headers["Content-Encoding"] == "gzip"
     picked = service.ask("/metrics?name[]=hapax_assigned_partitions").body.decode()
     assert re.findall(r"^[a-z]\w+", picked, re.MULTILINE) == ["hapax_assigned_partitions"]
 
 
-def test_probes_answer_with_reasons(service: Service) -> None:
+def test_probes_answer_with_reasons(service):
     ready = service.ask("/readyz")
     assert (ready.status, ready.json["ok"]) == (503, False)
     assert "waiting for the first assignment of partitions" in ready.json["reasons"]
@@ -131,23 +131,23 @@ def test_probes_answer_with_reasons(service: Service) -> None:
     assert service.ask("/startupz").status == 200
 
 
-def test_a_loop_that_stands_still_fails_the_liveness_probe(service: Service) -> None:
+def test_a_loop_that_stands_still_fails_the_liveness_probe(service):
     service.health.loop_s = service.health.monotonic_s() - 31
     assert service.ask("/livez").status == 503
 
 
-def test_status_is_what_it_is_told(service: Service) -> None:
+def test_status_is_what_it_is_told(service):
     assert service.ask("/status.json?x=1").json == {"state": "running"}
 
 
-def test_a_status_that_fails_is_an_answer_without_the_errors_text(service: Service) -> None:
+def test_a_status_that_fails_is_an_answer_without_the_errors_text(service):
     service.failure = LookupError("secret")
     reply = service.ask("/status.json")
     assert (reply.status, reply.json) == (500, {"error": "LookupError"})
     assert service.ask("/livez").status == 200
 
 
-def test_the_first_page_links_to_pages_that_exist(service: Service) -> None:
+def test_the_first_page_links_to_pages_that_exist(service):
     page = service.ask("/")
     assert page.headers["Content-Type"].startswith("text/html")
     links = re.findall(r'href="([^"]+)"', page.body.decode())
@@ -156,31 +156,29 @@ def test_the_first_page_links_to_pages_that_exist(service: Service) -> None:
     assert {service.ask(link).status for link in links} <= {200, 503}
 
 
-def test_what_does_not_exist_is_said_in_json(service: Service) -> None:
+def test_what_does_not_exist_is_said_in_json(service):
     reply = service.ask("/admin/../etc/passwd")
     assert reply.status == 404
     assert "/metrics" in reply.json["paths"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])
-def test_only_get_and_head_are_allowed(method: str, service: Service) -> None:
+def test_only_get_and_head_are_allowed(method, service):
     reply = service.ask("/metrics", method)
     assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
 
 
-def test_head_is_get_without_a_body(service: Service) -> None:
+def test_head_is_get_without_a_body(service):
     reply = service.ask("/readyz", "HEAD")
     assert (reply.status, reply.body) == (503, b"")
     assert int(reply.headers["Content-Length"]) > 0
 
 
-def test_answers_do_not_tell_the_version_of_python(service: Service) -> None:
+def test_answers_do_not_tell_the_version_of_python(service):
     assert service.ask("/livez").headers["Server"] == "hapax"
 
 
-def test_nothing_is_written_for_requests(
-    service: Service, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_written_for_requests(service, capfd):
     service.ask("/livez")
     service.ask("/nowhere")
     broken = service.connect()
@@ -193,7 +191,7 @@ def test_nothing_is_written_for_requests(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_request_that_is_too_long_gets_json(service: Service) -> None:
+def test_a_request_that_is_too_long_gets_json(service):
     with socket.create_connection((LOOPBACK, service.server.port), timeout=10) as client:
         client.sendall(b"GET /livez HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n")
         response = HTTPResponse(client)
@@ -201,7 +199,7 @@ def test_a_request_that_is_too_long_gets_json(service: Service) -> None:
         assert (response.status, json.loads(response.read())) == (431, {"error": 431})
 
 
-def test_many_slow_clients_do_not_keep_a_probe_out(service: Service) -> None:
+def test_many_slow_clients_do_not_keep_a_probe_out(service):
     slow = [service.connect() for _ in range(http.CLIENTS_MAX + 5)]
     assert service.ask("/livez").status == 200
     assert slow[0].recv(1) == b""  # the oldest was hung up on
@@ -209,28 +207,26 @@ def test_many_slow_clients_do_not_keep_a_probe_out(service: Service) -> None:
         client.close()
 
 
-def test_a_client_that_lives_too_long_is_hung_up_on(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_lives_too_long_is_hung_up_on(service, monkeypatch):
     slow = service.connect()
     monkeypatch.setattr(http, "CLIENT_TIMEOUT_S", 0.0)
     assert slow.recv(1) == b""
     slow.close()
 
 
-def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(service: Service) -> None:
+def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(service):
     port = service.server.port
     with pytest.raises(ConfigurationError, match=f"HAPAX_TELEMETRY__PORT={port}.*free port"):
         TelemetryServer(LOOPBACK, port, registry=service.metrics.registry, health=service.health)
 
 
 @pytest.mark.parametrize(("address", "port"), [(LOOPBACK, 70_000), ("203.0.113.1", 0)])
-def test_what_cannot_be_listened_on_is_a_configuration_error(address: str, port: int) -> None:
+def test_what_cannot_be_listened_on_is_a_configuration_error(address, port):
     with pytest.raises(ConfigurationError, match="cannot listen on"):
         TelemetryServer(address, port, registry=Metrics().registry, health=Health(1.0))
 
 
-def test_a_server_that_never_started_can_be_closed_and_gives_its_port_back() -> None:
+def test_a_server_that_never_started_can_be_closed_and_gives_its_port_back():
     registry, health = Metrics().registry, Health(1.0)
     first = TelemetryServer(LOOPBACK, 0, registry=registry, health=health)
     first.close()
@@ -239,7 +235,7 @@ def test_a_server_that_never_started_can_be_closed_and_gives_its_port_back() -> 
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
-def test_ipv6_addresses_are_listened_on_too() -> None:
+def test_ipv6_addresses_are_listened_on_too():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -253,21 +249,21 @@ def test_ipv6_addresses_are_listened_on_too() -> None:
     server.close()
 
 
-def test_a_pause_and_a_resume_from_this_machine_are_passed_on(service: Service) -> None:
+def test_a_pause_and_a_resume_from_this_machine_are_passed_on(service):
     for path in ("/pause", "/resume"):
         reply = service.ask(path, "POST", Hapax_Command="1")
         assert (reply.status, reply.json) == (202, {"accepted": path})
     assert service.intake.told == ["pause", "resume"]
 
 
-def test_a_pause_without_our_header_which_a_browser_would_send_is_refused(service: Service) -> None:
+def test_a_pause_without_our_header_which_a_browser_would_send_is_refused(service):
     assert service.ask("/pause", "POST").status == 403
     assert service.ask("/pause", "GET", Hapax_Command="1").status == 404
     assert service.ask("/livez", "POST", Hapax_Command="1").status == 405
     assert service.intake.told == []
 
 
-def test_a_pause_from_another_machine_is_refused(service: Service) -> None:
+def test_a_pause_from_another_machine_is_refused(service):
     routes = Routes(service.metrics.registry, service.health, service.status, service.intake)
     headers = Message()
     headers["Hapax-Command"] = "1"
@@ -277,9 +273,7 @@ def test_a_pause_from_another_machine_is_refused(service: Service) -> None:
     assert service.intake.told == []
 
 
-def test_a_pause_that_the_engine_cannot_follow_is_a_conflict_with_the_reason(
-    service: Service,
-) -> None:
+def test_a_pause_that_the_engine_cannot_follow_is_a_conflict_with_the_reason(service):
     service.intake.refusal = "Spark drives"
     reply = service.ask("/pause", "POST", Hapax_Command="1")
     assert (reply.status, reply.json) == (409, {"error": "Spark drives"})

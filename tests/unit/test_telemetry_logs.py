@@ -44,20 +44,20 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_time_is_utc_and_iso(told: Told) -> None:
+def test_time_is_utc_and_iso(told):
     told.events.service_ready()
     stamp = told.lines[0]["timestamp"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", stamp)
 
 
 @pytest.mark.parametrize("odd", ["\ud800", 1 << 80, {1: 2}, {"a", "b"}, b"\xff", object()])
-def test_what_json_cannot_hold_does_not_lose_the_line(odd: object, told: Told) -> None:
+def test_what_json_cannot_hold_does_not_lose_the_line(odd, told):
     told.events._logger.info("odd", value=odd)
     assert told.lines[0]["event"] == "odd"
     assert "value" in told.lines[0]
 
 
-def test_a_crash_shows_its_traceback_and_no_values_of_variables(told: Told) -> None:
+def test_a_crash_shows_its_traceback_and_no_values_of_variables(told):
     private = "hunter2"
     try:
         told.events._metrics.consumer_lag.of(private)
@@ -69,7 +69,7 @@ def test_a_crash_shows_its_traceback_and_no_values_of_variables(told: Told) -> N
     assert private not in json.dumps(line)
 
 
-def test_a_terminal_gets_text_and_auto_finds_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_text_and_auto_finds_out(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = Terminal()
     logger = configure_logs("info", "auto", stream=terminal, app="shop")
@@ -82,7 +82,7 @@ def test_a_terminal_gets_text_and_auto_finds_out(monkeypatch: pytest.MonkeyPatch
     assert "╭" not in text
 
 
-def test_text_of_strangers_is_bounded_and_cannot_move_a_terminal(told: Told) -> None:
+def test_text_of_strangers_is_bounded_and_cannot_move_a_terminal(told):
     evil = "\x1b[2J\r\nforged line" + "x" * 1_000
     told.events.dead_letter_written(Coordinates("t", 0, 1), "ValueError", 1, evil)
     text = told.lines[0]["error"]
@@ -90,7 +90,7 @@ def test_text_of_strangers_is_bounded_and_cannot_move_a_terminal(told: Told) -> 
     assert text.isprintable()
 
 
-def test_structlog_comes_without_rich() -> None:
+def test_structlog_comes_without_rich():
     code = (
         "import sys, io; from hapax.telemetry.logs import configure_logs;"
         "configure_logs('info', 'console', stream=io.StringIO());"
@@ -100,7 +100,7 @@ def test_structlog_comes_without_rich() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_events_come_without_structlog_and_rich() -> None:
+def test_events_come_without_structlog_and_rich():
     code = (
         "import sys, hapax.telemetry.events;"
         "assert not {'structlog', 'rich', 'prometheus_client'} & set(sys.modules)"
@@ -108,30 +108,30 @@ def test_events_come_without_structlog_and_rich() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_client_logger_takes_what_librdkafka_gives(told: Told) -> None:
+def test_a_client_logger_takes_what_librdkafka_gives(told):
     logger = ClientLogger(told.events, "consumer")
     logger.log(40, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "refused")
     assert told.lines[0].items() >= {"facility": "FAIL", "text": "refused"}.items()
 
 
-def test_a_client_logger_takes_other_forms_too(told: Told) -> None:
+def test_a_client_logger_takes_other_forms_too(told):
     ClientLogger(told.events, "consumer").log(30, "lost %d", 3)
     assert told.lines[0].items() >= {"facility": "?", "text": "lost 3"}.items()
 
 
-def test_a_client_logger_never_raises(told: Told) -> None:
+def test_a_client_logger_never_raises(told):
     ClientLogger(told.events, "consumer").log(30, "%d", "no number")
     assert told.lines[0].items() >= {"event": "telemetry_failed", "error": "TypeError"}.items()
     assert told.value("telemetry_failures_total") == 1
 
 
-def test_a_client_logger_never_raises_even_when_nothing_can_be_written(told: Told) -> None:
+def test_a_client_logger_never_raises_even_when_nothing_can_be_written(told):
     told.stream.close()
     ClientLogger(told.events, "consumer").log(40, "%s [%s] %s", "FAIL", "c", "refused")
     assert told.value("telemetry_failures_total") == 1
 
 
-def test_the_real_client_logs_through_it(told: Told) -> None:
+def test_the_real_client_logs_through_it(told):
     confluent_kafka: Any = pytest.importorskip("confluent_kafka")
     settings = {"group.id": "g", "bootstrap.servers": "127.0.0.1:1", "debug": "generic"}
     consumer = confluent_kafka.Consumer(settings, logger=ClientLogger(told.events, "consumer"))
@@ -145,14 +145,14 @@ def test_the_real_client_logs_through_it(told: Told) -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_what_business_code_logs_becomes_a_line(told: Told) -> None:
+def test_what_business_code_logs_becomes_a_line(told):
     capture_library_logs(told.events)
     logging.getLogger("shop.rules").warning("odd price %s", "12\n")
     expected = {"event": "library_logged", "library": "shop.rules", "text": "odd price 12 "}
     assert told.lines[0].items() >= expected.items()
 
 
-def test_the_traceback_of_business_code_is_kept(told: Told, root: logging.Logger) -> None:
+def test_the_traceback_of_business_code_is_kept(told, root):
     capture_library_logs(told.events)
     assert [type(handler) for handler in root.handlers] == [LibraryHandler]
     try:
@@ -163,7 +163,7 @@ def test_the_traceback_of_business_code_is_kept(told: Told, root: logging.Logger
 
 
 @pytest.mark.usefixtures("root")
-def test_a_log_call_that_is_wrong_does_not_break_business_code(told: Told) -> None:
+def test_a_log_call_that_is_wrong_does_not_break_business_code(told):
     capture_library_logs(told.events)
     logging.getLogger("shop.rules").warning("%d", "no number")
     assert told.lines[0]["event"] == "telemetry_failed"

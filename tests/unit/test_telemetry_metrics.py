@@ -25,7 +25,7 @@ def families(metrics: Metrics) -> dict[str, str]:
     return {family.name: family.type for family in text_string_to_metric_families(text)}
 
 
-def test_no_label_is_unbounded() -> None:
+def test_no_label_is_unbounded():
     labels = [label for row in rows() for label in row.labels]
     assert labels
     assert all(bool(label.values) != (label.limit > 0) for label in labels)
@@ -34,29 +34,29 @@ def test_no_label_is_unbounded() -> None:
     assert {"id", "offset", "key"}.isdisjoint(label.name for label in most)
 
 
-def test_every_row_is_exposed_and_parses(metrics: Metrics) -> None:
+def test_every_row_is_exposed_and_parses(metrics):
     kinds: dict[object, str] = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
     expected = {row.name.removesuffix("_total"): kinds[row.kind] for row in rows()}
     assert families(metrics).items() >= expected.items()
 
 
-def test_no_series_tells_when_it_was_created(metrics: Metrics) -> None:
+def test_no_series_tells_when_it_was_created(metrics):
     assert not [name for name in families(metrics) if name.endswith("_created")]
 
 
-def test_two_metrics_do_not_share_a_registry() -> None:
+def test_two_metrics_do_not_share_a_registry():
     one, two = Metrics(), Metrics()
     one.in_doubt_fences.of().inc()
     assert two.registry.get_sample_value("hapax_in_doubt_fences_total") == 0
 
 
-def test_series_of_listed_labels_exist_before_anything_happened(metrics: Metrics) -> None:
+def test_series_of_listed_labels_exist_before_anything_happened(metrics):
     value = metrics.registry.get_sample_value
     assert value("hapax_transactions_total", {"outcome": "fenced"}) == 0
     assert value("hapax_dedup_store_up") == 1
 
 
-def test_a_label_past_its_limit_counts_as_other(metrics: Metrics) -> None:
+def test_a_label_past_its_limit_counts_as_other(metrics):
     for number in range(60):
         metrics.records_dead_lettered.of(f"Error{number}").inc()
     value = metrics.registry.get_sample_value
@@ -65,18 +65,18 @@ def test_a_label_past_its_limit_counts_as_other(metrics: Metrics) -> None:
     assert value("hapax_records_dead_lettered_total", {"reason": "other"}) == 10
 
 
-def test_a_value_that_a_closed_label_does_not_list_counts_as_other(metrics: Metrics) -> None:
+def test_a_value_that_a_closed_label_does_not_list_counts_as_other(metrics):
     metrics.transactions.of("surprising").inc()
     value = metrics.registry.get_sample_value
     assert value("hapax_transactions_total", {"outcome": "other"}) == 1
 
 
-def test_a_child_is_bound_once(metrics: Metrics) -> None:
+def test_a_child_is_bound_once(metrics):
     assert metrics.records_consumed.of("a") is metrics.records_consumed.of("a")
     assert metrics.records_consumed.of("a") is not metrics.records_consumed.of("b")
 
 
-def test_a_removed_child_leaves_the_exposition_and_may_come_back(metrics: Metrics) -> None:
+def test_a_removed_child_leaves_the_exposition_and_may_come_back(metrics):
     lag = {"topic": "a", "partition": "0"}
     metrics.consumer_lag.of("a", "0").set(5)
     metrics.consumer_lag.remove("a", "0")
@@ -86,23 +86,23 @@ def test_a_removed_child_leaves_the_exposition_and_may_come_back(metrics: Metric
     assert metrics.registry.get_sample_value("hapax_consumer_lag", lag) == 6
 
 
-def test_too_few_label_values_are_an_error(metrics: Metrics) -> None:
+def test_too_few_label_values_are_an_error(metrics):
     with pytest.raises(ValueError, match="zip"):
         metrics.consumer_lag.of("a")
 
 
-def test_buckets_of_durations_start_below_a_millisecond() -> None:
+def test_buckets_of_durations_start_below_a_millisecond():
     for row in rows():
         if row.kind is Histogram and row.name.endswith("_seconds"):
             assert row.buckets[0] < 0.001
             assert list(row.buckets) == sorted(set(row.buckets))
 
 
-def test_the_table_itself_holds_rows_and_not_families() -> None:
+def test_the_table_itself_holds_rows_and_not_families():
     assert isinstance(vars(Metrics)["records_consumed"], Row)
     with pytest.raises(AttributeError, match="records_consumed is a row"):
         _ = Metrics.records_consumed
 
 
-def test_the_page_is_the_table() -> None:
+def test_the_page_is_the_table():
     assert PAGE.read_text(encoding="utf-8") == metrics_reference()

@@ -18,7 +18,7 @@ def told() -> Told:
     return Told()
 
 
-def test_the_first_is_told_and_the_rest_of_its_window_counted() -> None:
+def test_the_first_is_told_and_the_rest_of_its_window_counted():
     repeats = Repeats(window_s=60)
     assert [repeats.admit(("a",), now_s) for now_s in (0, 1, 59)] == [True, False, False]
     assert repeats.ended(59) == []
@@ -27,7 +27,7 @@ def test_the_first_is_told_and_the_rest_of_its_window_counted() -> None:
     assert repeats.admit(("a",), 60)
 
 
-def test_due_is_when_something_can_be_reported() -> None:
+def test_due_is_when_something_can_be_reported():
     repeats = Repeats(window_s=60)
     repeats.admit(("a",), 0)
     assert repeats.due_s == math.inf
@@ -37,7 +37,7 @@ def test_due_is_when_something_can_be_reported() -> None:
     assert repeats.due_s == math.inf
 
 
-def test_a_count_survives_a_new_window_that_opens_before_the_report() -> None:
+def test_a_count_survives_a_new_window_that_opens_before_the_report():
     repeats = Repeats(window_s=60)
     for now_s in (0, 1, 2, 70):
         repeats.admit(("a",), now_s)
@@ -45,14 +45,14 @@ def test_a_count_survives_a_new_window_that_opens_before_the_report() -> None:
     assert repeats.ended(71) == [Withheld(("a",), 2)]
 
 
-def test_keys_are_told_apart_up_to_a_limit_and_share_one_beyond() -> None:
+def test_keys_are_told_apart_up_to_a_limit_and_share_one_beyond():
     repeats = Repeats(window_s=60, keys_max=2)
     told = [repeats.admit((key,), 0) for key in ("a", "b", "c", "d")]
     assert told == [True, True, True, False]
     assert repeats.ended(60) == [Withheld(OVERFLOW, 1)]
 
 
-def test_windows_that_are_over_make_room_for_new_keys() -> None:
+def test_windows_that_are_over_make_room_for_new_keys():
     repeats = Repeats(window_s=60, keys_max=1)
     repeats.admit(("a",), 0)
     assert repeats.admit(("b",), 60)
@@ -60,7 +60,7 @@ def test_windows_that_are_over_make_room_for_new_keys() -> None:
     assert repeats.ended(200) == [Withheld(("b",), 1)]
 
 
-def test_ten_dead_letters_a_minute_are_told_in_full_then_one_line_counts(told: Told) -> None:
+def test_ten_dead_letters_a_minute_are_told_in_full_then_one_line_counts(told):
     for offset in range(25):
         told.events.dead_letter_written(Coordinates("orders", 0, offset), "KeyError", 3)
     assert len(told.lines) == 10
@@ -75,7 +75,7 @@ def test_ten_dead_letters_a_minute_are_told_in_full_then_one_line_counts(told: T
     )
 
 
-def test_what_was_withheld_is_told_before_the_last_line(told: Told) -> None:
+def test_what_was_withheld_is_told_before_the_last_line(told):
     for _ in range(3):
         told.events.librdkafka_logged("consumer", 40, "FAIL", "gone")
     told.events.service_stopped(0, "drained")
@@ -87,27 +87,27 @@ def test_what_was_withheld_is_told_before_the_last_line(told: Told) -> None:
     assert told.lines[1]["count"] == 2
 
 
-def test_lines_of_the_client_that_differ_in_times_only_are_repeats(told: Told) -> None:
+def test_lines_of_the_client_that_differ_in_times_only_are_repeats(told):
     for times in ("0ms in state UP", "17ms in state UP", "9ms, 30 identical error(s) suppressed"):
         told.events.librdkafka_logged("consumer", 40, "FAIL", REFUSED.format(times))
     assert [line["text"] for line in told.lines] == [REFUSED.format("0ms in state UP")]
     assert told.value("librdkafka_errors_total", facility="FAIL") == 3
 
 
-def test_lines_about_two_brokers_are_not_repeats(told: Told) -> None:
+def test_lines_about_two_brokers_are_not_repeats(told):
     told.events.librdkafka_logged("consumer", 40, "FAIL", "b-1:9092/1: refused (after 1ms)")
     told.events.librdkafka_logged("consumer", 40, "FAIL", "b-2:9092/2: refused (after 1ms)")
     assert len(told.lines) == 2
 
 
-def test_the_clients_debug_lines_are_neither_limited_nor_counted(told: Told) -> None:
+def test_the_clients_debug_lines_are_neither_limited_nor_counted(told):
     for _ in range(3):
         told.events.librdkafka_logged("consumer", 10, "BROKER", "state")
     assert [line["level"] for line in told.lines] == ["debug"] * 3
     assert told.value("librdkafka_errors_total", facility="BROKER") is None
 
 
-def test_what_the_level_hides_is_not_remembered_either() -> None:
+def test_what_the_level_hides_is_not_remembered_either():
     told = Told("warning")
     told.events.librdkafka_logged("consumer", 20, "VERSION", "hello")
     told.events.librdkafka_logged("consumer", 10, "BROKER", "state")

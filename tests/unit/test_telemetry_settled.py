@@ -39,14 +39,14 @@ def told() -> Told:
     return Told("info")
 
 
-def test_the_line_has_the_agreed_keys_time_level_and_event_first(told: Told) -> None:
+def test_the_line_has_the_agreed_keys_time_level_and_event_first(told):
     told.events.transaction_committed(SETTLED)
     (line,) = told.lines
     assert line.keys() == KEYS
     assert list(line)[:3] == ["timestamp", "level", "event"]
 
 
-def test_the_line_says_offsets_phases_and_latency(told: Told) -> None:
+def test_the_line_says_offsets_phases_and_latency(told):
     told.events.transaction_committed(SETTLED)
     (line,) = told.lines
     assert line["offsets"] == {"orders/0": [100, 107], "orders/3": [9, 12]}
@@ -80,27 +80,25 @@ def test_the_line_says_offsets_phases_and_latency(told: Told) -> None:
         ("last_commit_timestamp_seconds", {}, 1_700_000_000),
     ],
 )
-def test_the_metrics_say_the_same(
-    name: str, labels: dict[str, str], expected: float, told: Told
-) -> None:
+def test_the_metrics_say_the_same(name, labels, expected, told):
     told.events.transaction_committed(SETTLED)
     assert told.value(name, **labels) == expected
 
 
-def test_two_transactions_add_up(told: Told) -> None:
+def test_two_transactions_add_up(told):
     told.events.transaction_committed(SETTLED)
     told.events.transaction_committed(SETTLED)
     assert told.value("records_consumed_total", topic="orders") == 18
 
 
-def test_metrics_move_when_the_line_is_filtered() -> None:
+def test_metrics_move_when_the_line_is_filtered():
     told = Told("error")
     told.events.transaction_committed(SETTLED)
     assert told.lines == []
     assert told.value("transactions_total", outcome="committed") == 1
 
 
-def test_records_of_several_topics_are_told_apart_when_the_core_says_how(told: Told) -> None:
+def test_records_of_several_topics_are_told_apart_when_the_core_says_how(told):
     offsets = {("a", 0): (0, 2), ("b", 0): (0, 5)}
     told.events.transaction_committed(
         BatchResult(offsets=offsets, records=7, inputs={"a": 2, "b": 5})
@@ -110,9 +108,7 @@ def test_records_of_several_topics_are_told_apart_when_the_core_says_how(told: T
     assert told.value("records_consumed_total", topic="several") == 7
 
 
-def test_one_record_is_one_latency_and_a_clock_ahead_of_ours_is_none_below_zero(
-    told: Told,
-) -> None:
+def test_one_record_is_one_latency_and_a_clock_ahead_of_ours_is_none_below_zero(told):
     ahead_ms = 1_700_000_009_000
     told.events.transaction_committed(
         BatchResult(
@@ -126,7 +122,7 @@ def test_one_record_is_one_latency_and_a_clock_ahead_of_ours_is_none_below_zero(
     assert told.value("record_latency_seconds_sum") == 0
 
 
-def test_records_without_time_or_claims_leave_those_histograms_alone(told: Told) -> None:
+def test_records_without_time_or_claims_leave_those_histograms_alone(told):
     told.events.transaction_committed(
         BatchResult(offsets={("a", 0): (0, 3)}, records=3, phases_s={"claim": 0.0001})
     )
@@ -135,9 +131,7 @@ def test_records_without_time_or_claims_leave_those_histograms_alone(told: Told)
     assert told.lines[0]["latency_ms"] == {"oldest": None, "newest": None}
 
 
-def test_under_pass_the_batches_tell_that_the_claim_store_went_away_and_came_back(
-    told: Told,
-) -> None:
+def test_under_pass_the_batches_tell_that_the_claim_store_went_away_and_came_back(told):
     unchecked = BatchResult(offsets={("a", 0): (0, 3)}, records=3, unchecked=3)
     told.events.transaction_committed(unchecked)
     told.events.transaction_committed(unchecked)
@@ -152,7 +146,7 @@ def test_under_pass_the_batches_tell_that_the_claim_store_went_away_and_came_bac
     assert claims[1]["outage_s"] == 2
 
 
-def test_a_batch_without_ids_says_nothing_about_the_claim_store(told: Told) -> None:
+def test_a_batch_without_ids_says_nothing_about_the_claim_store(told):
     told.events.claims_unavailable("timeout", "pause")
     told.events.transaction_committed(
         BatchResult(offsets={("a", 0): (0, 3)}, records=3, without_id=3)

@@ -30,13 +30,13 @@ def ready(told: Told) -> Told:
     return told
 
 
-def test_a_service_that_starts_is_alive_and_says_what_it_waits_for(told: Told) -> None:
+def test_a_service_that_starts_is_alive_and_says_what_it_waits_for(told):
     assert told.health.livez() == (True, [])
     assert told.health.startupz() == (False, [STARTING])
     assert told.health.readyz() == (False, [STARTING, UNASSIGNED])
 
 
-def test_ready_begins_with_the_first_assignment(told: Told) -> None:
+def test_ready_begins_with_the_first_assignment(told):
     told.events.service_ready()
     assert told.health.startupz() == (True, [])
     assert told.health.readyz() == (False, [UNASSIGNED])
@@ -44,12 +44,12 @@ def test_ready_begins_with_the_first_assignment(told: Told) -> None:
     assert told.health.readyz() == (True, [])
 
 
-def test_a_member_whose_partitions_moved_on_stays_ready(ready: Told) -> None:
+def test_a_member_whose_partitions_moved_on_stays_ready(ready):
     ready.events.partitions_revoked([ORDERS])
     assert ready.health.readyz() == (True, [])
 
 
-def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(ready: Told) -> None:
+def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(ready):
     labels = {"topic": "orders", "partition": "0"}
     ready.events.partition_stuck({ORDERS: Stuck(7, "bad codec")})
     (reason,) = ready.health.readyz().reasons
@@ -66,14 +66,14 @@ def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(read
     assert ready.health.state() == "running"
 
 
-def test_draining_ends_readiness_and_not_life(ready: Told) -> None:
+def test_draining_ends_readiness_and_not_life(ready):
     ready.events.service_draining("SIGTERM")
     assert ready.health.readyz() == (False, ["draining"])
     assert ready.health.livez().ok
     assert ready.health.startupz().ok
 
 
-def test_a_loop_that_stands_still_past_the_limit_is_not_alive(ready: Told) -> None:
+def test_a_loop_that_stands_still_past_the_limit_is_not_alive(ready):
     ready.events.loop_moved()
     ready.monotonic_s += 30
     assert ready.health.livez().ok
@@ -84,7 +84,7 @@ def test_a_loop_that_stands_still_past_the_limit_is_not_alive(ready: Told) -> No
     assert ready.health.livez().ok
 
 
-def test_a_loop_that_waits_for_brokers_is_alive_and_not_ready(ready: Told) -> None:
+def test_a_loop_that_waits_for_brokers_is_alive_and_not_ready(ready):
     ready.events.loop_moved()
     ready.monotonic_s += 6
     assert ready.health.readyz() == (False, ["the loop has not moved for 6 s"])
@@ -93,7 +93,7 @@ def test_a_loop_that_waits_for_brokers_is_alive_and_not_ready(ready: Told) -> No
     assert ready.health.readyz() == (True, [])
 
 
-def test_failures_without_a_success_among_them_end_readiness(ready: Told) -> None:
+def test_failures_without_a_success_among_them_end_readiness(ready):
     for _ in range(5):
         assert ready.health.readyz() == (True, [])
         ready.events.batch_aborted("NOT_ENOUGH_REPLICAS", 3, 1, {ORDERS: 5})
@@ -105,7 +105,7 @@ def test_failures_without_a_success_among_them_end_readiness(ready: Told) -> Non
     assert ready.health.readyz() == (True, [])
 
 
-def test_failures_are_forgotten_when_there_is_nothing_more_to_do(ready: Told) -> None:
+def test_failures_are_forgotten_when_there_is_nothing_more_to_do(ready):
     for wait_s in (4, 9):
         ready.events.producer_init_retried("none answers")
         ready.monotonic_s += wait_s
@@ -114,7 +114,7 @@ def test_failures_are_forgotten_when_there_is_nothing_more_to_do(ready: Told) ->
     assert ready.health.readyz() == (True, [])
 
 
-def test_claims_that_are_away_end_readiness_under_pause(ready: Told) -> None:
+def test_claims_that_are_away_end_readiness_under_pause(ready):
     ready.events.claims_unavailable("timeout", "pause")
     assert ready.health.readyz() == (
         False,
@@ -125,13 +125,13 @@ def test_claims_that_are_away_end_readiness_under_pause(ready: Told) -> None:
     assert ready.health.readyz().ok
 
 
-def test_claims_that_are_away_change_nothing_under_pass(ready: Told) -> None:
+def test_claims_that_are_away_change_nothing_under_pass(ready):
     ready.events.claims_unavailable("timeout", "pass")
     assert ready.health.readyz() == (True, [])
     assert ready.value("dedup_store_up") == 0
 
 
-def test_an_outage_of_claims_is_told_once_a_minute_and_counted_each_time(ready: Told) -> None:
+def test_an_outage_of_claims_is_told_once_a_minute_and_counted_each_time(ready):
     for _ in range(5):
         ready.events.claims_unavailable("timeout", "pause")
     told = [line for line in ready.lines if line["event"] == "claims_unavailable"]
@@ -139,7 +139,7 @@ def test_an_outage_of_claims_is_told_once_a_minute_and_counted_each_time(ready: 
     assert ready.value("dedup_lookups_total", result="error") == 5
 
 
-def test_assignments_add_up_and_losses_take_away(told: Told) -> None:
+def test_assignments_add_up_and_losses_take_away(told):
     told.events.partitions_assigned([ORDERS, ("orders", 1)])
     told.events.partitions_assigned([("orders", 2)])
     assert told.value("assigned_partitions") == 3
@@ -149,7 +149,7 @@ def test_assignments_add_up_and_losses_take_away(told: Told) -> None:
     assert told.value("assigned_partitions") == 1
 
 
-def test_the_lag_of_a_partition_that_went_away_is_not_shown_any_more(told: Told) -> None:
+def test_the_lag_of_a_partition_that_went_away_is_not_shown_any_more(told):
     told.events.partitions_assigned([ORDERS, ("orders", 1)])
     told.events.lag_updated(
         [OURS, msgspec.structs.replace(OURS, partition=1)], told.wall_s, complete=True
@@ -159,23 +159,23 @@ def test_the_lag_of_a_partition_that_went_away_is_not_shown_any_more(told: Told)
     assert told.value("consumer_lag", topic="orders", partition="1") == OURS.lag
 
 
-def test_a_producer_that_died_unfenced_is_fatal(told: Told) -> None:
+def test_a_producer_that_died_unfenced_is_fatal(told):
     told.events.producer_died("out of order", fenced=False)
     assert told.value("transactions_total", outcome="fatal") == 1
     assert told.value("transactions_total", outcome="fenced") == 0
 
 
-def test_leaving_in_peace_is_no_error(told: Told) -> None:
+def test_leaving_in_peace_is_no_error(told):
     told.events.service_stopped(0, "drained")
     assert told.lines[0]["level"] == "info"
 
 
-def test_remarks_of_preflight_are_warnings(told: Told) -> None:
+def test_remarks_of_preflight_are_warnings(told):
     told.events.preflight_passed(["one replica"])
     assert told.lines[0].items() >= {"level": "warning", "remarks": ["one replica"]}.items()
 
 
-def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told: Told) -> None:
+def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told):
     told.events.service_started(
         {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"},
         version="1",
@@ -189,7 +189,7 @@ def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told: Told)
     assert told.value("build_info", **labels) == 1
 
 
-def test_the_last_poll_is_known_without_work_in_the_loop(told: Told) -> None:
+def test_the_last_poll_is_known_without_work_in_the_loop(told):
     told.events.service_started(
         {}, version="1", engine="worker", librdkafka="2", record_path="python (HAPAX_FAST=off)"
     )
@@ -216,9 +216,7 @@ class StuckLogger:
         self.released.wait(60)
 
 
-def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(monkeypatch):
     monkeypatch.setattr("hapax.telemetry.events.service.WATCHDOG_LINE_WAIT_S", 0.01)
     told, stuck = Told(), StuckLogger()
     Events(told.metrics, told.health, cast("Any", stuck)).watchdog_fired("commit", 61)
@@ -228,7 +226,7 @@ def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(
     stuck.released.set()
 
 
-def test_readiness_is_a_metric_too(told: Told) -> None:
+def test_readiness_is_a_metric_too(told):
     told.events.service_started(
         {}, version="1", engine="worker", librdkafka="2", record_path="python (HAPAX_FAST=off)"
     )

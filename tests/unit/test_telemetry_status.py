@@ -35,7 +35,7 @@ def told() -> Told:
     return Told()
 
 
-def test_a_process_that_has_just_started_shows_that_and_what_it_waits_for(told: Told) -> None:
+def test_a_process_that_has_just_started_shows_that_and_what_it_waits_for(told):
     assert told.status["state"] == "starting"
     assert told.status["last_transaction"] is None
     text = told.page.text
@@ -43,7 +43,7 @@ def test_a_process_that_has_just_started_shows_that_and_what_it_waits_for(told: 
     assert "none yet" in text
 
 
-def test_outputs_that_go_to_another_cluster_show_its_brokers_and_its_id_once_it_answered() -> None:
+def test_outputs_that_go_to_another_cluster_show_its_brokers_and_its_id_once_it_answered():
     assert Told().status["outputs_cluster"] is None
     assert "outputs go to" not in Told().page.text
     told = Told(outputs_at="there:9092")
@@ -54,7 +54,7 @@ def test_outputs_that_go_to_another_cluster_show_its_brokers_and_its_id_once_it_
     assert "there:9092 id-of-there" in told.page.text
 
 
-def test_a_worker_that_works_shows_who_it_is_and_what_it_did(told: Told) -> None:
+def test_a_worker_that_works_shows_who_it_is_and_what_it_did(told):
     told.work()
     told.wall_s += 7_200
     status = told.status
@@ -90,7 +90,7 @@ def test_a_worker_that_works_shows_who_it_is_and_what_it_did(told: Told) -> None
         assert told_here in text
 
 
-def test_each_partition_shows_all_its_marks(told: Told) -> None:
+def test_each_partition_shows_all_its_marks(told):
     told.work()
     (mine,), (written,) = told.status["partitions"], told.status["outputs"]
     assert mine == {
@@ -122,7 +122,7 @@ def test_each_partition_shows_all_its_marks(told: Told) -> None:
     )
 
 
-def test_rows_have_the_names_of_hapax_offsets(told: Told) -> None:
+def test_rows_have_the_names_of_hapax_offsets(told):
     told.work()
     (row,) = told.status["partitions"]
     look = Look(
@@ -138,7 +138,7 @@ def test_rows_have_the_names_of_hapax_offsets(told: Told) -> None:
     assert {name: row[name] for name in offsets.keys() - asked} == look.figures()
 
 
-def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told: Told) -> None:
+def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told):
     told.work()
     told.wall_s += 30
     told.monotonic_s += 3
@@ -165,14 +165,14 @@ def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told:
     assert (told.status["state"], told.status["reasons"]) == ("running", [])
 
 
-def test_partitions_that_nobody_has_surveyed_yet_are_there_without_marks(told: Told) -> None:
+def test_partitions_that_nobody_has_surveyed_yet_are_there_without_marks(told):
     told.events.partitions_assigned([ORDERS])
     (row,) = told.status["partitions"]
     assert row == {"topic": "orders", "partition": 0, "lag": None, "stuck": None}
     assert "no complete query yet" in told.page.text
 
 
-def test_partitions_that_left_are_not_shown(told: Told) -> None:
+def test_partitions_that_left_are_not_shown(told):
     told.work()
     told.events.partitions_revoked([ORDERS])
     assert told.status["partitions"] == []
@@ -189,19 +189,17 @@ def test_partitions_that_left_are_not_shown(told: Told) -> None:
         (600_000.0, "6.9 d"),
     ],
 )
-def test_what_retention_is_about_to_delete_is_marked(
-    told: Told, margin_s: float | None, shown: str
-) -> None:
+def test_what_retention_is_about_to_delete_is_marked(told, margin_s, shown):
     told.work(msgspec.structs.replace(OURS, margin_s=margin_s))
     assert f"4 60.0 s {shown} 0 s" in told.page.text
 
 
-def test_a_transaction_that_stays_open_is_marked(told: Told) -> None:
+def test_a_transaction_that_stays_open_is_marked(told):
     told.work(OURS, msgspec.structs.replace(OUT_LAG, open_s=75.0))
     assert "⚠ 75.0 s" in told.page.text
 
 
-def test_the_claim_store_is_up_away_or_not_there() -> None:
+def test_the_claim_store_is_up_away_or_not_there():
     assert Told().status["claim_store"] == {"state": "none"}
     told = Told(claim_store=True)
     told.work()
@@ -214,7 +212,7 @@ def test_the_claim_store_is_up_away_or_not_there() -> None:
     assert "away for 4.0 s" in told.page.text
 
 
-def test_states_are_those_of_the_probes(told: Told) -> None:
+def test_states_are_those_of_the_probes(told):
     told.events.service_ready()
     assert told.status["state"] == "starting"  # no assignment yet
     told.work()
@@ -224,9 +222,7 @@ def test_states_are_those_of_the_probes(told: Told) -> None:
     assert told.status["state"] == "draining"
 
 
-def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_shown(
-    told: Told,
-) -> None:
+def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_shown(told):
     told.events.service_ready()
     told.events.query_started("q", "r", "/checkpoint")
     phases_s = {"plan": 0.1, "work": 0.5, "publish": 0.2, "total": 0.8}
@@ -252,12 +248,12 @@ def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_show
 # -- Spark --------------------------------------------------------------------------------
 
 
-def test_other_engines_say_nothing_of_spark(told: Told) -> None:
+def test_other_engines_say_nothing_of_spark(told):
     assert told.status["spark"] is None
     assert "Executors" not in told.page.text
 
 
-def test_executors_are_shown_with_what_they_do_and_how_old_that_is() -> None:
+def test_executors_are_shown_with_what_they_do_and_how_old_that_is():
     told = Told(engine="spark")
     assert told.status["spark"]["executors_seen_s_ago"] is None
     assert "Executors not known yet" in told.page.text
@@ -286,7 +282,7 @@ def test_executors_are_shown_with_what_they_do_and_how_old_that_is() -> None:
     assert ("a", "href", "http://driver:4040") in shown.attributes
 
 
-def test_a_driver_that_waits_for_executors_says_so() -> None:
+def test_a_driver_that_waits_for_executors_says_so():
     told = Told(engine="spark")
     told.events.executors_changed([msgspec.structs.replace(IDLE, name="driver", cores=0)], "")
     told.events.executors_awaited("no executor of spark://a has answered yet")
@@ -303,13 +299,13 @@ def test_a_driver_that_waits_for_executors_says_so() -> None:
     assert "⚠" not in told.page.text.partition("Executors")[2]
 
 
-def test_an_address_that_leads_to_no_page_is_no_link() -> None:
+def test_an_address_that_leads_to_no_page_is_no_link():
     told = Told(engine="spark")
     told.events.executors_changed([IDLE], "javascript:alert(1)")
     assert "javascript" not in told.page.html
 
 
-def test_a_lane_shows_its_range_in_flight_and_what_the_last_one_came_to() -> None:
+def test_a_lane_shows_its_range_in_flight_and_what_the_last_one_came_to():
     told = Told(engine="spark")
     p1 = ("orders", 1)
     told.events.lanes_assigned({0: {ORDERS: 40, p1: None}, 1: {("orders", 2): 7}})
@@ -362,7 +358,7 @@ def test_a_lane_shows_its_range_in_flight_and_what_the_last_one_came_to() -> Non
     )
 
 
-def test_a_task_that_is_lost_is_no_range_in_flight() -> None:
+def test_a_task_that_is_lost_is_no_range_in_flight():
     told = Told(engine="spark")
     told.events.lanes_assigned({0: {ORDERS: 40}})
     told.events.range_started(0, {ORDERS: 40}, {ORDERS: 45}, 1)
@@ -374,7 +370,7 @@ def test_a_task_that_is_lost_is_no_range_in_flight() -> None:
     assert len(told.status["spark"]["lanes"]) == 1
 
 
-def test_lanes_beyond_twenty_are_folded_and_long_ones_are_cut() -> None:
+def test_lanes_beyond_twenty_are_folded_and_long_ones_are_cut():
     told = Told(engine="spark")
     told.events.lanes_assigned(
         {lane: {("orders", lane * 9 + at): 1 for at in range(9)} for lane in range(25)}
@@ -387,7 +383,7 @@ def test_lanes_beyond_twenty_are_folded_and_long_ones_are_cut() -> None:
 # -- troubles -----------------------------------------------------------------------------
 
 
-def test_warnings_and_errors_are_kept_the_latest_first_and_no_more_than_20(told: Told) -> None:
+def test_warnings_and_errors_are_kept_the_latest_first_and_no_more_than_20(told):
     for number in range(30):
         told.events.claims_recovered(number)  # an information
         told.events.producer_died(f"number {number}", fenced=False)
@@ -397,7 +393,7 @@ def test_warnings_and_errors_are_kept_the_latest_first_and_no_more_than_20(told:
     assert troubles[0]["level"] == "error"
 
 
-def test_texts_of_records_and_of_business_code_stay_in_the_log(told: Told) -> None:
+def test_texts_of_records_and_of_business_code_stay_in_the_log(told):
     told.events.dead_letter_written(WHERE, "KeyError", 3, "card 4111 1111")
     told.events.library_logged("shop.rules", 30, "card 4111 1111")
     told.events.spark_logged(40, "python", "card 4111 1111")
@@ -405,13 +401,13 @@ def test_texts_of_records_and_of_business_code_stay_in_the_log(told: Told) -> No
     assert "record=orders/0/41 reason=KeyError attempts=3" in told.page.text
 
 
-def test_a_password_in_an_address_is_not_shown(told: Told) -> None:
+def test_a_password_in_an_address_is_not_shown(told):
     told.events.claims_unavailable("rediss://user:hunter2@redis:6379/0 timed out", "pause")
     assert "rediss://***@redis:6379/0" in told.page.text
     assert "hunter2" not in told.page.html
 
 
-def test_a_long_text_is_cut_and_made_printable(told: Told) -> None:
+def test_a_long_text_is_cut_and_made_printable(told):
     told.events.preflight_refused(["\x1b[31m" + "x" * 5_000])
     (trouble,) = told.status["troubles"]
     assert len(trouble["text"]) <= 300
@@ -421,7 +417,7 @@ def test_a_long_text_is_cut_and_made_printable(told: Told) -> None:
 # -- the page -----------------------------------------------------------------------------
 
 
-def test_whatever_comes_from_outside_is_escaped() -> None:
+def test_whatever_comes_from_outside_is_escaped():
     told = Told(app=EVIL, instance=EVIL, engine="spark", transactional_id=EVIL, version=EVIL)
     told.events.executors_changed([msgspec.structs.replace(IDLE, name=EVIL, address=EVIL)], EVIL)
     told.events.executor_seen(EVIL, EVIL)
@@ -439,7 +435,7 @@ def test_whatever_comes_from_outside_is_escaped() -> None:
     assert "<script>alert" not in shown.html
 
 
-def test_nothing_runs_and_nothing_looks_but_what_the_policy_names(told: Told) -> None:
+def test_nothing_runs_and_nothing_looks_but_what_the_policy_names(told):
     told.work()
     shown = told.page
     assert {"iframe", "img", "link", "object", "form"}.isdisjoint(shown.tags)
@@ -459,7 +455,7 @@ def test_nothing_runs_and_nothing_looks_but_what_the_policy_names(told: Told) ->
     assert "frame-ancestors 'none'" in policy
 
 
-def test_without_its_script_the_page_comes_again_by_itself(told: Told) -> None:
+def test_without_its_script_the_page_comes_again_by_itself(told):
     shown = told.page
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in shown.html
     assert ("meta", "content", "width=device-width, initial-scale=1") in shown.attributes
@@ -477,7 +473,7 @@ def lags(count: int) -> list[PartitionLag]:
     ]
 
 
-def test_the_worst_partition_comes_first_and_those_beyond_twenty_are_folded() -> None:
+def test_the_worst_partition_comes_first_and_those_beyond_twenty_are_folded():
     told = Told()
     told.events.partitions_assigned([("orders", at) for at in range(25)])
     told.work(*lags(25))
@@ -493,13 +489,13 @@ def test_the_worst_partition_comes_first_and_those_beyond_twenty_are_folded() ->
     assert "total lag 300" in told.page.text
 
 
-def test_a_lag_that_is_known_in_part_says_of_how_many_partitions(told: Told) -> None:
+def test_a_lag_that_is_known_in_part_says_of_how_many_partitions(told):
     told.events.partitions_assigned([ORDERS, ("orders", 1)])
     told.work()
     assert "total lag 4 of 1 of 2 partitions" in told.page.text
 
 
-def test_a_stuck_partition_comes_before_one_with_more_lag(told: Told) -> None:
+def test_a_stuck_partition_comes_before_one_with_more_lag(told):
     told.work(*lags(3))
     told.events.partitions_assigned([("orders", at) for at in range(3)])
     told.work(*lags(3))
@@ -508,7 +504,7 @@ def test_a_stuck_partition_comes_before_one_with_more_lag(told: Told) -> None:
     assert html.index(">orders/0 ") < html.index(">orders/2<")
 
 
-def test_rates_follow_from_samples_of_the_last_minutes(told: Told) -> None:
+def test_rates_follow_from_samples_of_the_last_minutes(told):
     told.work()
     assert told.status["rates"] == []
     told.over(10, 500)
@@ -521,21 +517,21 @@ def test_rates_follow_from_samples_of_the_last_minutes(told: Told) -> None:
     assert "records in per second: from" in told.page.html
 
 
-def test_a_clock_that_is_set_back_leaves_no_negative_rate(told: Told) -> None:
+def test_a_clock_that_is_set_back_leaves_no_negative_rate(told):
     told.over(10, 10)
     told.over(-3_600, 10)
     told.over(10, 10)
     assert all(one["in_per_s"] >= 0 for one in told.status["rates"])
 
 
-def test_members_show_what_they_hold(told: Told) -> None:
+def test_members_show_what_they_hold(told):
     assert "Group not known yet" in told.page.text
     told.work()
     assert told.status["members"]["hold"] == {"shop-shop-0 (10.0.0.1)": {"orders": [0, 1, 2, 7]}}
     assert "shop-shop-0 (10.0.0.1) 4 orders: 0-2, 7" in told.page.text
 
 
-def test_dead_letters_are_counted_by_reason_with_the_command_that_lists_them(told: Told) -> None:
+def test_dead_letters_are_counted_by_reason_with_the_command_that_lists_them(told):
     told.metrics.records_dead_lettered.of("KeyError").inc(2)
     told.metrics.records_dead_lettered.of("odd name").inc(5)
     assert told.status["dead_letters"] == [
@@ -552,12 +548,12 @@ def test_dead_letters_are_counted_by_reason_with_the_command_that_lists_them(tol
     assert without.status["dead_letters"][0]["command"] is None
 
 
-def test_settings_in_force_are_shown_as_they_are_redacted(told: Told) -> None:
+def test_settings_in_force_are_shown_as_they_are_redacted(told):
     assert told.status["settings"]["HAPAX_KAFKA__SECURITY__PASSWORD"] == "***"  # noqa: S105
     assert "HAPAX_APP shop HAPAX_KAFKA__SECURITY__PASSWORD ***" in told.page.text
 
 
-def test_times_are_those_of_the_log(told: Told) -> None:
+def test_times_are_those_of_the_log(told):
     told.work()
     told.events.producer_died("gone", fenced=False)
     shown = told.page
@@ -566,7 +562,7 @@ def test_times_are_those_of_the_log(told: Told) -> None:
     assert "as of 22:13:20 UTC" in shown.text
 
 
-def test_a_dataframe_pipeline_shows_batch_watermark_state_and_input_rate(told: Told) -> None:
+def test_a_dataframe_pipeline_shows_batch_watermark_state_and_input_rate(told):
     assert told.status["micro_batch"] is None
     told.events.service_ready()
     told.events.query_started("q", "r", "/checkpoint")
@@ -592,11 +588,11 @@ def test_a_dataframe_pipeline_shows_batch_watermark_state_and_input_rate(told: T
         assert shown in text
 
 
-def test_a_status_that_says_little_still_makes_a_page() -> None:
+def test_a_status_that_says_little_still_makes_a_page():
     assert "unknown" in Page(page({})).text
 
 
-def test_calls_that_overlap_are_counted_and_each_partition_names_what_it_waits_for() -> None:
+def test_calls_that_overlap_are_counted_and_each_partition_names_what_it_waits_for():
     told = Told()
     told.work()
     assert told.status.get("calls") is None

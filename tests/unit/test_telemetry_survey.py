@@ -48,7 +48,7 @@ def gauges(told: Told, standing: PartitionLag) -> list[float | None]:
     return [told.value(name, **labels) for name in GAUGES]
 
 
-def test_a_partition_of_ours_has_all_gauges_and_one_that_is_written_to_has_two(told: Told) -> None:
+def test_a_partition_of_ours_has_all_gauges_and_one_that_is_written_to_has_two(told):
     survey(told, OURS, OUT_LAG)
     assert gauges(told, OURS) == [4, 60.0, 3600.0, 0.0, 0]
     assert gauges(told, OUT_LAG) == [None, None, None, 12.5, 3]
@@ -56,14 +56,14 @@ def test_a_partition_of_ours_has_all_gauges_and_one_that_is_written_to_has_two(t
     assert told.health.lag_updated_s == told.wall_s
 
 
-def test_for_ever_is_infinite_and_what_cannot_be_told_any_more_is_not_shown(told: Told) -> None:
+def test_for_ever_is_infinite_and_what_cannot_be_told_any_more_is_not_shown(told):
     survey(told, msgspec.structs.replace(OURS, margin_s=math.inf))
     assert gauges(told, OURS)[2] == math.inf
     survey(told, msgspec.structs.replace(OURS, margin_s=None, lag_s=None))
     assert gauges(told, OURS)[1:3] == [60.0, None]
 
 
-def test_a_partition_that_left_is_not_shown_any_more(told: Told) -> None:
+def test_a_partition_that_left_is_not_shown_any_more(told):
     survey(told, OURS, OUT_LAG)
     told.events.partitions_revoked([ORDERS])
     assert gauges(told, OURS) == [None] * 5
@@ -72,14 +72,14 @@ def test_a_partition_that_left_is_not_shown_any_more(told: Told) -> None:
     assert gauges(told, OUT_LAG)[4] == 3
 
 
-def test_a_partition_that_left_while_it_was_told_goes_with_the_next_survey(told: Told) -> None:
+def test_a_partition_that_left_while_it_was_told_goes_with_the_next_survey(told):
     survey(told, OURS)
     told.health.partitions = frozenset()  # the rebalance had removed the series just before
     survey(told)
     assert gauges(told, OURS) == [None] * 5
 
 
-def test_what_an_incomplete_survey_leaves_out_stands_as_it_was(told: Told) -> None:
+def test_what_an_incomplete_survey_leaves_out_stands_as_it_was(told):
     survey(told, OURS, OUT_LAG)
     survey(told, OUT_LAG, complete=False)
     assert gauges(told, OURS) == [4, 60.0, 3600.0, 0.0, 0]
@@ -87,7 +87,7 @@ def test_what_an_incomplete_survey_leaves_out_stands_as_it_was(told: Told) -> No
     assert gauges(told, OURS) == [None] * 5
 
 
-def test_the_age_of_figures_is_that_of_the_look_that_brought_them(told: Told) -> None:
+def test_the_age_of_figures_is_that_of_the_look_that_brought_them(told):
     survey(told, OURS, OUT_LAG)
     seen_s = told.wall_s
     told.wall_s += 20
@@ -98,7 +98,7 @@ def test_the_age_of_figures_is_that_of_the_look_that_brought_them(told: Told) ->
     assert told.health.partition_lags[("out", 0)].at_s == told.wall_s
 
 
-def test_failures_are_told_once_a_minute_and_counted_each_time(told: Told) -> None:
+def test_failures_are_told_once_a_minute_and_counted_each_time(told):
     for _ in range(5):
         told.events.lag_monitor_failed("timed out")
     assert [line["event"] for line in told.lines].count("lag_monitor_failed") == 1

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,10 +15,6 @@ from hapax import Output, Poison, Record, RetryLater
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError
 from hapax.testing import Pipeline
 from hapax.testing.call_watch import CallWatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 BY_ID = {"HAPAX_DEDUP__ID": "json:/id"}
 
@@ -41,7 +36,7 @@ def route(record: Record) -> list[Output] | None:
     return outputs
 
 
-def test_outputs_filtered_dead_letters_and_duplicates_are_separate() -> None:
+def test_outputs_filtered_dead_letters_and_duplicates_are_separate():
     pipeline = Pipeline(route, BY_ID)
     result = pipeline.run(order("a"), order("b", 0), order("x", -1), order("a"), order("c", 500))
     assert result.records == 5
@@ -56,7 +51,7 @@ def test_outputs_filtered_dead_letters_and_duplicates_are_separate() -> None:
     assert result.retries == 0
 
 
-def test_an_output_has_the_headers_that_a_reader_of_the_topic_finds() -> None:
+def test_an_output_has_the_headers_that_a_reader_of_the_topic_finds():
     pipeline = Pipeline(route, BY_ID)
     pipeline.send(order("a", 500), key=b"k", headers=[("origin", b"desk")], partition=3)
     result = pipeline.run()
@@ -70,7 +65,7 @@ def test_an_output_has_the_headers_that_a_reader_of_the_topic_finds() -> None:
     assert [one["hapax-part"] for one in headers] == [b"2/2", b"1/2"]
 
 
-def test_a_call_that_fails_at_first_is_tried_again_and_counted() -> None:
+def test_a_call_that_fails_at_first_is_tried_again_and_counted():
     failing = iter([ConnectionError("away"), None])
 
     def flaky(record: Record) -> Output:
@@ -82,7 +77,7 @@ def test_a_call_that_fails_at_first_is_tried_again_and_counted() -> None:
     assert (result.values(), result.retries, result.dead_letters) == ([b"one"], 1, [])
 
 
-def test_records_of_an_aborted_transaction_are_not_called_again_and_leave_one_effect() -> None:
+def test_records_of_an_aborted_transaction_are_not_called_again_and_leave_one_effect():
     pipeline = Pipeline(route, BY_ID)
     pipeline.abort_next()
     result = pipeline.run(order("a"), order("b"), order("a"))
@@ -91,7 +86,7 @@ def test_records_of_an_aborted_transaction_are_not_called_again_and_leave_one_ef
     assert set(result.calls.values()) == {1}
 
 
-def test_an_event_is_remembered_from_run_to_run_for_as_long_as_its_time_to_live() -> None:
+def test_an_event_is_remembered_from_run_to_run_for_as_long_as_its_time_to_live():
     pipeline = Pipeline(route, {**BY_ID, "HAPAX_DEDUP__TTL": "1h"})
     assert len(pipeline.run(order("a")).outputs) == 1
     pipeline.wait(3000)
@@ -100,23 +95,23 @@ def test_an_event_is_remembered_from_run_to_run_for_as_long_as_its_time_to_live(
     assert len(pipeline.run(order("a")).outputs) == 1
 
 
-def test_without_claims_each_record_has_its_effect() -> None:
+def test_without_claims_each_record_has_its_effect():
     assert len(Pipeline(route, BY_ID, claims=False).run(order("a"), order("a")).outputs) == 2
 
 
-def test_what_would_stop_the_service_is_raised() -> None:
+def test_what_would_stop_the_service_is_raised():
     pipeline = Pipeline(route, {"HAPAX_DEAD_LETTER__TOPIC": ""})
     with pytest.raises(DeadLetterLimitError, match="no dead-letter topic"):
         pipeline.run(order("a", -1))
 
 
-def test_a_record_whose_id_cannot_be_read_is_a_dead_letter_before_the_transform() -> None:
+def test_a_record_whose_id_cannot_be_read_is_a_dead_letter_before_the_transform():
     result = Pipeline(route, BY_ID).run(b"no json")
     assert [one.reason for one in result.dead_letters] == ["Poison"]
     assert result.calls == {}
 
 
-def test_settings_that_the_service_refuses_are_refused() -> None:
+def test_settings_that_the_service_refuses_are_refused():
     with pytest.raises(ConfigurationError, match="HAPAX_DEDUP__IDS is read by nothing"):
         Pipeline(route, {"HAPAX_DEDUP__IDS": "key"})
 
@@ -148,7 +143,7 @@ def one_too_many(records: list[Record]) -> list[Output]:
     return [Output(record.value) for record in (*records, records[0])]
 
 
-def test_a_list_of_another_length_is_a_dead_letter_that_says_so() -> None:
+def test_a_list_of_another_length_is_a_dead_letter_that_says_so():
     with Pipeline(one_too_many, {"HAPAX_DEAD_LETTER__RATE_MAX": "1"}) as pipeline:
         result = pipeline.run(b"one", b"two")
     assert {one.error for one in result.dead_letters} == {
@@ -157,14 +152,12 @@ def test_a_list_of_another_length_is_a_dead_letter_that_says_so() -> None:
     assert len(result.dead_letters) == 2
 
 
-def test_a_function_of_another_shape_is_refused() -> None:
+def test_a_function_of_another_shape_is_refused():
     with pytest.raises(ConfigurationError, match="a transform takes one record"):
         Pipeline(lambda _one, _two: None)
 
 
-def test_a_coroutine_that_blocks_the_loop_is_named_in_a_warning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_coroutine_that_blocks_the_loop_is_named_in_a_warning(monkeypatch):
     named, note = threading.Event(), CallWatch.note
 
     def noting(watch: CallWatch, record: Record | None) -> None:
@@ -184,7 +177,7 @@ def test_a_coroutine_that_blocks_the_loop_is_named_in_a_warning(
         pipeline.run(b"one", b"two", b"three")
 
 
-def test_a_coroutine_past_its_time_is_cancelled_and_a_dead_letter() -> None:
+def test_a_coroutine_past_its_time_is_cancelled_and_a_dead_letter():
     async def long(record: Record) -> Output:
         await asyncio.sleep(60 if record.value == b"two" else 0)
         return Output(record.value)
@@ -196,21 +189,19 @@ def test_a_coroutine_past_its_time_is_cancelled_and_a_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("transform", [later, together, Lookup], ids=lambda form: form.__name__)
-def test_every_form_of_a_transform_runs_and_its_calls_are_counted(
-    transform: Callable[..., object],
-) -> None:
+def test_every_form_of_a_transform_runs_and_its_calls_are_counted(transform):
     with Pipeline(transform) as pipeline:
         result = pipeline.run(b"one", b"two")
     assert result.values() == [b"one", b"two"]
     assert sorted(result.calls.values()) == [1, 1]
 
 
-def test_what_no_form_has_is_refused() -> None:
+def test_what_no_form_has_is_refused():
     with pytest.raises(ConfigurationError, match="one record"):
         Pipeline(lambda _one, _two: None)
 
 
-def test_a_thousand_records_take_milliseconds() -> None:
+def test_a_thousand_records_take_milliseconds():
     values = [order(str(number)) for number in range(1000)]
     pipeline = Pipeline(route, BY_ID)
     began_s = time.perf_counter()
@@ -218,7 +209,7 @@ def test_a_thousand_records_take_milliseconds() -> None:
     assert time.perf_counter() - began_s < 1.0  # about 20 ms; the margin is for a busy machine
 
 
-def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path: Path) -> None:
+def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "settings.env").write_text(
         "# of the pipeline\nHAPAX_APP=orders\nexport HAPAX_TRANSFORM='rule_of_fixture:transform'\n"
@@ -241,7 +232,7 @@ def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path: Path)
 LATER = {"HAPAX_RETRY__TOPIC": "again", "HAPAX_RETRY__LATER": "TimeoutError"}
 
 
-def test_a_record_that_asks_for_a_later_try_waits_and_is_called_when_it_is_due() -> None:
+def test_a_record_that_asks_for_a_later_try_waits_and_is_called_when_it_is_due():
     ready: list[bytes] = []
 
     def transform(record: Record) -> Output:
@@ -277,9 +268,7 @@ def away_at_once(_record: Record) -> None:
 
 
 @pytest.mark.parametrize("transform", [away, away_at_once])
-def test_the_policy_of_later_tries_ends_in_a_dead_letter_after_the_last(
-    transform: Callable[[Record], object],
-) -> None:
+def test_the_policy_of_later_tries_ends_in_a_dead_letter_after_the_last(transform):
     more = {"HAPAX_RETRY__LATER_ATTEMPTS": "2", "HAPAX_RETRY__DELAY": "10s"}
     with Pipeline(transform, LATER | more) as pipeline:
         result = pipeline.run(b"v")
@@ -295,7 +284,7 @@ def test_the_policy_of_later_tries_ends_in_a_dead_letter_after_the_last(
     assert (letter.source, letter.attempts, letter.reason) == (at, 9, "TimeoutError")
 
 
-def test_without_a_topic_for_it_a_wish_for_a_later_try_is_a_dead_letter() -> None:
+def test_without_a_topic_for_it_a_wish_for_a_later_try_is_a_dead_letter():
     def transform(_record: Record) -> None:
         raise RetryLater(after="90s")
 
@@ -310,7 +299,7 @@ BY_KEY = {
 }
 
 
-def test_records_of_a_key_wait_behind_the_first_and_come_out_in_their_order() -> None:
+def test_records_of_a_key_wait_behind_the_first_and_come_out_in_their_order():
     away_for = ["first", "first"]
 
     def transform(record: Record) -> Output:
@@ -363,7 +352,7 @@ def waiting_once(record: Record) -> Output:
 
 
 @pytest.mark.parametrize("form", [one, many])
-def test_calls_that_overlap_keep_the_order_of_a_key_as_well(form: Callable[..., Any]) -> None:
+def test_calls_that_overlap_keep_the_order_of_a_key_as_well(form):
     _asked.clear()
     with Pipeline(form, LATER | BY_KEY | {"HAPAX_CALL__CONCURRENCY": "4"}) as pipeline:
         first, second = (pipeline.send(value, key=b"k") for value in (b"first", b"second"))

@@ -39,9 +39,7 @@ def given(path: Path) -> Settings:
     )
 
 
-def test_the_client_gets_the_token_of_the_moment_and_until_when_it_is_valid(
-    tmp_path: Path,
-) -> None:
+def test_the_client_gets_the_token_of_the_moment_and_until_when_it_is_valid(tmp_path):
     file = tmp_path / "token"
     ask = consumer_properties(given(file))["oauth_cb"]
     for until_s in (time.time() + 60, time.time() + 120):
@@ -50,9 +48,7 @@ def test_the_client_gets_the_token_of_the_moment_and_until_when_it_is_valid(
 
 
 @pytest.mark.parametrize("token", ["opaque", "a.b.c", jwt(sub="x"), jwt(exp="soon"), "a.e30.c"])
-def test_a_token_that_does_not_say_until_when_is_asked_for_again_soon(
-    tmp_path: Path, token: str
-) -> None:
+def test_a_token_that_does_not_say_until_when_is_asked_for_again_soon(tmp_path, token):
     (tmp_path / "token").write_text(token)
     found, until_s = TokenFile(str(tmp_path / "token"))("")
     assert found == token
@@ -69,9 +65,7 @@ def test_a_token_that_does_not_say_until_when_is_asked_for_again_soon(
         (jwt(exp=1).encode(), "expired"),
     ],
 )
-def test_what_is_no_token_is_told_without_what_the_file_holds(
-    tmp_path: Path, content: bytes | None, words: str
-) -> None:
+def test_what_is_no_token_is_told_without_what_the_file_holds(tmp_path, content, words):
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)

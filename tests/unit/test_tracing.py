@@ -21,7 +21,6 @@ from hapax.core.errors import (
     ClaimsUnavailableError,
     ConfigurationError,
     DeadLetterLimitError,
-    HapaxError,
     ProducerDeadError,
 )
 from hapax.core.ports import Batch
@@ -96,9 +95,9 @@ def settings(**given: str) -> Settings:
 # -- one span for each transaction --------------------------------------------------------
 
 
-def test_a_transaction_is_one_span_with_the_words_of_the_conventions(spans: Spans) -> None:
+def test_a_transaction_is_one_span_with_the_words_of_the_conventions(spans):
     pipeline = filled()
-    pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
+    pipeline.core = spans.core(pipeline.core)  # in place of the bare one
     settled = run(pipeline)
     span = spans.one
     assert (span.name, span.kind, span.status.status_code) == (
@@ -132,13 +131,13 @@ def test_a_transaction_is_one_span_with_the_words_of_the_conventions(spans: Span
     pipeline.judge()
 
 
-def test_a_batch_of_one_partition_names_it(spans: Spans) -> None:
+def test_a_batch_of_one_partition_names_it(spans):
     core = SimpleNamespace(run=lambda *_: filled_settled())
     spans.core(core).run(Batch([record()], {("in", 3): 0}, {("in", 3): 1}), {}, 1)
     assert (spans.one.attributes or {})["messaging.destination.partition.id"] == "3"
 
 
-def test_a_batch_of_several_topics_names_none(spans: Spans) -> None:
+def test_a_batch_of_several_topics_names_none(spans):
     core = SimpleNamespace(run=lambda *_: filled_settled())
     batch = Batch([record()], {("a", 0): 0, ("b", 0): 0}, {("a", 0): 1, ("b", 0): 1})
     spans.core(core).run(batch, {}, 1)
@@ -160,9 +159,7 @@ def filled_settled() -> Any:
         (DeadLetterLimitError("too many"), "stopped"),
     ],
 )
-def test_a_transaction_that_did_not_commit_says_so_and_raises_as_before(
-    spans: Spans, error: HapaxError, outcome: str
-) -> None:
+def test_a_transaction_that_did_not_commit_says_so_and_raises_as_before(spans, error, outcome):
     def fail(*_: object) -> None:
         raise error
 
@@ -177,21 +174,21 @@ def test_a_transaction_that_did_not_commit_says_so_and_raises_as_before(
     assert span.events == ()  # a stack trace may hold what a record holds
 
 
-def test_spans_of_business_code_are_children_of_the_transaction(spans: Spans) -> None:
+def test_spans_of_business_code_are_children_of_the_transaction(spans):
     def call(record: Record) -> Output:
         with spans.provider.get_tracer("shop").start_as_current_span("look up"):
             return Output(record.value)
 
     pipeline = opened(Pipeline(transform=call))
     pipeline.write(b"a")
-    pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
+    pipeline.core = spans.core(pipeline.core)  # in place of the bare one
     run(pipeline)
     inner, outer = spans.ended
     assert inner.parent is not None
     assert (inner.name, inner.parent.span_id) == ("look up", outer.context.span_id)
 
 
-def test_progress_alone_is_no_span(spans: Spans) -> None:
+def test_progress_alone_is_no_span(spans):
     ended: list[object] = []
     spans.core(SimpleNamespace(end=lambda progress, _marks: ended.append(progress))).end(
         {("in", 0): 7}
@@ -203,7 +200,7 @@ def test_progress_alone_is_no_span(spans: Spans) -> None:
 # -- links --------------------------------------------------------------------------------
 
 
-def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once() -> None:
+def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once():
     other = f"00-{TRACE}-00f067aa0ba902b7-00"
     found = links([carrying(PARENT), carrying(other), carrying(PARENT), record(("x", b"1"))])
     assert [trace.format_span_id(link.context.span_id) for link in found] == [
@@ -214,7 +211,7 @@ def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once() -> None:
     assert all(link.context.is_remote for link in found)
 
 
-def test_the_state_that_comes_with_a_context_is_kept() -> None:
+def test_the_state_that_comes_with_a_context_is_kept():
     one = record(("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"))
     (link,) = links([one])
     assert link.context.trace_state.get("vendor") == "1"
@@ -233,19 +230,19 @@ def test_the_state_that_comes_with_a_context_is_kept() -> None:
         None,
     ],
 )
-def test_what_is_no_context_is_ignored(value: bytes | None) -> None:
+def test_what_is_no_context_is_ignored(value):
     assert links([record(("traceparent", value))]) == []
 
 
-def test_links_are_bounded() -> None:
+def test_links_are_bounded():
     many = [carrying(f"00-{TRACE}-{n:016x}-01", offset=n) for n in range(1, LINKS_MAX + 50)]
     assert len(links(many)) == LINKS_MAX
 
 
-def test_the_context_of_an_input_is_carried_to_its_outputs(spans: Spans) -> None:
+def test_the_context_of_an_input_is_carried_to_its_outputs(spans):
     pipeline = opened(Pipeline())
     pipeline.broker.write("in", b"a", headers=(("traceparent", PARENT.encode()),))
-    pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
+    pipeline.core = spans.core(pipeline.core)  # in place of the bare one
     run(pipeline)
     (output,) = pipeline.broker.records("out")
     assert dict(output.headers)["traceparent"] == PARENT.encode()
@@ -255,9 +252,9 @@ def test_the_context_of_an_input_is_carried_to_its_outputs(spans: Spans) -> None
 # -- the canonical line -------------------------------------------------------------------
 
 
-def test_the_canonical_line_names_trace_and_span(spans: Spans) -> None:
+def test_the_canonical_line_names_trace_and_span(spans):
     pipeline, told = filled(), Told("info")
-    pipeline.core = spans.core(pipeline.core)  # type: ignore[assignment] # in place of the bare one
+    pipeline.core = spans.core(pipeline.core)  # in place of the bare one
     told.events.transaction_committed(run(pipeline))
     (line,) = told.lines
     assert line["trace_id"] == trace.format_trace_id(spans.one.context.trace_id)
@@ -267,7 +264,7 @@ def test_the_canonical_line_names_trace_and_span(spans: Spans) -> None:
 # -- off, and where spans go --------------------------------------------------------------
 
 
-def test_where_tracing_is_off_nothing_of_it_is_imported_and_the_core_is_bare() -> None:
+def test_where_tracing_is_off_nothing_of_it_is_imported_and_the_core_is_bare():
     core: Any = object()
     assert traced(settings(), core) is core
     code = (
@@ -294,9 +291,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         close_tracing(provider)
 
 
-def test_where_tracing_is_on_the_core_runs_within_spans_of_one_provider(
-    unset: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_tracing_is_on_the_core_runs_within_spans_of_one_provider(unset, monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     core: Any = object()
     on = settings(TELEMETRY__TRACING="on")
@@ -305,16 +300,14 @@ def test_where_tracing_is_on_the_core_runs_within_spans_of_one_provider(
     assert len(unset) == 1
 
 
-def test_without_an_sdk_the_start_says_what_to_install(
-    unset: list[Any], monkeypatch: pytest.MonkeyPatch, stack: ExitStack
-) -> None:
+def test_without_an_sdk_the_start_says_what_to_install(unset, monkeypatch, stack):
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"):
         start_tracing(settings(TELEMETRY__TRACING="on"), stack)
     start_tracing(settings(), stack)
 
 
-def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack: ExitStack) -> None:
+def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack):
     given = settings(
         TELEMETRY__TRACING="on",
         ENGINE="spark",
@@ -336,9 +329,7 @@ def attributes_of(environ: dict[str, str]) -> dict[str, Any]:
     return dict(provider.resource.attributes)
 
 
-def test_the_service_is_named_after_the_app_unless_the_variables_say_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_service_is_named_after_the_app_unless_the_variables_say_otherwise(monkeypatch):
     assert (
         attributes_of({}).items()
         >= {
@@ -367,7 +358,7 @@ def test_the_service_is_named_after_the_app_unless_the_variables_say_otherwise(
         {"OTEL_TRACES_EXPORTER": "console"},
     ],
 )
-def test_the_standard_variables_choose_the_exporter(environ: dict[str, str]) -> None:
+def test_the_standard_variables_choose_the_exporter(environ):
     close_tracing(build("shop", "shop-0", "1", environ))
 
 
@@ -375,14 +366,12 @@ def test_the_standard_variables_choose_the_exporter(environ: dict[str, str]) -> 
     "environ",
     [{"OTEL_TRACES_EXPORTER": "nowhere"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "carrier/pigeon"}],
 )
-def test_an_exporter_that_is_not_installed_is_named(environ: dict[str, str]) -> None:
+def test_an_exporter_that_is_not_installed_is_named(environ):
     with pytest.raises(ConfigurationError, match=r"no exporter (nowhere|carrier/pigeon)"):
         build("shop", "shop-0", "1", environ)
 
 
-def test_a_collector_that_is_away_holds_up_a_stop_for_a_bounded_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_collector_that_is_away_holds_up_a_stop_for_a_bounded_time(monkeypatch):
     monkeypatch.setattr(tracing_sdk, "FLUSH_MAX_S", 0.05)
     released, reached = Event(), Event()
 
@@ -397,7 +386,7 @@ def test_a_collector_that_is_away_holds_up_a_stop_for_a_bounded_time(
     released.set()
 
 
-def test_a_provider_that_fails_or_cannot_be_stopped_does_no_harm() -> None:
+def test_a_provider_that_fails_or_cannot_be_stopped_does_no_harm():
     def fail() -> None:
         raise ValueError("collector")
 

@@ -48,18 +48,18 @@ EXPECTED = TransactionState(
 
 
 @pytest.mark.parametrize("value", [plain(), flexible()], ids=["version 0", "version 1"])
-def test_what_a_coordinator_wrote_is_read(value: bytes) -> None:
+def test_what_a_coordinator_wrote_is_read(value):
     assert state_of(KEY, value) == EXPECTED
 
 
-def test_without_partitions_there_are_none() -> None:
+def test_without_partitions_there_are_none():
     value = struct.pack(">h", 0) + BODY + struct.pack(">i", -1) + TIMES
     state = state_of(KEY, value)
     assert isinstance(state, TransactionState)
     assert state.partitions == ()
 
 
-def test_an_id_that_was_forgotten_is_only_an_id() -> None:
+def test_an_id_that_was_forgotten_is_only_an_id():
     assert state_of(KEY, None) == "app-0"
 
 
@@ -74,19 +74,19 @@ def test_an_id_that_was_forgotten_is_only_an_id() -> None:
         (KEY, b""),
     ],
 )
-def test_what_is_not_known_is_left_out(key: bytes | None, value: bytes) -> None:
+def test_what_is_not_known_is_left_out(key, value):
     assert state_of(key, value) is None
 
 
 @given(key=st.binary(max_size=12), value=st.binary(max_size=60))
-def test_no_bytes_make_the_reader_raise(key: bytes, value: bytes) -> None:
+def test_no_bytes_make_the_reader_raise(key, value):
     state_of(key, value)
     state_of(KEY, value)
     state_of(KEY, plain()[:2] + value)
     state_of(KEY, flexible()[:2] + value)
 
 
-def test_age_and_delay_count_from_the_start_of_an_open_transaction() -> None:
+def test_age_and_delay_count_from_the_start_of_an_open_transaction():
     assert EXPECTED.age_s(11_500) == 10.0
     assert not EXPECTED.overdue(21_500)
     assert EXPECTED.overdue(21_501)
@@ -95,7 +95,7 @@ def test_age_and_delay_count_from_the_start_of_an_open_transaction() -> None:
     assert (done.state, done.age_s(99_999), done.overdue(99_999)) == ("committed", None, False)
 
 
-def test_ids_of_another_app_are_not_ours() -> None:
+def test_ids_of_another_app_are_not_ours():
     assert ours("app:0", "app")
     assert ours("app:0/1", "app")
     assert ours("app-0", "app")
@@ -105,7 +105,7 @@ def test_ids_of_another_app_are_not_ours() -> None:
     assert not ours("app-\udcff", "app")
 
 
-def test_a_gap_is_blamed_on_those_who_are_open_there() -> None:
+def test_a_gap_is_blamed_on_those_who_are_open_there():
     assert blamed(("out", 4), [EXPECTED]) == ["app-0"]
     assert blamed(("out", 3), [EXPECTED]) == []
 
@@ -117,21 +117,21 @@ def _known(state: str, *partitions: tuple[str, int]) -> TransactionState:
     return msgspec.structs.replace(EXPECTED, producer_id=7, state=state, partitions=partitions)
 
 
-def test_a_transaction_that_its_coordinator_has_open_there_does_not_hang() -> None:
+def test_a_transaction_that_its_coordinator_has_open_there_does_not_hang():
     one = explained(HOLDER, [_known("open", ("in", 0))], {})
     assert (one.hanging, one.transactional_id) == (False, EXPECTED.transactional_id)
 
 
-def test_a_producer_that_has_another_partition_open_hangs_in_this_one() -> None:
+def test_a_producer_that_has_another_partition_open_hangs_in_this_one():
     assert explained(HOLDER, [_known("open", ("in", 1))], {}).hanging is True
 
 
-def test_a_lost_marker_of_a_commit_is_told_as_one() -> None:
+def test_a_lost_marker_of_a_commit_is_told_as_one():
     one = explained(HOLDER, [_known("committed")], {})
     assert (one.hanging, one.decided) == (True, "committed")
 
 
-def test_what_was_decided_here_outlives_a_new_registration_and_other_transactions() -> None:
+def test_what_was_decided_here_outlives_a_new_registration_and_other_transactions():
     decided = decisions(_known("committing", ("in", 0))) | decisions(_known("aborting", ("in", 1)))
     assert explained(HOLDER, [_known("empty")], decided).decided == "committed"
     assert explained(HOLDER, [_known("aborted")], decided).decided == "committed"
@@ -139,11 +139,11 @@ def test_what_was_decided_here_outlives_a_new_registration_and_other_transaction
     assert decisions(_known("committed", ("in", 0))) == {}
 
 
-def test_an_id_that_was_forgotten_is_still_known_by_what_it_decided() -> None:
+def test_an_id_that_was_forgotten_is_still_known_by_what_it_decided():
     one = explained(HOLDER, [], decisions(_known("aborting", ("in", 0))))
     assert (one.hanging, one.transactional_id, one.decided) == (True, "app-0", "aborted")
 
 
-def test_a_producer_that_no_coordinator_knows_hangs() -> None:
+def test_a_producer_that_no_coordinator_knows_hangs():
     one = explained(HOLDER, [], {})
     assert (one.hanging, one.transactional_id, one.decided) == (True, None, None)

@@ -28,22 +28,22 @@ def answering(answer: object) -> Any:
     return apply(lambda _record: answer)
 
 
-def test_none_means_filtered() -> None:
+def test_none_means_filtered():
     assert answering(None) == ()
 
 
 @pytest.mark.parametrize(
     "answer", [[], (), [Output(b"1")], (Output(b"1"), Output(None)), {Output(b"1"): 1}.keys()]
 )
-def test_an_iterable_means_its_outputs_in_order(answer: list[Output]) -> None:
+def test_an_iterable_means_its_outputs_in_order(answer):
     assert answering(answer) == tuple(answer)
 
 
-def test_one_output_means_itself() -> None:
+def test_one_output_means_itself():
     assert answering(Output(b"1")) == (Output(b"1"),)
 
 
-def test_a_generator_is_read_to_its_end() -> None:
+def test_a_generator_is_read_to_its_end():
     def both(record: Record) -> Iterator[Output]:
         yield Output(record.value)
         yield Output(record.key)
@@ -51,7 +51,7 @@ def test_a_generator_is_read_to_its_end() -> None:
     assert apply(both) == (Output(b"v"), Output(b"k"))
 
 
-def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure() -> None:
+def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure():
     def breaking(_record: Record) -> Iterator[Output]:
         yield Output(b"1")
         yield Output(b"2")
@@ -82,16 +82,14 @@ def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure() -> 
         (Output(b"", headers=(("a", b"b", b"c"),)), "Output.headers must be pairs"),  # type: ignore[arg-type]
     ],
 )
-def test_an_answer_of_a_wrong_type_is_poison_that_says_what_is_wrong(
-    answer: object, text: str
-) -> None:
+def test_an_answer_of_a_wrong_type_is_poison_that_says_what_is_wrong(answer, text):
     failure = answering(answer)
     assert isinstance(failure, Failure)
     assert failure.reason == "Poison"
     assert text in failure.text
 
 
-def test_all_that_an_output_may_say_is_accepted() -> None:
+def test_all_that_an_output_may_say_is_accepted():
     output = Output(
         None, key=b"k", topic="t", headers=(("a", None), ("b", b"1")), timestamp_ms=5, partition=3
     )
@@ -109,27 +107,27 @@ def failing(times: int, calls: list[Record], error: Exception) -> Callable[[Reco
     return function
 
 
-def test_attempts_are_bounded_and_success_on_the_last_one_counts() -> None:
+def test_attempts_are_bounded_and_success_on_the_last_one_counts():
     calls: list[Record] = []
     assert apply(failing(2, calls, OSError("no")), attempts_max=3) == (Output(b"ok"),)
     assert len(calls) == 3
 
 
-def test_after_the_last_attempt_the_failure_tells_how_many_there_were() -> None:
+def test_after_the_last_attempt_the_failure_tells_how_many_there_were():
     calls: list[Record] = []
     failure = apply(failing(9, calls, OSError("no")), attempts_max=3)
     assert failure == Failure("OSError", "no", 3)
     assert len(calls) == 3
 
 
-def test_poison_is_not_tried_again() -> None:
+def test_poison_is_not_tried_again():
     calls: list[Record] = []
     failure = apply(failing(9, calls, Poison("never")), attempts_max=3)
     assert failure == Failure("Poison", "never", 1)
     assert len(calls) == 1
 
 
-def test_poison_on_a_later_attempt_ends_the_attempts() -> None:
+def test_poison_on_a_later_attempt_ends_the_attempts():
     errors = [OSError("once"), Poison("never"), OSError("not reached")]
 
     def function(_record: Record) -> Output:
@@ -138,7 +136,7 @@ def test_poison_on_a_later_attempt_ends_the_attempts() -> None:
     assert apply(function, attempts_max=3) == Failure("Poison", "never", 2)
 
 
-def test_an_exception_that_cannot_even_tell_its_text_is_poison_too() -> None:
+def test_an_exception_that_cannot_even_tell_its_text_is_poison_too():
     class Mute(Exception):  # noqa: N818 - stands for a foreign class
         def __str__(self) -> str:
             raise RuntimeError("mute")
@@ -146,7 +144,7 @@ def test_an_exception_that_cannot_even_tell_its_text_is_poison_too() -> None:
     assert apply(failing(9, [], Mute())).reason == "Mute"
 
 
-def test_a_wish_to_end_the_process_is_not_poison() -> None:
+def test_a_wish_to_end_the_process_is_not_poison():
     def function(_record: Record) -> Output:
         raise KeyboardInterrupt
 
@@ -154,7 +152,7 @@ def test_a_wish_to_end_the_process_is_not_poison() -> None:
         apply(function)
 
 
-def test_without_a_transform_records_pass_as_they_are() -> None:
+def test_without_a_transform_records_pass_as_they_are():
     assert load_transform(None) is identity
     assert apply(identity) == (Output(b"v"),)
 
@@ -171,7 +169,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     return write
 
 
-def test_a_transform_is_found_by_its_name(module: Callable[[str], None]) -> None:
+def test_a_transform_is_found_by_its_name(module):
     module("def go(record): return None")
     assert load_transform("rules:go")(RECORD) is None
     sys.modules.pop("rules")
@@ -192,9 +190,7 @@ def test_a_transform_is_found_by_its_name(module: Callable[[str], None]) -> None
         ("async def go(record): yield 1", "rules:go", "is an async function that yields"),
     ],
 )
-def test_a_transform_that_cannot_be_loaded_says_why(
-    module: Callable[[str], None], text: str, name: str, problem: str
-) -> None:
+def test_a_transform_that_cannot_be_loaded_says_why(module, text, name, problem):
     module(text)
     with pytest.raises(ConfigurationError) as caught:
         load_transform(name)
@@ -204,7 +200,7 @@ def test_a_transform_that_cannot_be_loaded_says_why(
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_an_output_that_no_client_can_send_is_a_failure_of_its_record_alone(name: str) -> None:
+def test_an_output_that_no_client_can_send_is_a_failure_of_its_record_alone(name):
     record = Record("in", 0, 5, b"k", name.encode(), (), 1)
     result = Transformer(order, 3).apply(record)
     assert isinstance(result, Failure)
@@ -220,12 +216,12 @@ def test_an_output_that_no_client_can_send_is_a_failure_of_its_record_alone(name
         {"topic": "A.b_c-9", "partition": 0, "timestamp_ms": 0},
     ],
 )
-def test_the_largest_and_oddest_that_a_client_can_send_passes(given: dict[str, Any]) -> None:
+def test_the_largest_and_oddest_that_a_client_can_send_passes(given):
     output = Output(b"v", **given)
     assert answering(output) == (output,)
 
 
-def test_an_error_with_a_lone_surrogate_can_be_written_down() -> None:
+def test_an_error_with_a_lone_surrogate_can_be_written_down():
     def function(_record: Record) -> Output:
         raise ValueError("\ud800")
 

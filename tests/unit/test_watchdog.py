@@ -47,13 +47,13 @@ def watchdog(left: Left, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
     dog.stop()
 
 
-def test_a_call_that_overruns_ends_the_process_and_is_named(watchdog: Watchdog, left: Left) -> None:
+def test_a_call_that_overruns_ends_the_process_and_is_named(watchdog, left):
     with watchdog.watch("commit_transaction"):
         assert left.left.wait(WAIT_S)
     assert (left.told, left.codes) == (["commit_transaction"], [7])
 
 
-def test_an_inner_call_gives_its_outer_one_back(watchdog: Watchdog, left: Left) -> None:
+def test_an_inner_call_gives_its_outer_one_back(watchdog, left):
     with watchdog.watch("outer"):
         with watchdog.watch("inner"):
             pass
@@ -61,14 +61,14 @@ def test_an_inner_call_gives_its_outer_one_back(watchdog: Watchdog, left: Left) 
     assert left.told == ["outer"]
 
 
-def test_a_call_that_raises_is_no_longer_watched(watchdog: Watchdog, left: Left) -> None:
+def test_a_call_that_raises_is_no_longer_watched(watchdog, left):
     with pytest.raises(ValueError, match="no"), watchdog.watch("seek"):
         raise ValueError("no")
     assert watchdog._call is None
     assert not left.codes
 
 
-def test_time_between_calls_is_not_counted(watchdog: Watchdog, left: Left) -> None:
+def test_time_between_calls_is_not_counted(watchdog, left):
     seen = watchdog._ticks
     while watchdog._ticks < seen + 20:  # twice the bound, without a call
         assert not left.left.wait(0.002)
@@ -77,9 +77,7 @@ def test_time_between_calls_is_not_counted(watchdog: Watchdog, left: Left) -> No
     assert not left.codes
 
 
-def test_a_stop_that_outlasts_its_time_and_the_margin_ends_the_process(
-    watchdog: Watchdog, left: Left
-) -> None:
+def test_a_stop_that_outlasts_its_time_and_the_margin_ends_the_process(watchdog, left):
     overdue = threading.Event()
     watchdog.limit_stop(overdue.is_set, 0.02)
     assert not left.left.wait(0.1)
@@ -88,9 +86,7 @@ def test_a_stop_that_outlasts_its_time_and_the_margin_ends_the_process(
     assert (left.told, left.codes) == (["stop"], [7])
 
 
-def test_a_stop_that_hangs_in_a_call_is_told_with_its_name(
-    left: Left, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_that_hangs_in_a_call_is_told_with_its_name(left, monkeypatch):
     monkeypatch.setattr(module, "TICK_S", 0.002)
     dog = Watchdog(60.0, on_overrun=left.overrun, leave=left.leave)
     dog.limit_stop(lambda: True, 0.02)
@@ -101,7 +97,7 @@ def test_a_stop_that_hangs_in_a_call_is_told_with_its_name(
     assert (left.told, left.codes) == (["close"], [7])
 
 
-def test_an_alarm_makes_its_interrupt_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alarm_makes_its_interrupt_due_once(monkeypatch):
     dog = Watchdog(60.0, on_overrun=lambda _call, _s: None)
     interrupt, waited = Interrupt(), []
 

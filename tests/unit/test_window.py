@@ -61,7 +61,7 @@ def left(window: Window, most: int = 100) -> tuple[list[int], dict[tuple[str, in
     return ([], {}) if ready is None else ([r.offset for r in ready[0].records], ready[0].next)
 
 
-def test_only_the_finished_prefix_of_a_partition_leaves() -> None:
+def test_only_the_finished_prefix_of_a_partition_leaves():
     window = Window()
     calls = admitted(window, batch((0, 5), (0, 6), (0, 7), (1, 1)))
     assert left(window) == ([], {})
@@ -74,7 +74,7 @@ def test_only_the_finished_prefix_of_a_partition_leaves() -> None:
     assert left(window, 2) == ([5, 6], {P0: 7})
 
 
-def test_the_last_record_takes_the_end_beyond_it_along_and_not_one_before() -> None:
+def test_the_last_record_takes_the_end_beyond_it_along_and_not_one_before():
     window = Window()
     calls = admitted(window, batch((0, 5), (0, 6), ends={P0: 9, P1: 4}))
     finish(calls, 5)
@@ -85,7 +85,7 @@ def test_the_last_record_takes_the_end_beyond_it_along_and_not_one_before() -> N
     assert (window.records, window.bytes, window.loose_ends()) == (0, 0, {})
 
 
-def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_abort() -> None:
+def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_abort():
     window = Window()
     taken = batch((0, 5), (0, 6), (1, 1))
     calls = admitted(window, taken, taken_over={1, 2})
@@ -107,7 +107,7 @@ def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_ab
     assert counted() == ([6], [0])
 
 
-def test_what_has_its_fate_is_not_called_and_leaves_in_its_place() -> None:
+def test_what_has_its_fate_is_not_called_and_leaves_in_its_place():
     window = Window()
     calls = admitted(window, batch((0, 5), (0, 6)), fates={0: None})
     assert [call.record.offset for call in calls] == [6]
@@ -119,7 +119,7 @@ def test_what_has_its_fate_is_not_called_and_leaves_in_its_place() -> None:
     assert ready[1].found.ids == [b"id0", b"id1"]
 
 
-def test_records_with_and_without_claims_do_not_share_a_transaction() -> None:
+def test_records_with_and_without_claims_do_not_share_a_transaction():
     window = Window()
     calls = admitted(window, batch((0, 5)))
     calls += admitted(window, batch((0, 6)), unchecked=True)
@@ -132,7 +132,7 @@ def test_records_with_and_without_claims_do_not_share_a_transaction() -> None:
     assert (ready[0].next, ready[1].claimed.unchecked) == ({P0: 7}, True)
 
 
-def test_after_an_abort_records_find_their_results_and_their_calls() -> None:
+def test_after_an_abort_records_find_their_results_and_their_calls():
     window = Window()
     calls = admitted(window, batch((0, 5), (0, 6), (1, 1)))
     for call in calls:
@@ -146,14 +146,14 @@ def test_after_an_abort_records_find_their_results_and_their_calls() -> None:
     assert left(window) == ([5, 6], {P0: 7})
 
 
-def test_a_call_that_had_not_begun_before_the_abort_begins_after_it() -> None:
+def test_a_call_that_had_not_begun_before_the_abort_begins_after_it():
     window = Window()
     calls = admitted(window, batch((0, 5)))
     window.put_back()
     assert admitted(window, batch((0, 5))) == calls
 
 
-def test_a_duplicate_is_judged_again_when_it_is_read_again() -> None:
+def test_a_duplicate_is_judged_again_when_it_is_read_again():
     window = Window()
     admitted(window, batch((0, 5)), fates={0: None})
     window.put_back()
@@ -161,7 +161,7 @@ def test_a_duplicate_is_judged_again_when_it_is_read_again() -> None:
     assert not call.done
 
 
-def test_another_record_at_the_same_place_has_a_call_of_its_own() -> None:
+def test_another_record_at_the_same_place_has_a_call_of_its_own():
     window = Window()
     (old,) = admitted(window, batch((0, 5)))
     finish([old])
@@ -173,7 +173,7 @@ def test_another_record_at_the_same_place_has_a_call_of_its_own() -> None:
     assert left(window) == ([], {})
 
 
-def test_a_partition_that_left_takes_its_calls_and_results_with_it() -> None:
+def test_a_partition_that_left_takes_its_calls_and_results_with_it():
     window = Window()
     calls = admitted(window, batch((0, 5), (1, 1), ends={P0: 9}))
     finish(calls)
@@ -184,7 +184,7 @@ def test_a_partition_that_left_takes_its_calls_and_results_with_it() -> None:
     assert len(admitted(window, batch((0, 5), (1, 1)))) == 2
 
 
-def test_what_was_committed_although_the_answer_was_lost_is_forgotten() -> None:
+def test_what_was_committed_although_the_answer_was_lost_is_forgotten():
     window = Window()
     finish(admitted(window, batch((0, 5), (0, 6), (0, 7))))
     window.put_back()
@@ -194,7 +194,7 @@ def test_what_was_committed_although_the_answer_was_lost_is_forgotten() -> None:
     assert (window.forget([P0]), window.records) == ([], 0)
 
 
-def test_a_stop_leaves_out_what_has_not_begun_and_what_follows_it() -> None:
+def test_a_stop_leaves_out_what_has_not_begun_and_what_follows_it():
     window = Window()
     calls = admitted(window, batch((0, 5), (0, 6), (0, 7), (1, 1)))
     finish(calls, 5)
@@ -205,7 +205,7 @@ def test_a_stop_leaves_out_what_has_not_begun_and_what_follows_it() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_room_is_counted_in_records_and_bytes(count: int) -> None:
+def test_room_is_counted_in_records_and_bytes(count):
     window = Window()
     admitted(window, batch(*[(0, 10 + at) for at in range(count)]))
     assert (window.records, window.bytes, window.depth(P0)) == (count, 2 * count, count)

@@ -13,7 +13,7 @@ from tests.kit.pipeline import Pipeline
 P0, P1 = ("in", 0), ("in", 1)
 
 
-def test_ends_are_committed_when_idle_and_lag_reaches_zero() -> None:
+def test_ends_are_committed_when_idle_and_lag_reaches_zero():
     pipeline = Pipeline(2)
     pipeline.write(b"a")
     pipeline.broker.hide(P0, 3)
@@ -22,7 +22,7 @@ def test_ends_are_committed_when_idle_and_lag_reaches_zero() -> None:
     assert pipeline.committed() == {P0: 4, P1: 2}
 
 
-def test_ends_that_come_later_are_committed_only_when_nothing_is_in_flight() -> None:
+def test_ends_that_come_later_are_committed_only_when_nothing_is_in_flight():
     script = Script()
     pipeline = Pipeline(faults=script)
     pipeline.write(b"a")
@@ -44,10 +44,8 @@ def test_ends_that_come_later_are_committed_only_when_nothing_is_in_flight() -> 
 @pytest.mark.parametrize("step", ["begin", "send_offsets", "commit"])
 @pytest.mark.parametrize("error", ["aborted", "dead"])
 @pytest.mark.parametrize("after", [False, True])
-def test_ends_are_committed_again_after_a_failed_attempt(
-    step: str, error: str, *, after: bool
-) -> None:
-    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
+def test_ends_are_committed_again_after_a_failed_attempt(step, error, *, after):
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # one of three
     script = Script(**{step: [fault]})
     pipeline = Pipeline(faults=script)
     pipeline.broker.hide(P0, 3)
@@ -56,7 +54,7 @@ def test_ends_are_committed_again_after_a_failed_attempt(
     assert not script.unplayed
 
 
-def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transaction() -> None:
+def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transaction():
     script = Script(send_offsets=[InjectedFault("aborted", after=True)])
     pipeline = Pipeline(2, faults=script)
     pipeline.broker.hide(P1, 3)
@@ -84,7 +82,7 @@ def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transa
     pipeline.judge()
 
 
-def test_ends_of_a_partition_that_left_are_not_committed() -> None:
+def test_ends_of_a_partition_that_left_are_not_committed():
     script = Script()
     pipeline = Pipeline(2, faults=script)
     pipeline.broker.hide(P0, 3)
@@ -105,7 +103,7 @@ def test_ends_of_a_partition_that_left_are_not_committed() -> None:
     assert pipeline.told.of("partitions_revoked") == [{"partitions": [P0]}]
 
 
-def test_partitions_that_were_lost_are_told_and_taken_again_from_the_committed_offset() -> None:
+def test_partitions_that_were_lost_are_told_and_taken_again_from_the_committed_offset():
     script = Script()
     pipeline = Pipeline(faults=script, batch_max=2)
     pipeline.write(*[b"%d" % n for n in range(6)])
@@ -120,7 +118,7 @@ def test_partitions_that_were_lost_are_told_and_taken_again_from_the_committed_o
     assert pipeline.told.of("partitions_lost") == [{"partitions": [P0]}]
 
 
-def test_errors_and_repeats_of_the_client_are_told() -> None:
+def test_errors_and_repeats_of_the_client_are_told():
     pipeline = Pipeline()
     pipeline.write(b"a")
     pipeline.source._changes.errors.append("_TRANSPORT: gone")
@@ -135,7 +133,7 @@ def test_errors_and_repeats_of_the_client_are_told() -> None:
     assert pipeline.told.of("records_redelivered") == [{"count": 3, "partition": P0}]
 
 
-def test_a_run_bounded_by_records_ends_after_exactly_so_many() -> None:
+def test_a_run_bounded_by_records_ends_after_exactly_so_many():
     pipeline = Pipeline(records_max=5, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(9)])
     pipeline.run()
@@ -143,7 +141,7 @@ def test_a_run_bounded_by_records_ends_after_exactly_so_many() -> None:
     assert pipeline.lifecycle.reason == "the bounded run is done"
 
 
-def test_a_run_to_the_ends_ends_there_and_leaves_what_came_later() -> None:
+def test_a_run_to_the_ends_ends_there_and_leaves_what_came_later():
     script = Script()
     pipeline = Pipeline(2, faults=script, at_end=True, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(9)])
@@ -158,7 +156,7 @@ def test_a_run_to_the_ends_ends_there_and_leaves_what_came_later() -> None:
     assert pipeline.committed()[P0] == 11
 
 
-def test_a_run_to_the_ends_waits_for_the_partitions_of_others() -> None:
+def test_a_run_to_the_ends_waits_for_the_partitions_of_others():
     script = Script()
     pipeline = Pipeline(2, faults=script, at_end=True)
     pipeline.broker.join("a-other")  # sorts first: P0 is its
@@ -180,9 +178,7 @@ def test_a_run_to_the_ends_waits_for_the_partitions_of_others() -> None:
     assert sum(asked) >= 6
 
 
-def test_what_fails_behind_a_committed_batch_never_puts_that_batch_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_fails_behind_a_committed_batch_never_puts_that_batch_back(monkeypatch):
     pipeline = Pipeline(at_end=True)
     pipeline.write(b"a")
     done = Worker._done
@@ -200,14 +196,14 @@ def test_what_fails_behind_a_committed_batch_never_puts_that_batch_back(
     assert pipeline.outputs() == [b"A"]
 
 
-def test_a_run_to_the_ends_ends_at_once_when_all_is_committed_already() -> None:
+def test_a_run_to_the_ends_ends_at_once_when_all_is_committed_already():
     pipeline = Pipeline(at_end=True)
     pipeline.write(b"a")
     pipeline.broker.committed = {P0: 1}
     pipeline.run()
 
 
-def test_a_run_to_the_ends_of_an_empty_topic_ends_at_once() -> None:
+def test_a_run_to_the_ends_of_an_empty_topic_ends_at_once():
     pipeline = Pipeline(at_end=True)
     pipeline.run()
     assert pipeline.turns < 10
@@ -215,8 +211,8 @@ def test_a_run_to_the_ends_of_an_empty_topic_ends_at_once() -> None:
 
 @pytest.mark.parametrize(("unknown", "at_s"), [(0, [5]), (2, [5, 10, 15])])
 def test_partitions_that_belong_to_nobody_are_looked_for_soon_after_an_assignment(
-    monkeypatch: pytest.MonkeyPatch, unknown: int, at_s: list[int]
-) -> None:
+    monkeypatch, unknown, at_s
+):
     pipeline = Pipeline()
     pipeline.broker.hide(P0, 1)
     pipeline.ends.record_commit({}, pipeline.clock.now_s + 25.0)  # busy until then

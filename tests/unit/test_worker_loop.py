@@ -33,7 +33,7 @@ STEPS = (
 )
 
 
-def test_input_flows_through_in_batches_until_told_to_stop() -> None:
+def test_input_flows_through_in_batches_until_told_to_stop():
     pipeline = Pipeline(2, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
     pipeline.write(*[b"x%d" % n for n in range(5)], partition=1)
@@ -47,10 +47,8 @@ def test_input_flows_through_in_batches_until_told_to_stop() -> None:
 @pytest.mark.parametrize("error", ["aborted", "dead", "fenced"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", ["begin", "send", "send_offsets", "commit"])
-def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(
-    step: str, error: str, *, after: bool
-) -> None:
-    fault: InjectedFault | None = InjectedFault(error, after=after)  # type: ignore[arg-type] # one of three
+def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(step, error, *, after):
+    fault: InjectedFault | None = InjectedFault(error, after=after)  # one of three
     script = Script(**{step: [None, fault]})
     pipeline = Pipeline(2, faults=script, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
@@ -81,15 +79,15 @@ def calls_in_handlers(pipeline: Pipeline) -> list[str]:
 
 @pytest.mark.parametrize("error", ["aborted", "dead", "fenced"])
 @pytest.mark.parametrize("step", ["open", "begin", "send", "send_offsets", "commit", "committed"])
-def test_no_client_is_called_while_an_exception_is_handled(step: str, error: str) -> None:
+def test_no_client_is_called_while_an_exception_is_handled(step, error):
     """It would keep the exception, and with its frames a client that is dead: each outage of the
     brokers left some (tests/contract/test_handled_exceptions.py).
     """
-    faults = {step: [None, InjectedFault(error)]}  # type: ignore[arg-type] # one of three
+    faults = {step: [None, InjectedFault(error)]}  # one of three
     if step == "open":
         faults = {"commit": [InjectedFault("dead")], step: [None, InjectedFault("dead")]}
     elif step == "committed":
-        faults = {"commit": [InjectedFault("dead")], step: [InjectedFault(error)]}  # type: ignore[arg-type] # one of three
+        faults = {"commit": [InjectedFault("dead")], step: [InjectedFault(error)]}  # one of three
     script = Script(**faults)
     pipeline = Pipeline(2, faults=script, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
@@ -101,7 +99,7 @@ def test_no_client_is_called_while_an_exception_is_handled(step: str, error: str
 
 
 @pytest.mark.parametrize("doubt", ["send_offsets", "commit", "abort"])
-def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doubt: str) -> None:
+def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doubt):
     faults: dict[str, list[InjectedFault | None]] = {
         doubt: [InjectedFault(doubt=True, after=True)],
         "send": [None, InjectedFault("aborted", after=True)],
@@ -115,7 +113,7 @@ def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doub
     assert pipeline.told.names().count("in_doubt_fenced") == 1
 
 
-def test_content_that_is_refused_as_a_set_is_halved_down_to_its_culprit() -> None:
+def test_content_that_is_refused_as_a_set_is_halved_down_to_its_culprit():
     pipeline = Pipeline()
     pipeline.broker.rejects = lambda message: message.topic == "out" and message.value == b"BAD"
     pipeline.write(*[b"%d" % n for n in range(10)], b"bad", *[b"x%d" % n for n in range(5)])
@@ -127,7 +125,7 @@ def test_content_that_is_refused_as_a_set_is_halved_down_to_its_culprit() -> Non
     assert sizes[-1] == 1
 
 
-def test_content_that_is_refused_by_name_becomes_a_dead_letter_at_once() -> None:
+def test_content_that_is_refused_by_name_becomes_a_dead_letter_at_once():
     def long(record: Record) -> Output:
         value = record.value or b""
         return Output(value * 200 if value == b"bad" else value)
@@ -140,7 +138,7 @@ def test_content_that_is_refused_by_name_becomes_a_dead_letter_at_once() -> None
     assert pipeline.told.names().count("batch_aborted") == 1
 
 
-def test_a_dead_letter_that_is_refused_too_is_cut_until_it_fits() -> None:
+def test_a_dead_letter_that_is_refused_too_is_cut_until_it_fits():
     pipeline = Pipeline()
     pipeline.broker.bytes_max = 400
     pipeline.write(b"a", b"b")
@@ -161,7 +159,7 @@ def test_a_dead_letter_that_is_refused_too_is_cut_until_it_fits() -> None:
     )
 
 
-def test_a_dead_letter_that_brokers_refuse_without_naming_it_is_cut_too() -> None:
+def test_a_dead_letter_that_brokers_refuse_without_naming_it_is_cut_too():
     pipeline = Pipeline()
     pipeline.broker.rejects = lambda message: (message.value or b"").lower() == b"bad"
     pipeline.write(b"a", b"bad")
@@ -171,7 +169,7 @@ def test_a_dead_letter_that_brokers_refuse_without_naming_it_is_cut_too() -> Non
     assert pipeline.outputs() == [b"A"]
 
 
-def test_a_dead_letter_topic_that_refuses_everything_stops_the_service() -> None:
+def test_a_dead_letter_topic_that_refuses_everything_stops_the_service():
     pipeline = Pipeline()
     pipeline.broker.rejects = lambda message: message.topic == "dead"
     pipeline.write(b"a", b"boom")
@@ -180,7 +178,7 @@ def test_a_dead_letter_topic_that_refuses_everything_stops_the_service() -> None
     assert pipeline.outputs() == [b"A"]
 
 
-def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost() -> None:
+def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost():
     script = Script()
     pipeline = Pipeline(faults=script)
     pipeline.write(b"a", b"a/2", b"b")
@@ -197,7 +195,7 @@ def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost() -> None:
     pipeline.judge()
 
 
-def test_slow_business_code_is_cut_and_the_rest_is_taken_next() -> None:
+def test_slow_business_code_is_cut_and_the_rest_is_taken_next():
     def slow(record: Record) -> Output:
         pipeline.interrupt.due = record.value == b"b"
         return Output((record.value or b"").upper())
@@ -211,7 +209,7 @@ def test_slow_business_code_is_cut_and_the_rest_is_taken_next() -> None:
     assert settled == [2, 2]
 
 
-def test_told_to_stop_in_the_middle_of_a_batch_the_finished_part_is_committed() -> None:
+def test_told_to_stop_in_the_middle_of_a_batch_the_finished_part_is_committed():
     def stopping(record: Record) -> Output:
         if record.value == b"b":
             pipeline.lifecycle.stop("SIGTERM")
@@ -225,7 +223,7 @@ def test_told_to_stop_in_the_middle_of_a_batch_the_finished_part_is_committed() 
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(step: str) -> None:
+def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(step):
     faults: dict[str, list[InjectedFault | None]] = {
         "send": [None, InjectedFault("aborted")],
         "commit": [None],
@@ -252,8 +250,8 @@ def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(s
 
 @pytest.mark.parametrize("kind", ["fenced", "aborted"])
 def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fits(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kind, monkeypatch
+):
     script = Script()
     pipeline, sizes, real = Pipeline(faults=script), [], ExactlyOnce.run
 
@@ -262,7 +260,7 @@ def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fi
         # More than 100 records outlive the timeout of their transaction.
         late = len(batch.records) > 100
         script.then = lambda step: pipeline.clock.wait(11.0 if late and step == "commit" else 0.0)
-        script.faults["commit"] = [InjectedFault(kind)] if late else []  # type: ignore[arg-type] # one of two
+        script.faults["commit"] = [InjectedFault(kind)] if late else []  # one of two
         return real(self, batch, *rest)
 
     monkeypatch.setattr(ExactlyOnce, "run", run)
@@ -276,7 +274,7 @@ def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fi
 
 
 @pytest.mark.parametrize("step", ["begin", "send", "send_offsets", "commit"])
-def test_after_an_abort_no_record_is_called_a_second_time(step: str) -> None:
+def test_after_an_abort_no_record_is_called_a_second_time(step):
     called: list[bytes] = []
 
     def counting(record: Record) -> Output:

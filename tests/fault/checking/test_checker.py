@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +11,6 @@ from tests.fault.checking.checker_anomalies import PLANTS
 from tests.fault.checking.checker_histories import right
 from tests.fault.checking.checker_tables import history
 from tests.fault.results import VIOLATIONS
-
-if TYPE_CHECKING:
-    from tests.fault.checking.checker_anomalies import Plant
 
 BY_CAMPAIGNS = {"hang", "undefined-exit", "row-demand"}
 SEEDS = range(8)
@@ -33,9 +28,7 @@ def test_a_history_in_which_all_went_well_has_0_in_every_class(seed: int, claims
 @pytest.mark.parametrize(
     ("plant", "classes"), PLANTS, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_one_planted_anomaly_is_found_by_its_name_and_nothing_else(
-    plant: Plant, classes: set[str]
-) -> None:
+def test_one_planted_anomaly_is_found_by_its_name_and_nothing_else(plant, classes):
     planted = 0
     for seed in SEEDS:
         world = right(seed)
@@ -46,5 +39,5 @@ def test_one_planted_anomaly_is_found_by_its_name_and_nothing_else(
     assert planted >= len(SEEDS) / 3
 
 
-def test_every_class_that_the_checker_decides_is_planted() -> None:
+def test_every_class_that_the_checker_decides_is_planted():
     assert set().union(*(classes for _plant, classes in PLANTS)) == set(VIOLATIONS) - BY_CAMPAIGNS

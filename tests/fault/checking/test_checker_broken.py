@@ -129,9 +129,7 @@ BROKEN: dict[str, tuple[Break, Plant]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_checker_misses_what_is_planted(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_checker_misses_what_is_planted(name, monkeypatch):
     break_, plant = BROKEN[name]
     expected = dict(PLANTS)[plant]
     break_(monkeypatch)
@@ -153,9 +151,7 @@ def _found(world: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("error", [-1, 1])
-def test_accounts_that_do_not_add_up_break_the_law(
-    error: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_accounts_that_do_not_add_up_break_the_law(error, monkeypatch):
     silent = checker_records.Accounts.silent
     monkeypatch.setattr(
         checker_records.Accounts,
@@ -167,9 +163,7 @@ def test_accounts_that_do_not_add_up_break_the_law(
 
 
 @pytest.mark.parametrize("plant", [anomalies.lost, anomalies.duplicate, anomalies.repeated])
-def test_a_checker_that_finds_nothing_breaks_the_law_or_shows_other_counts(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checker_that_finds_nothing_breaks_the_law_or_shows_other_counts(plant, monkeypatch):
     monkeypatch.setattr(Findings, "add", lambda *_: None)
     told = 0
     for seed in SEEDS:

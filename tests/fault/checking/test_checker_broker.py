@@ -83,7 +83,7 @@ def _play(topics: Topics, worker: WorkerProcess, feeder: Feeder, reader: LiveRea
     return Played(topics, ledger, reader.stop())
 
 
-def test_the_service_is_clean_and_one_output_written_twice_is_caught(played: Played) -> None:
+def test_the_service_is_clean_and_one_output_written_twice_is_caught(played):
     topics, ledger, live = played.topics, played.ledger, played.live
     history = read_back(topics, ledger, live)
     assert len(history.aborted) >= ledger.hidden > 0
@@ -109,9 +109,7 @@ def test_the_service_is_clean_and_one_output_written_twice_is_caught(played: Pla
     assert "w-1/" in judgement.examples["duplicate"][0]
 
 
-def test_an_open_transaction_is_named_for_as_long_as_it_is_open(
-    sandbox: Sandbox, unique: Callable[[str], str]
-) -> None:
+def test_an_open_transaction_is_named_for_as_long_as_it_is_open(sandbox, unique):
     topic, other, name = unique("out"), unique("out"), unique("w")
     for one in (topic, other):
         sandbox.create_topic(one)

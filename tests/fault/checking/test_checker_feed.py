@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +22,6 @@ from tests.fault.feeding.feed_events import Book, Events, Task
 from tests.fault.feeding.ledger import COPIES, Fate, Ledger
 from tests.fault.watching.live import MOMENT, SEEN, LiveHistory
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 TASK = Task("", "in", "", "r-1", partitions=4, seed=3, size=100, poison=True)
 
 
@@ -36,7 +33,7 @@ def _fed(task: Task, chunks: int = 40) -> tuple[list[Any], list[Any], Book]:
     return bound, plain, book
 
 
-def test_numbers_are_dense_and_each_key_has_one_partition_one_writer_and_no_gaps() -> None:
+def test_numbers_are_dense_and_each_key_has_one_partition_one_writer_and_no_gaps():
     bound, plain, book = _fed(TASK)
     places, writers, kseqs = defaultdict(set), defaultdict(set), defaultdict(list)
     numbers = Counter[int]()
@@ -58,7 +55,7 @@ def test_numbers_are_dense_and_each_key_has_one_partition_one_writer_and_no_gaps
     assert 0.01 < twins / len(numbers) < 0.06
 
 
-def test_copies_are_the_same_event_and_half_of_them_go_elsewhere() -> None:
+def test_copies_are_the_same_event_and_half_of_them_go_elsewhere():
     _bound, plain, _book = _fed(TASK, chunks=200)
     first = {one.at: one for one in plain if one.at % COPIES == 0}
     copies = [one for one in plain if one.at % COPIES]
@@ -74,14 +71,14 @@ def test_poison_is_fed_only_to_those_who_have_dead_letters(poison: bool) -> None
     assert any(map(rules.is_poison, numbers)) is poison
 
 
-def test_events_to_abort_have_negative_numbers_and_no_place_in_the_book() -> None:
+def test_events_to_abort_have_negative_numbers_and_no_place_in_the_book():
     made = Events(TASK, Book(), bound=True).aborted(20)
     numbers = [content.number for one in made if (content := rules.decode(one.value))]
     assert sorted(numbers) == list(range(-20, 0))
     assert {one.at for one in made} == {-1}
 
 
-def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_ledger_is_read_as_it_was_written(tmp_path):
     fates = np.array([[fate, Fate.NEVER] for fate in Fate], np.uint8)
     Ledger("r-1", fates, 7).save(tmp_path / "ledger.npz")
     ledger = Ledger.load(tmp_path / "ledger.npz")
@@ -90,7 +87,7 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert np.flatnonzero(ledger.refused[:, 0]).tolist() == [Fate.ABORTED]
 
 
-def test_an_output_counts_for_recovery_when_its_input_was_written_after_the_moment() -> None:
+def test_an_output_counts_for_recovery_when_its_input_was_written_after_the_moment():
     moments = np.array([(100, 90, 0), (200, 150, 0), (300, 290, 0), (400, 390, 1)], MOMENT)
     nothing = np.zeros(0, SEEN)
     history = LiveHistory([], nothing, moments, complete=True, partitions=3)
@@ -102,7 +99,7 @@ def test_an_output_counts_for_recovery_when_its_input_was_written_after_the_mome
 
 
 @given(st.lists(st.tuples(st.integers(0, 9**9), st.integers(0, 10**12)), min_size=1, max_size=20))
-def test_numbers_are_read_as_they_were_written(rows: list[tuple[int, int]]) -> None:
+def test_numbers_are_read_as_they_were_written(rows):
     found = texts.numbers([b"%d/%d" % row for row in rows], b"/", 2)
     assert found is not None
     assert found.tolist() == [list(row) for row in rows]
@@ -110,9 +107,7 @@ def test_numbers_are_read_as_they_were_written(rows: list[tuple[int, int]]) -> N
 
 @given(st.lists(st.binary(max_size=12), min_size=1, max_size=5), st.integers(0, 5))
 @settings(max_examples=300)
-def test_what_cannot_be_read_among_others_is_odd_and_the_others_are_read(
-    strange: list[bytes], at: int
-) -> None:
+def test_what_cannot_be_read_among_others_is_odd_and_the_others_are_read(strange, at):
     good = [b"in/1/%d" % number for number in range(5)]
     mixed = [*good[:at], *strange, *good[at:]]
     places, offsets = texts.sources(mixed, "in")
@@ -122,13 +117,13 @@ def test_what_cannot_be_read_among_others_is_odd_and_the_others_are_read(
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_a_check_is_read_as_it_was_written(check: int) -> None:
+def test_a_check_is_read_as_it_was_written(check):
     assert texts.checks([b"%08x" % check, b"?"]).tolist() == [check, 0]
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=6))
 @settings(max_examples=200)
-def test_any_values_and_headers_at_all_become_rows(values: list[bytes]) -> None:
+def test_any_values_and_headers_at_all_become_rows(values):
     messages = [
         Message("out", 0, at, value=value, key=value, headers=[("hapax-part", value), ("x", None)])
         for at, value in enumerate(values)
@@ -140,7 +135,7 @@ def test_any_values_and_headers_at_all_become_rows(values: list[bytes]) -> None:
     assert len(columns.effect_times(messages, "in")[0]) == len(values)
 
 
-def test_rows_of_several_files_become_one_table_with_one_list_of_names() -> None:
+def test_rows_of_several_files_become_one_table_with_one_list_of_names():
     def read(topic: str, lanes: list[int], whos: list[str]) -> tuple[Errand, Read]:
         rows = np.zeros(len(lanes), columns.EFFECT)
         rows["lane"] = lanes

@@ -98,24 +98,18 @@ def found(run: Run) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("strike", EACH, ids=lambda strike: strike.__name__)
-def test_textbook_transactions_lose_or_double_records_by_a_late_request(
-    ring: Ring, strike: recipes.Recipe
-) -> None:
+def test_textbook_transactions_lose_or_double_records_by_a_late_request(ring, strike):
     run = ring.accepted(strike, "-m", "tests.fault.controls", "plain-transactions")
     assert set(found(run)) & set(LATE[strike]), run.judgement
 
 
 @pytest.mark.parametrize("strike", EACH, ids=lambda strike: strike.__name__)
-def test_the_service_is_exactly_once_because_the_broker_refuses_the_late_request(
-    ring: Ring, strike: recipes.Recipe
-) -> None:
+def test_the_service_is_exactly_once_because_the_broker_refuses_the_late_request(ring, strike):
     run = ring.refused(strike, "-m", "hapax", "run")
     assert not found(run), run.judgement
 
 
 @pytest.mark.parametrize("strike", EACH, ids=lambda strike: strike.__name__)
-def test_without_its_fence_the_service_loses_or_doubles_them_too(
-    ring: Ring, strike: recipes.Recipe
-) -> None:
+def test_without_its_fence_the_service_loses_or_doubles_them_too(ring, strike):
     run = ring.accepted(strike, "-m", "tests.fault.mutants", "no-fence-on-doubt")
     assert set(found(run)) & set(LATE[strike]), run.judgement

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,9 +24,6 @@ from tests.fault.results import (
     write_run,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 def strike(**facts: Any) -> Strike:
     values = {"rows": ("P1",), "fault": "worker killed", "target": "w-0", "struck": 1}
@@ -40,7 +37,7 @@ def run(**facts: Any) -> Run:
 ALL_ROWS = [Case(rows=tuple(ROWS), test="a::test_all", outcome="passed", seconds=1.0)]
 
 
-def test_a_clean_run_with_every_row_covered_has_no_problem() -> None:
+def test_a_clean_run_with_every_row_covered_has_no_problem():
     assert report.problems([run()], ALL_ROWS) == []
 
 
@@ -54,25 +51,23 @@ def test_a_clean_run_with_every_row_covered_has_no_problem() -> None:
         ([run()], [], "rows that nothing covers: P2,"),
     ],
 )
-def test_what_is_not_as_it_must_be_is_named(
-    runs: list[Run], cases: list[Case], problem: str
-) -> None:
+def test_what_is_not_as_it_must_be_is_named(runs, cases, problem):
     (found,) = report.problems(runs, cases)
     assert problem in found
 
 
-def test_a_failed_test_covers_no_row() -> None:
+def test_a_failed_test_covers_no_row():
     failed = Case(rows=("Z1",), test="c", outcome="failed", seconds=1.0)
     assert "Z1" in tables.gaps([run()], [failed])
 
 
-def test_a_control_is_as_expected_only_with_a_class_that_was_named() -> None:
+def test_a_control_is_as_expected_only_with_a_class_that_was_named():
     showed = run(kind="control", expected=("lost",), judgement=Judgement(violations={"order": 1}))
     assert not showed.as_expected
     assert "**survived**" in tables.controls_table([showed])
 
 
-def test_runs_and_cases_survive_being_written(tmp_path: Path) -> None:
+def test_runs_and_cases_survive_being_written(tmp_path):
     made = run(judgement=Judgement(counts=Counts(records=7), consume_counts={1: 7}))
     write_run(made, tmp_path)
     assert read_runs(tmp_path) == [made]
@@ -83,7 +78,7 @@ def test_runs_and_cases_survive_being_written(tmp_path: Path) -> None:
     assert [case.outcome for case in read_cases(tmp_path)] == ["passed"]
 
 
-def test_figures_of_a_run_stand_on_the_page() -> None:
+def test_figures_of_a_run_stand_on_the_page():
     judgement = Judgement(
         counts=Counts(records=1_234_567, distinct=1_200_000), consume_counts={1: 1_200_000}
     )
@@ -95,20 +90,20 @@ def test_figures_of_a_run_stand_on_the_page() -> None:
     assert "{1: 1,200,000}" in text
 
 
-def test_a_promise_of_a_time_is_told_with_how_often_it_was_kept() -> None:
+def test_a_promise_of_a_time_is_told_with_how_often_it_was_kept():
     times = (0.5, 1.5, 2.5, None)
     strikes = [strike(promise="back, static", promised_s=2.0, recovery_s=each) for each in times]
     text = tables.promises_table([run(strikes=[*strikes, strike()])])
     assert "| back, static | 2 | 4 | 2 | 2.0 | inf | inf |" in text
 
 
-def test_what_brokers_took_themselves_is_taken_off_the_time_to_recover() -> None:
+def test_what_brokers_took_themselves_is_taken_off_the_time_to_recover():
     strikes = [strike(recovery_s=8.0, kafka_s=6.5), strike(recovery_s=5.0, kafka_s=3.0)]
     text = tables.faults_table([run(strikes=[*strikes, strike(recovery_s=1.0)])])
     assert "| worker killed | P1 | 3 | 3 | 5.0 | 8.0 | 8.0 | 2.0 |" in text
 
 
-def test_times_of_a_run_on_a_shared_machine_are_left_out_and_its_faults_are_counted() -> None:
+def test_times_of_a_run_on_a_shared_machine_are_left_out_and_its_faults_are_counted():
     slow = [strike(promise="back, static", promised_s=2.0, recovery_s=40.0)]
     quick = [strike(promise="back, static", promised_s=2.0, recovery_s=1.0)]
     runs = [run(strikes=slow, shared=True), run(strikes=quick)]
@@ -117,7 +112,7 @@ def test_times_of_a_run_on_a_shared_machine_are_left_out_and_its_faults_are_coun
     assert "| shared |" in tables.runs_table(runs)
 
 
-def test_the_same_run_makes_the_same_picture(tmp_path: Path) -> None:
+def test_the_same_run_makes_the_same_picture(tmp_path):
     samples = [Sample(at_s=float(at), written=at * 9, done=at * 8, lag=at) for at in range(90)]
     for name in ("first.svg", "second.svg"):
         plot.draw(run(samples=samples), tmp_path / name)
@@ -126,21 +121,19 @@ def test_the_same_run_makes_the_same_picture(tmp_path: Path) -> None:
     assert b"records done per second" in first
 
 
-def test_every_row_that_is_not_built_exists_and_has_a_reason() -> None:
+def test_every_row_that_is_not_built_exists_and_has_a_reason():
     assert set(NOT_BUILT) <= set(ROWS)
     assert all(len(reason) > 20 for reason in NOT_BUILT.values())
 
 
-def test_the_page_is_what_its_runs_say() -> None:
+def test_the_page_is_what_its_runs_say():
     kept = read_kept(report.KEPT)
     assert not kept.runs or report.PAGE.read_text(encoding="utf-8") == report.page(
         kept.runs, kept.cases
     )
 
 
-def test_newer_runs_and_cases_take_the_place_of_older_ones_in_the_packed_file(
-    tmp_path: Path,
-) -> None:
+def test_newer_runs_and_cases_take_the_place_of_older_ones_in_the_packed_file(tmp_path):
     path = tmp_path / "kept.json.gz"
     assert read_kept(path) == Kept()
     old = Kept(runs=[run(began="1"), run(name="b", began="2")], cases=ALL_ROWS)
@@ -153,7 +146,7 @@ def test_newer_runs_and_cases_take_the_place_of_older_ones_in_the_packed_file(
     assert path.read_bytes() == first
 
 
-def test_what_is_kept_of_runs_stays_small_and_is_one_file_and_its_pictures() -> None:
+def test_what_is_kept_of_runs_stays_small_and_is_one_file_and_its_pictures():
     kept = list(report.KEPT.parent.iterdir())
     assert {path.name for path in kept if path.suffix != ".svg"} == {report.KEPT.name}
     assert sum(path.stat().st_size for path in kept) <= 100_000

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.kafka.native import Choice
-    from tests.kit.native import Stage
 
 hapax_fast: Any = pytest.importorskip("hapax_fast")
 Patch = pytest.MonkeyPatch
@@ -52,13 +51,13 @@ def refusal(ids: str = "key") -> str:
 
 @pytest.mark.parametrize("fast", ["auto", "on"])
 @pytest.mark.parametrize("ids", ["", "key", "header:ID,cloudevents,key"])
-def test_what_is_installed_and_tested_is_used(fast: str, ids: str) -> None:
+def test_what_is_installed_and_tested_is_used(fast, ids):
     choice = chosen(fast, ids)
     assert choice.path is not None
     assert str(choice) == f"native (librdkafka {libversion()[0]})"
 
 
-def test_off_is_off() -> None:
+def test_off_is_off():
     assert str(chosen("off")) == "python (HAPAX_FAST=off)"
 
 
@@ -72,39 +71,39 @@ def test_off_is_off() -> None:
         "header:n\u00e4me",
     ],
 )
-def test_ids_that_need_python_take_the_reference(ids: str) -> None:
+def test_ids_that_need_python_take_the_reference(ids):
     foreign = ids.rsplit(",", maxsplit=1)[-1]
     assert str(chosen("auto", ids)) == f"python (HAPAX_DEDUP__ID={foreign} is looked up in Python)"
     assert foreign in refusal(ids)
 
 
-def test_nine_sources_of_ids_take_the_reference() -> None:
+def test_nine_sources_of_ids_take_the_reference():
     ids = [f"header:h{number}" for number in range(9)]
     assert chosen("auto", ",".join(ids[:8])).path is not None
     assert chosen("auto", ",".join(ids)).path is None
 
 
-def test_a_librdkafka_that_was_not_tested_takes_the_reference(monkeypatch: Patch) -> None:
+def test_a_librdkafka_that_was_not_tested_takes_the_reference(monkeypatch):
     monkeypatch.setattr(native, "libversion", lambda: ("2.99.1", 0))
     assert chosen().reason == "librdkafka 2.99.1 is not among those tested (2.16.x)"
     assert "2.99.1" in refusal()
 
 
-def test_a_module_of_another_release_takes_the_reference(monkeypatch: Patch) -> None:
+def test_a_module_of_another_release_takes_the_reference(monkeypatch):
     monkeypatch.setattr(hapax_fast, "INTERFACE", 99)
     told = "hapax_fast is that of another release (interface 99, not 1)"
     assert chosen().reason == f"{told}: install the one of this release"
     assert told in refusal()
 
 
-def test_without_the_module_the_reference_is_taken(monkeypatch: Patch) -> None:
+def test_without_the_module_the_reference_is_taken(monkeypatch):
     monkeypatch.setitem(sys.modules, "hapax_fast", None)
     assert chosen().path is None
     assert "not installed" in chosen().reason
     assert "not installed" in refusal()
 
 
-def test_a_module_that_cannot_be_loaded_is_told_with_its_error(monkeypatch: Patch) -> None:
+def test_a_module_that_cannot_be_loaded_is_told_with_its_error(monkeypatch):
     def broken(_name: str) -> object:
         raise ImportError("undefined symbol: x", name="hapax_fast._native")
 
@@ -112,13 +111,13 @@ def test_a_module_that_cannot_be_loaded_is_told_with_its_error(monkeypatch: Patc
     assert chosen().reason == "hapax_fast: undefined symbol: x"
 
 
-def test_other_digests_than_those_of_hashlib_take_the_reference(monkeypatch: Patch) -> None:
+def test_other_digests_than_those_of_hashlib_take_the_reference(monkeypatch):
     monkeypatch.setattr(hapax_fast, "digest", lambda _salt, _id: bytes(16))
     assert chosen().reason == "hapax_fast computes other digests than hashlib"
     assert "hashlib" in refusal()
 
 
-def test_a_plugin_that_is_not_loaded_takes_the_reference(monkeypatch: Patch) -> None:
+def test_a_plugin_that_is_not_loaded_takes_the_reference(monkeypatch):
     def refusing(_properties: object) -> object:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no plugins here"))
 
@@ -126,7 +125,7 @@ def test_a_plugin_that_is_not_loaded_takes_the_reference(monkeypatch: Patch) -> 
     assert chosen().reason == "librdkafka does not load the plugin: no plugins here"
 
 
-def test_a_worker_that_must_be_native_and_cannot_ends_with_2() -> None:
+def test_a_worker_that_must_be_native_and_cannot_ends_with_2():
     values = {
         "HAPAX_APP": "app",
         "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
@@ -148,9 +147,7 @@ def test_a_worker_that_must_be_native_and_cannot_ends_with_2() -> None:
     assert "json:/id is looked up in Python" in ended.stdout + ended.stderr
 
 
-def test_a_difference_in_the_first_records_is_told_and_ends_the_native_path(
-    stage: Stage, monkeypatch: Patch
-) -> None:
+def test_a_difference_in_the_first_records_is_told_and_ends_the_native_path(stage, monkeypatch):
     ((records, batch),) = stage.play([Raw(b"k", b"v")], ["key"])
     planner = Planner(Destinations("app", "out", None))
     plan = planner.plan(records, records.ids, [(Output(b"x"),)], batch.next)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,9 +8,6 @@ from hapax.claims.redis_native import Digests, Owners, moved, native_setnx
 from hapax.claims.redis_owners import owner_texts
 from tests.kit.native import Raw
 from tests.kit.native_inputs import few, plain
-
-if TYPE_CHECKING:
-    from tests.kit.native import Stage
 
 SALT = bytes(range(16))
 PREFIX, DATE, NUMBERS = b"hapax{shop}\x01\x02", b"\x00\x07", {"orders": b"\x11\x22\x33"}
@@ -28,9 +23,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 @given(records=plain, layout=layouts())
 @settings(max_examples=few(200), deadline=None)
-def test_commands_and_owners_of_native_records_are_those_of_a_list(
-    stage: Stage, records: list[Raw], layout: Layout
-) -> None:
+def test_commands_and_owners_of_native_records_are_those_of_a_list(stage, records, layout):
     for native, batch in stage.play(records, ["header:id", "key"]):
         digests, owners = Digests(native.claims, SALT), Owners(native, NUMBERS)
         texts = owner_texts(list(batch.records), NUMBERS)
@@ -44,9 +37,7 @@ def test_commands_and_owners_of_native_records_are_those_of_a_list(
 
 @given(records=plain, layout=layouts(), further=st.integers(0, 1 << 20))
 @settings(max_examples=few(200), deadline=None)
-def test_ids_that_moved_are_those_with_another_bucket(
-    stage: Stage, records: list[Raw], layout: Layout, further: int
-) -> None:
+def test_ids_that_moved_are_those_with_another_bucket(stage, records, layout, further):
     met = layout._replace(cursor=further % ((1 << min(layout.old, layout.new)) + 1))
     for native, _batch in stage.play(records, ["header:id", "key"]):
         digests = Digests(native.claims, SALT)
@@ -55,6 +46,6 @@ def test_ids_that_moved_are_those_with_another_bucket(
             assert moved(digests, layout, met) == changed
 
 
-def test_layouts_of_other_sizes_are_left_to_the_reference(stage: Stage) -> None:
+def test_layouts_of_other_sizes_are_left_to_the_reference(stage):
     for native, _batch in stage.play([Raw(b"k", b"v")], ["key"]):
         assert moved(Digests(native.claims, SALT), Layout(14, 14, 0), Layout(14, 15, 3)) is None

@@ -16,7 +16,7 @@ WITHIN_S = 30
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_process_ends_soon_with_native_records_in_its_hands(way: str) -> None:
+def test_a_process_ends_soon_with_native_records_in_its_hands(way):
     ended = subprocess.run(
         [sys.executable, "-m", "tests.kit.native_endings", way],
         capture_output=True,

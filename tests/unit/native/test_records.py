@@ -37,9 +37,7 @@ def digests(ids: list[bytes]) -> bytes:
 
 @given(records=anything, chain=chains)
 @settings(max_examples=few(150), deadline=None)
-def test_ids_are_those_of_the_reference_or_the_batch_takes_it(
-    stage: Stage, records: list[Raw], chain: list[str]
-) -> None:
+def test_ids_are_those_of_the_reference_or_the_batch_takes_it(stage, records, chain):
     for native, batch in stage.play(records, chain):
         found = Identity(chain, inputs={"orders"}).identify(batch.records)
         special = bool(found.poison or found.replays or batch.unreadable)
@@ -55,16 +53,14 @@ def test_ids_are_those_of_the_reference_or_the_batch_takes_it(
 
 @given(records=plain)
 @settings(max_examples=few(30), deadline=None)
-def test_lower_case_names_and_ids_in_headers_or_keys_are_the_rule(
-    stage: Stage, records: list[Raw]
-) -> None:
+def test_lower_case_names_and_ids_in_headers_or_keys_are_the_rule(stage, records):
     for native, _batch in stage.play(records, ["header:id", "key"]):
         assert native.regular
 
 
 @given(records=anything)
 @settings(max_examples=few(80), deadline=None)
-def test_every_record_is_that_of_the_reference(stage: Stage, records: list[Raw]) -> None:
+def test_every_record_is_that_of_the_reference(stage, records):
     for native, batch in stage.play(records, []):
         assert reference(messages_of(native)) == batch
         if batch.unreadable:
@@ -81,9 +77,7 @@ def test_every_record_is_that_of_the_reference(stage: Stage, records: list[Raw])
 
 @given(records=plain, part=st.slices(9), place=st.integers(-9, 8), done=st.integers(0, 9))
 @settings(max_examples=few(50), deadline=None)
-def test_it_is_a_sequence_like_the_list_of_the_reference(
-    stage: Stage, records: list[Raw], part: slice, place: int, done: int
-) -> None:
+def test_it_is_a_sequence_like_the_list_of_the_reference(stage, records, part, place, done):
     for native, batch in stage.play(records, ["header:id"]):
         expected = list(batch.records)
         assert native[part] == expected[part]
@@ -100,7 +94,7 @@ def test_it_is_a_sequence_like_the_list_of_the_reference(
 
 @given(records=plain)
 @settings(max_examples=few(30), deadline=None)
-def test_progress_and_epochs_follow_as_in_the_reference(stage: Stage, records: list[Raw]) -> None:
+def test_progress_and_epochs_follow_as_in_the_reference(stage, records):
     for native, batch in stage.play(records, []):
         states = PartitionStates(Ticking())
         mine = read_native(native, states)
@@ -115,7 +109,7 @@ def test_progress_and_epochs_follow_as_in_the_reference(stage: Stage, records: l
         assert sum(counts) == len(native)
 
 
-def test_what_was_handed_out_before_is_left_to_the_reference(stage: Stage) -> None:
+def test_what_was_handed_out_before_is_left_to_the_reference(stage):
     ((native, batch),) = one(stage)
     states = PartitionStates(Ticking())
     (where,) = batch.first
@@ -127,7 +121,7 @@ def one(stage: Stage) -> list[tuple[Any, Batch]]:
     return stage.play([Raw(b"k", b"v", ((b"id", b"1"),))], ["header:id"])
 
 
-def test_a_record_outlives_its_batch(stage: Stage) -> None:
+def test_a_record_outlives_its_batch(stage):
     ((native, batch),) = one(stage)
     kept, ids = native[0], native.ids
     assert isinstance(native, RecordPath)
@@ -137,7 +131,7 @@ def test_a_record_outlives_its_batch(stage: Stage) -> None:
     assert kept == batch.records[0]
 
 
-def test_a_header_name_that_is_not_utf8_does_not_end_the_process(stage: Stage) -> None:
+def test_a_header_name_that_is_not_utf8_does_not_end_the_process(stage):
     """The client returned a broken list and left an error behind, which came up anywhere."""
     usual = [Raw(b"k", b"v", ((b"id", b"1"),))] * 100  # Python specialises calls that are warm
     odd = Raw(b"k", b"odd", ((b"id", b"1"), (b"\xff", b"2")))
@@ -147,7 +141,7 @@ def test_a_header_name_that_is_not_utf8_does_not_end_the_process(stage: Stage) -
     assert reasons == {b"odd": "a header name is not UTF-8"}
 
 
-def test_records_that_were_given_back_are_no_empty_batch(stage: Stage) -> None:
+def test_records_that_were_given_back_are_no_empty_batch(stage):
     """An empty one would have its progress committed without its outputs."""
     ((native, batch),) = one(stage)
     ids = native.ids
@@ -176,7 +170,7 @@ def test_records_that_were_given_back_are_no_empty_batch(stage: Stage) -> None:
             use()
 
 
-def test_wrong_arguments_are_refused(stage: Stage) -> None:
+def test_wrong_arguments_are_refused(stage):
     ((native, _batch),) = one(stage)
     wrong: list[tuple[Callable[[], object], type[Exception]]] = [
         (lambda: native["0"], TypeError),

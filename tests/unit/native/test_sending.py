@@ -56,7 +56,7 @@ def sorted_by_source(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 @given(records=plain)
 @settings(max_examples=few(40), deadline=None)
-def test_what_arrives_is_what_the_reference_would_send(stage: Stage, records: list[Raw]) -> None:
+def test_what_arrives_is_what_the_reference_would_send(stage, records):
     outbox = outbox_of(stage)
     kept = [raw._replace(timestamp_ms=max(1, raw.timestamp_ms)) for raw in records]
     sent: list[tuple[Any, ...]] = []
@@ -70,7 +70,7 @@ def test_what_arrives_is_what_the_reference_would_send(stage: Stage, records: li
     assert sorted_by_source(arrived) == sorted_by_source(sent)
 
 
-def test_a_full_queue_in_mid_batch_loses_and_doubles_nothing(stage: Stage) -> None:
+def test_a_full_queue_in_mid_batch_loses_and_doubles_nothing(stage):
     topic = f"out-{uuid.uuid4().hex}"
     tiny = outbox_of(stage, **{"queue.buffering.max.messages": 7})
     raws = [Raw(b"k%d" % n, b"v%d" % n, ((b"id", b"%d" % n), (b"h", b"x"))) for n in range(100)]
@@ -93,9 +93,7 @@ def test_a_full_queue_in_mid_batch_loses_and_doubles_nothing(stage: Stage) -> No
     assert sorted_by_source(arrived) == sorted_by_source(sent)
 
 
-def test_a_message_too_large_names_its_record_and_nothing_after_it_is_handed_over(
-    stage: Stage, outbox: Outbox
-) -> None:
+def test_a_message_too_large_names_its_record_and_nothing_after_it_is_handed_over(stage, outbox):
     ((native, batch),) = stage.play([Raw(b"k", b"v")] * 5, ["header:id"])
     results = [(Output(b"x"),), (), (Output(b"x" * 400_000),), (Output(b"y"),), None]
     with pytest.raises(BatchAbortedError) as caught:
@@ -105,7 +103,7 @@ def test_a_message_too_large_names_its_record_and_nothing_after_it_is_handed_ove
     assert batch.records[2].coordinates == (*native.coordinates(2),)
 
 
-def test_what_was_handed_over_is_not_read_or_sent_again(stage: Stage, outbox: Outbox) -> None:
+def test_what_was_handed_over_is_not_read_or_sent_again(stage, outbox):
     ((native, batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))] * 3, ["header:id"])
     messages = prepared(native, batch, [(Output(b"x"),)] * 3, "out-again")
     outbox.send(messages, reports=False)
@@ -122,7 +120,7 @@ def test_what_was_handed_over_is_not_read_or_sent_again(stage: Stage, outbox: Ou
             use()
 
 
-def test_with_reports_or_turns_the_reference_sends(stage: Stage, outbox: Outbox) -> None:
+def test_with_reports_or_turns_the_reference_sends(stage, outbox):
     topic = f"out-{uuid.uuid4().hex}"
     ((native, batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))], ["header:id"])
     messages = prepared(native, batch, [(Output(b"x"),)], topic)
@@ -132,7 +130,7 @@ def test_with_reports_or_turns_the_reference_sends(stage: Stage, outbox: Outbox)
     assert fields(arrived) == expected(list(messages))[0]
 
 
-def test_a_producer_that_has_ended_takes_nothing(stage: Stage) -> None:
+def test_a_producer_that_has_ended_takes_nothing(stage):
     ((native, _batch),) = stage.play([Raw(b"k", b"v")], [])
     producer, client = stage.native_producer()
     del producer
@@ -141,7 +139,7 @@ def test_a_producer_that_has_ended_takes_nothing(stage: Stage) -> None:
         stage.path.module.send(client, "out", native, [(Output(b"x"),)], 0)
 
 
-def test_batches_that_are_taken_sent_or_dropped_leave_nothing(stage: Stage) -> None:
+def test_batches_that_are_taken_sent_or_dropped_leave_nothing(stage):
     """Neither messages nor headers that met a full queue."""
     held = stage.path.module.held
     gc.collect()  # of earlier tests: exceptions keep what their frames had
@@ -161,7 +159,7 @@ def test_batches_that_are_taken_sent_or_dropped_leave_nothing(stage: Stage) -> N
     assert held() == before
 
 
-def test_the_counter_of_held_batches_counts(stage: Stage) -> None:
+def test_the_counter_of_held_batches_counts(stage):
     """The control of the test above."""
     held = stage.path.module.held
     gc.collect()

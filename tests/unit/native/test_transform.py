@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hapax.core.plan import Plan
     from hapax.core.transform import Result
-    from tests.kit.native import Stage
 
 
 class WillStopError(BaseException):
@@ -198,12 +197,8 @@ fated = st.dictionaries(
 )
 @settings(max_examples=few(300), deadline=None)
 def test_business_code_meets_the_same_records_and_its_answers_mean_the_same(
-    stage: Stage,
-    records: list[Raw],
-    script: list[tuple[str, str]],
-    due_after: int,
-    fates: dict[int, Result | None],
-) -> None:
+    stage, records, script, due_after, fates
+):
     for native, batch in stage.play(records, []):
         mine = played(native, script, due_after, fates)
         theirs = played(list(batch.records), script, due_after, fates)
@@ -245,13 +240,7 @@ def previews(prepared: Prepared, preview: Any) -> list[Message]:
     fates=fated,
 )
 @settings(max_examples=few(300), deadline=None)
-def test_plans_and_messages_are_those_of_the_reference(
-    stage: Stage,
-    records: list[Raw],
-    script: list[tuple[str, str]],
-    chain: list[str],
-    fates: dict[int, Result | None],
-) -> None:
+def test_plans_and_messages_are_those_of_the_reference(stage, records, script, chain, fates):
     for native, batch in stage.play(records, chain):
         if not native.regular:
             continue
@@ -271,9 +260,7 @@ def test_plans_and_messages_are_those_of_the_reference(
 
 @given(records=plain, fates=fated)
 @settings(max_examples=few(60), deadline=None)
-def test_the_default_transform_passes_records_on_as_the_reference_does(
-    stage: Stage, records: list[Raw], fates: dict[int, Result | None]
-) -> None:
+def test_the_default_transform_passes_records_on_as_the_reference_does(stage, records, fates):
     twins = dict.fromkeys(fates)
     transformer = Transformer(identity, 1)
     for native, batch in stage.play(records, ["key"]):
@@ -285,7 +272,7 @@ def test_the_default_transform_passes_records_on_as_the_reference_does(
         assert previews(mine.messages, stage.path.module.preview) == theirs.messages  # type: ignore[arg-type]
 
 
-def test_a_plan_that_is_not_the_rule_is_made_by_the_reference(stage: Stage) -> None:
+def test_a_plan_that_is_not_the_rule_is_made_by_the_reference(stage):
     """Otherwise these comparisons would compare the reference with itself."""
     ((native, _batch),) = stage.play([Raw(b"k", b"v")], [])
     rule = PLANNER.plan(native, native.ids, [(Output(b"x", key=None),)], {})
@@ -301,7 +288,7 @@ def test_a_plan_that_is_not_the_rule_is_made_by_the_reference(stage: Stage) -> N
         assert not isinstance(other.messages, Prepared)
 
 
-def test_business_code_that_ends_its_own_batch_is_told(stage: Stage) -> None:
+def test_business_code_that_ends_its_own_batch_is_told(stage):
     for native, _batch in stage.play([Raw(b"k", b"1"), Raw(b"k", b"2")], []):
 
         def close(_record: Record, native: Any = native) -> Output:
@@ -314,7 +301,7 @@ def test_business_code_that_ends_its_own_batch_is_told(stage: Stage) -> None:
                 closing.apply_all(native, Interrupt(), {})
 
 
-def test_references_to_what_all_batches_share_do_not_grow(stage: Stage) -> None:
+def test_references_to_what_all_batches_share_do_not_grow(stage):
     """Neither do those to names of headers, which are kept between batches."""
     shared = (UNCHANGED, Output, Record, None, (), stage.client)
     raws = [Raw(b"k", b"v", ((b"id", b"1"), (b"trace", None))) for _ in range(50)]
