@@ -17,6 +17,8 @@ PROOF     := build/proof
 COUNT     ?= 100000
 HOURS     ?= 1
 SEED      ?= 1
+# Which share of what rotates is played: by the count of commits, so that a series plays all.
+TURN      ?= $(shell $(PYTHON) tests/kit/turn.py)
 # Tests that run at once. On two cores those on a broker leave a third of the time unused by three.
 LANES     ?= 4
 
@@ -145,17 +147,17 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 # apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
 # What is to strike every row has time for it on a slow machine, too: it ends after its last fault.
 FAULT      = $(BIN)/python -m tests.fault
-EACH_ROW   = --each-row --seed $(SEED) --rate 1000 --seconds 1500 --shared --folder $(PROOF)
+EACH_ROW   = --each-row --turn $(TURN) --seed $(SEED) --rate 1000 --seconds 1500 --shared --folder $(PROOF)
 CAMPAIGN   = $(FAULT) run ci $(EACH_ROW)
 CLUSTER_RUN = $(FAULT) run cluster $(EACH_ROW)
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
-PROVE      = --quick --one-in 3 --seed $(SEED) --folder $(PROOF)
+PROVE      = --quick --share 3 --turn $(TURN) --folder $(PROOF)
 # Two at a time: three of these want more than two cores can give within the limits of their waits.
-# ONE_IN=2 leaves out half of those that stand for no row of the matrix, which ones says SEED.
+# ONE_IN=2 leaves out half of those that stand for no row of the matrix, which ones says TURN.
 ONE_IN    ?= 1
-LONG       = env ONE_IN=$(ONE_IN) SEED=$(SEED) $(BIN)/pytest -n 2 --dist worksteal -m long \
+LONG       = env ONE_IN=$(ONE_IN) TURN=$(TURN) $(BIN)/pytest -n 2 --dist worksteal -m long \
              --durations 25 $(REAL) tests/deploy tests/fault
-fault: setup  ## faults on real brokers, one of each row by SEED, controls that must fail, the report
+fault: setup  ## faults on real brokers, one of each row by TURN, controls that must fail, the report
 	@$(CLASSES)
 	@mkdir -p $(PROOF); failed=; \
 	.ci/part 'faults on real brokers, test by test' $(LONG) || failed="$$failed long-tests"; \

@@ -20,6 +20,7 @@ from tests.fault.plan import CALLS
 from tests.fault.plans import PLANS, Wish
 from tests.fault.results import write_run
 from tests.fault.striking.strikes import CATALOGUE
+from tests.kit.turn import turn
 
 
 def main() -> int:
@@ -38,6 +39,8 @@ def main() -> int:
         wanted.faults,
         wanted.records,
         wanted.each_row,
+        wanted.turn,
+        wanted.share,
     )
     plan = PLANS[wanted.plan](wish)
     if wanted.rate:
@@ -74,8 +77,10 @@ def _arguments() -> argparse.Namespace:
     one.add_argument("--faults", type=int, default=0, help="so many at most; 0: as the plan says")
     one.add_argument("--records", type=int, default=0, help="at least so many are written")
     one.add_argument(
-        "--each-row", action="store_true", help="one fault of each row, which one by the seed"
+        "--each-row", action="store_true", help="one fault of each row, which one by the turn"
     )
+    one.add_argument("--share", type=int, default=1, help="of the rows, one in so many, by turn")
+    one.add_argument("--turn", type=int, default=turn(), help="as of the commit, or TURN")
     one.add_argument("--rate", type=int, default=0, help="records a second; 0: as the plan says")
     one.add_argument(
         "--shared",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from tests.fault.plan import CALLS, CLUSTER, MEMBERSHIPS, PAUSED, SHORT, SPARK, Plan
 from tests.fault.striking import strikes
+from tests.kit.turn import share
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator, Sequence
 
     from tests.fault.plan import Fault, Step, Steps
@@ -38,7 +39,8 @@ class Wish:
     calls    key of CALLS: the form of the transform
     faults   so many at most; 0: as the plan says
     records  at least so many are written
-    each_row one fault of each row, which one by the seed: a series of seeds strikes them all
+    each_row one fault of each row, which one by the turn: a series of turns strikes with them all
+    share    of the rows, one in so many, by the turn as well
     """
 
     seed: int = 1
@@ -51,6 +53,8 @@ class Wish:
     faults: int = 0
     records: int = 0
     each_row: bool = False
+    turn: int = 0
+    share: int = 1
 
     def apply(self, plan: Plan) -> Plan:
         """Return the plan as wished."""
@@ -77,7 +81,7 @@ class Wish:
             wanted: Iterator[Step]
             wanted = (step for step in steps(rng) if all(map(self._wanted, step)))
             if self.each_row:
-                wanted = _of_each_row([*wanted], random.Random(self.seed))
+                wanted = _of_each_row([*wanted], self.share, self.turn)
             return islice(wanted, self.faults or None)
 
         return chosen
@@ -231,16 +235,15 @@ def mixed_up(rare: Sequence[Fault], often: Sequence[Fault]) -> list[Fault]:
     ]
 
 
-def _of_each_row(steps: Sequence[Step], rng: random.Random) -> Iterator[Step]:
-    """Yield so many of the steps that each row is struck, in their order."""
-    struck: set[str] = set()
-    chosen = set()
-    for at in rng.sample(range(len(steps)), len(steps)):
-        rows = {row for fault in steps[at] for row in fault.rows}
-        if not rows <= struck:
-            struck |= rows
-            chosen.add(at)
-    yield from (step for at, step in enumerate(steps) if at in chosen)
+def _of_each_row(steps: Sequence[Step], n: int, turn: int) -> Iterator[Step]:
+    """Yield a step for each row of this turn's share, the next one when the row's turn is again."""
+    by_row: dict[str, list[int]] = {}
+    for at, step in enumerate(steps):
+        for row in (row for fault in step for row in fault.rows):
+            by_row.setdefault(row, []).append(at)
+    lap = turn // n
+    chosen = {of_row[lap % len(of_row)] for of_row in share([*by_row.values()], n, turn)}
+    yield from (steps[at] for at in sorted(chosen))
 
 
 def _once(faults: Sequence[Fault]) -> Steps:

@@ -31,9 +31,10 @@ from tests.kit.managed_process import WorkerProcess
 from tests.kit.proof import at_length
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.fault.plan import Plan, Step
+    from tests.fault.plan import Fault, Plan, Step
 
 ROWS = {
     *(f"P{number}" for number in range(1, 24)),
@@ -76,20 +77,26 @@ def test_ci_strikes_with_every_fault_of_workers_exactly_once():
 @pytest.mark.parametrize(
     ("plan", "catalogue"), [(plans.ci, strikes.CATALOGUE), (plans.cluster, strikes.CLUSTER)]
 )
-def test_one_fault_of_each_row_strikes_all_rows_and_another_seed_strikes_with_others(
+def test_a_turn_strikes_each_row_of_its_share_and_a_series_strikes_with_every_fault(
     plan, catalogue
 ):
     whole = [fault for (fault,) in islice(plan(Wish()).steps(random.Random(1)), len(catalogue))]
-    struck: list[set[str]] = []
-    for seed in range(20):
-        some = [fault for (fault,) in plan(Wish(seed, each_row=True)).steps(random.Random(1))]
-        assert {row for fault in some for row in fault.rows} == {
-            row for fault in whole for row in fault.rows
-        }
-        assert some == [fault for fault in whole if fault in some]
-        assert len(some) < len(whole) * 3 / 4
-        struck.append({fault.name for fault in some})
-    assert set.union(*struck) == {fault.name for fault in whole}
+    rows = {row for fault in whole for row in fault.rows}
+    of_a_row = max(sum(row in fault.rows for fault in whole) for row in rows)
+    for n in (1, 2, 3):
+        struck: list[Fault] = []
+        for first in range(7, 7 + n * of_a_row, n):
+            parts = [_struck(plan, turn, n) for turn in range(first, first + n)]
+            assert rows == {row for part in parts for fault in part for row in fault.rows}
+            assert all(len(part) < len(whole) * 3 / 4 / n + 1 for part in parts)
+            assert all(part == [fault for fault in whole if fault in part] for part in parts)
+            struck += [fault for part in parts for fault in part]
+        assert {fault.name for fault in struck} == {fault.name for fault in whole}
+
+
+def _struck(plan: Callable[[Wish], Plan], turn: int, share: int) -> list[Fault]:
+    wish = Wish(each_row=True, turn=turn, share=share)
+    return [fault for (fault,) in plan(wish).steps(random.Random(1))]
 
 
 @pytest.mark.parametrize("form", [name for name in CALLS if name])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import pytest
 
 from tests.fault.results import Case, note_case
+from tests.kit.turn import is_in_share, turn
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -29,24 +29,24 @@ at_length = pytest.mark.skipif(
 """Marks a test that CI leaves out, in addition to ``rounds``; a shorter one shows the same."""
 
 
-def is_played(test: str, one_in: int, seed: int) -> bool:
-    """Return whether a run plays this test; so many seeds in a row play each test once.
+def is_played(test: str, one_in: int, turn: int) -> bool:
+    """Return whether a run plays this test; so many turns in a row play each test once.
 
     All parameters of a test are played together: they share what it starts.
     """
-    return crc32(test.partition("[")[0].encode()) % one_in == seed % one_in
+    return is_in_share(test.partition("[")[0], one_in, turn)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ONE_IN=2 leave out half of the long tests that stand for no row, by SEED."""
-    one_in, seed = (int(os.environ.get(name) or 1) for name in ("ONE_IN", "SEED"))
+    """With ONE_IN=2 leave out half of the long tests that stand for no row, by turn."""
+    one_in, now = int(os.environ.get("ONE_IN") or 1), turn()
     left_out = [
         item
         for item in items
         if item.get_closest_marker("long")
         and not item.get_closest_marker("row")
-        and not is_played(item.nodeid, one_in, seed)
+        and not is_played(item.nodeid, one_in, now)
     ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -22,6 +22,7 @@ from tests.fault.controls.stand import PATIENCE_S, Stand
 from tests.fault.reporting import machine
 from tests.fault.results import Run, Strike, write_run
 from tests.kit.proxy import FaultProxy
+from tests.kit.turn import share, turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,8 +137,8 @@ def main(trials: Sequence[Trial], words: Sequence[str]) -> int:
     parser.add_argument("--all", action="store_true", help="play every trial")
     parser.add_argument("--quick", action="store_true", help="play those that CI chooses from")
     parser.add_argument("--play", nargs="+", default=[], choices=[each.name for each in trials])
-    parser.add_argument("--one-in", type=int, default=1, help="of those, one in so many")
-    parser.add_argument("--seed", type=int, default=SEED, help="says which of them with --one-in")
+    parser.add_argument("--share", type=int, default=1, help="of those, one in so many, by turn")
+    parser.add_argument("--turn", type=int, default=turn(), help="as of the commit, or TURN")
     parser.add_argument("--undisturbed", action="store_true", help="without any fault: all clean")
     parser.add_argument("--folder", type=Path, help="where to keep what came of them")
     asked = parser.parse_args(words)
@@ -147,15 +148,10 @@ def main(trials: Sequence[Trial], words: Sequence[str]) -> int:
         for trial in trials
         if asked.all or (asked.quick and trial.quick) or trial.name in asked.play
     ]
-    chosen = share(chosen, asked.one_in, asked.seed)
+    chosen = share(chosen, asked.share, asked.turn)
     if asked.undisturbed:
         chosen = [undisturbed(trial) for trial in chosen]
     return play_all(chosen, asked.folder)
-
-
-def share(trials: Sequence[Trial], one_in: int, seed: int) -> list[Trial]:
-    """Return one in so many of them; each that many seeds in a row play all."""
-    return list(trials[seed % one_in :: one_in])
 
 
 def play_all(trials: Sequence[Trial], folder: Path | None) -> int:
