@@ -51,8 +51,8 @@ def main() -> int:
     if wanted.json:
         sys.stdout.write(path.read_text())
     else:
-        wrong = f"NOT AS EXPECTED: {found.judgement.anomalies}"
-        sys.stdout.write(f"{path}: {'as expected' if found.as_expected else wrong}\n")
+        wrong = f"NOT AS EXPECTED: {'; '.join(found.problems)}"
+        sys.stdout.write(f"{path}: {wrong if found.problems else 'as expected'}\n")
     return 0 if found.as_expected else 1
 
 

@@ -111,7 +111,12 @@ class Cluster:
         self.reassign(orders)
         asked = [TopicPartition(*place) for place in places]
         self._admin.elect_leaders(ElectionType.PREFERRED, asked).result(ASK_S)
-        return sum(self.leader(*place).node_id == nodes[0] for place, nodes in orders.items())
+
+        def moved() -> int:
+            return sum(self.leader(*place).node_id == nodes[0] for place, nodes in orders.items())
+
+        reaches(lambda: moved() == len(orders), ASK_S)  # brokers hear of it one after another
+        return moved()
 
     def replicas(self, topics: Iterable[str]) -> set[int]:
         """Return how many replicas partitions of these topics have, while none moves."""

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,11 +19,12 @@ from confluent_kafka import KafkaException
 from tests.fault import campaign, plans
 from tests.fault.cluster import java_hash
 from tests.fault.members import Member, await_exit
-from tests.fault.plan import CALLS, PAUSED
+from tests.fault.plan import CALLS, PAUSED, Fault
 from tests.fault.plans import Wish
 from tests.fault.reporting.matrix import MATRIX
 from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
 from tests.fault.results import Judgement
+from tests.fault.scene import Scene
 from tests.fault.striking import strikes
 from tests.fault.striking.crash import POINTS
 from tests.fault.striking.strikes_requests import INVALID_PRODUCER_EPOCH
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.fault.plan import Fault, Plan, Step
+    from tests.fault.plan import Plan, Step
 
 ROWS = {
     *(f"P{number}" for number in range(1, 24)),
@@ -143,43 +145,56 @@ def test_recovery_counts_from_the_first_output_of_the_slowest_partition():
         progress.close()
 
 
-def test_a_coordinator_that_gives_no_answer_is_restarted_once_and_its_log_is_printed(
+def test_a_coordinator_that_gives_no_answer_fails_the_run_and_its_log_is_printed(
     tmp_path, monkeypatch
 ):
     log = tmp_path / "broker.log"
-    did: list[str] = []
     said: list[str] = []
     log.write_text("1 [main] INFO plain\n2 [main] ERROR cannot load\n")
-    broker = SimpleNamespace(
-        name="broker 2",
-        log=log,
-        kill=lambda: did.append("killed"),
-        start=lambda: did.append("started"),
-    )
+    broker = SimpleNamespace(name="broker 2", log=log)
     cluster = SimpleNamespace(
-        coordinator=lambda role, app: broker if (role, app) == ("offsets", "a") else None,
-        await_in_step=lambda: True,
+        coordinator=lambda role, app: broker if (role, app) == ("offsets", "a") else None
     )
     stage: Any = SimpleNamespace(cluster=cluster, topics=SimpleNamespace(app="a"))
-    answers: list[Judgement | KafkaException] = [KafkaException("no coordinator"), Judgement()]
 
     def judge(*_arguments: object) -> Judgement:
-        answer = answers.pop(0)
-        if isinstance(answer, KafkaException):
-            raise answer
-        return answer
+        raise KafkaException("no coordinator")
 
     monkeypatch.setattr(campaign, "judge", judge)
     played = campaign._Campaign(plans.ci(), stage, said.append)
-    judged = played._judge(cast("Any", None), cast("Any", None))
-    assert (judged, did) == (Judgement(), ["killed", "started"])
-    (note,) = played._run.notes
-    assert note in said[0]
-    assert "cannot load" in said[0]
-    assert "plain" not in said[0]
-    answers += [KafkaException("no"), KafkaException("still no")]
-    with pytest.raises(KafkaException, match="still no"):
-        played._judge(cast("Any", None), cast("Any", None))
+    assert played._judge(cast("Any", None), cast("Any", None)) == Judgement()
+    assert played._found == {"hang": 1}
+    assert "broker 2 does not let the run be judged" in said[0]
+    assert "cannot load" in said[1]
+    assert "plain" not in said[1]
+
+
+@pytest.mark.parametrize("problem", [None, AssertionError("no such request")])
+def test_a_strike_that_hits_nothing_is_played_once_and_fails_its_run(problem, monkeypatch):
+    def miss(_scene: Scene) -> None:
+        if problem:
+            raise problem
+
+    fault = Fault(("P1",), "worker killed", miss)
+    played = campaign._Campaign(replace(plans.ci(), quiet_s=(0, 0)), _stage(), lambda _text: None)
+    monkeypatch.setattr(played, "_strike", lambda step: [_acted(played, one) for one in step])
+    played._play((fault,))
+    (strike,) = played._run.strikes
+    assert strike.struck == 0
+    assert str(problem or "") in strike.note
+    assert not played._run.as_expected
+
+
+def _stage() -> Any:
+    offsets = SimpleNamespace(longest_stall_s=lambda *_: 0.0, lag=0)
+    progress = SimpleNamespace(recovered_s=lambda since_s: since_s)
+    return SimpleNamespace(members=[], offsets=offsets, progress=progress, began_s=0.0)
+
+
+def _acted(played: campaign._Campaign, fault: Fault) -> Scene:
+    scene = Scene(_stage(), fault, random.Random(1))
+    played._act(scene)
+    return scene
 
 
 def test_names_find_their_coordinator_as_in_java():

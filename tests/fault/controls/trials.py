@@ -161,7 +161,7 @@ def play_all(trials: Sequence[Trial], folder: Path | None) -> int:
     with Sandbox(proxied=True) as sandbox, FaultProxy.before(sandbox) as proxy:
         for trial in trials:
             run = _play_until_shown(trial, sandbox, proxy, logs)
-            failed += not shown(run)
+            failed += not run.as_expected
             if folder is not None:
                 write_run(run, folder)
             _print(run, logs=logs)
@@ -176,20 +176,15 @@ def _play_until_shown(trial: Trial, sandbox: Sandbox, proxy: FaultProxy, logs: P
     run = play(trial, sandbox, proxy, logs / trial.name)
     tries = TRIES if trial.expected else 1
     for number in range(2, tries + 1):
-        if shown(run):
+        if run.as_expected:
             break
         run = play(trial, sandbox, proxy, logs / f"{trial.name}-{number}")
         run.notes.append(f"try {number} of {tries}: it did not show before")
     return run
 
 
-def shown(run: Run) -> bool:
-    """Return whether its fault struck, and what must show shows."""
-    return run.as_expected and all(strike.struck for strike in run.strikes)
-
-
 def _print(run: Run, *, logs: Path) -> None:
-    good = shown(run)
+    good = run.as_expected
     violations = run.judgement.violations
     found = ", ".join(f"{name} {count}" for name, count in violations.items() if count)
     wanted = " or ".join(run.expected) or "nothing"

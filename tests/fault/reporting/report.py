@@ -60,18 +60,8 @@ def page(runs: Sequence[Run], cases: Sequence[Case]) -> str:
 
 def problems(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
     """Return everything that is not as it must be."""
-    found = [
-        f"{run.name}: {run.judgement.violations or 'nothing'}, must be {run.expected or 'nothing'}"
-        for run in runs
-        if not run.as_expected
-    ]
+    found = [text for run in runs for text in run.problems]
     found += [f"{case.test}: {case.outcome}" for case in cases if case.outcome not in FINE]
-    found += [
-        f"{run.name}: {strike.fault} struck nothing"
-        for run in runs
-        for strike in run.strikes
-        if not strike.struck
-    ]
     gaps = tables.gaps(runs, cases)
     return found + ([f"rows that nothing covers: {', '.join(gaps)}"] if gaps else [])
 

@@ -196,7 +196,8 @@ def matrix_table(runs: Sequence[Run], cases: Sequence[Case]) -> str:
 
 def gaps(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
     """Return the rows that neither a strike nor a passed test covers, and no reason excuses."""
-    covered = {row for run in runs for strike in run.strikes for row in strike.rows}
+    strikes = [strike for run in runs for strike in run.strikes if strike.struck]
+    covered = {row for strike in strikes for row in strike.rows}
     covered |= {row for case in cases if case.outcome == "passed" for row in case.rows}
     return [row for row in ROWS if row not in covered and row not in NOT_BUILT]
 

@@ -44,9 +44,11 @@ def test_a_clean_run_with_every_row_covered_has_no_problem():
 @pytest.mark.parametrize(
     ("runs", "cases", "problem"),
     [
-        ([run(judgement=Judgement(violations={"lost": 2}))], ALL_ROWS, "worker: {'lost': 2}"),
+        ([run(judgement=Judgement(violations={"lost": 2}))], ALL_ROWS, "worker: {'lost': []}"),
         ([run(kind="control", expected=("lost",))], ALL_ROWS, "worker: nothing, must be"),
         ([run(strikes=[strike(struck=0)])], ALL_ROWS, "struck nothing"),
+        ([run(strikes=[strike(promised_s=2.0)])], ALL_ROWS, "None s, not 2"),
+        ([run(strikes=[strike(promised_s=2.0, recovery_s=4.1)])], ALL_ROWS, "4.1 s, not 2"),
         ([run()], [*ALL_ROWS, Case(rows=(), test="b", outcome="failed", seconds=1.0)], "b: failed"),
         ([run()], [], "rows that nothing covers: P2,"),
     ],
@@ -54,6 +56,14 @@ def test_a_clean_run_with_every_row_covered_has_no_problem():
 def test_what_is_not_as_it_must_be_is_named(runs, cases, problem):
     (found,) = report.problems(runs, cases)
     assert problem in found
+
+
+def test_a_time_that_is_missed_by_little_or_on_a_shared_machine_is_a_figure_and_no_problem():
+    late = [strike(promised_s=2.0, recovery_s=3.9)]
+    much = [strike(promised_s=2.0, recovery_s=40.0), strike(promised_s=2.0)]
+    runs = [run(strikes=late), run(strikes=much, shared=True)]
+    assert report.problems(runs, ALL_ROWS) == []
+    assert [one.late for each in runs for one in each.strikes] == [True] * 3
 
 
 def test_a_failed_test_covers_no_row():

@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Literal
 
+from tests.fault.striking.strikes_brokers import broker_of
 from tests.kit.faults import ALWAYS, Rule
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ def cut(scene: Scene, seconds: float, *, one: bool) -> None:
 
 def silence(scene: Scene, seconds: float, way: Literal["drop", "mute_after"]) -> None:
     """Lose all that goes one way between a member and one broker: requests, or answers."""
-    broker = scene.rng.choice(scene.stage.cluster.brokers)
-    scene.target = f"{scene.proxied.instance}, broker {broker.node_id}"
+    broker = broker_of(scene, "output")  # it is sent to in every transaction
+    scene.target += f", {scene.proxied.instance}"
     rule = scene.arm(Rule("*", way, port=broker.proxy_target_port, times=ALWAYS))
+    scene.await_hit(rule)
     time.sleep(seconds)
     scene.stage.proxy.remove(rule)
     scene.stage.proxy.cut(port=broker.proxy_target_port)
