@@ -15,23 +15,20 @@ from tests.kit.proxy import FaultProxy, ProxiedBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytest_plugins = ["tests.kit.failures", "tests.kit.proof"]
+pytest_plugins = ["tests.gate.layers", "tests.kit.failures", "tests.kit.proof"]
 
 # How long an example takes says nothing on a machine that does other work, too.
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
-_REAL = {"sandbox", "cluster", "guarded"}
 LONG_TIMEOUT_S = 900
 """Of a long test that names no limit. Three run side by side on two cores, and the limit covers
 the start of servers and of Spark: one that takes 150 s alone took 295 s there."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs real servers, for ``-m "not real"``, and give long tests their time."""
+    """Give long tests their time."""
     for item in items:
-        if _REAL.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker("real")
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
 

@@ -1,0 +1,157 @@
+"""Which layer a test belongs to, and which of a layer this run plays: ``--layer``, ``--share``.
+
+rules     no broker: unit, contract in memory, simulation, pages; each commit plays all of it
+promises  each promise once on real servers: tests of ``admitted.tsv``, and the contract on real
+          brokers by one of the two ways of records, which changes with the turn
+deep      what else needs real servers, a browser, Helm: shares that rotate (tests/kit/turn.py)
+long      faults that take minutes, in shares, too
+alone     what asserts seconds: ``make full`` gives it the machine
+
+A run may have a time box (``--minutes``). What it did not reach is skipped as owed, and a later
+run plays what the file of ``--owed`` names before anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.gate import admission
+from tests.kit.turn import is_in_share, turn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LAYERS = ("rules", "promises", "deep", "long", "alone")
+OWED = "owed: the time box of this run was over"
+RECORD_PATHS = ("kafka", "kafka-native")
+"""Parameters of tests of the contract: the Python and the native way of records, both real."""
+_SERVERS = {"sandbox", "cluster", "guarded"}
+"""Fixtures that start brokers."""
+_BOX_ENDS = "GATE_BOX_ENDS"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of a gate."""
+    group = parser.getgroup("gate")
+    group.addoption("--layer", choices=LAYERS, help="play the tests of one layer")
+    group.addoption("--share", type=int, default=1, help="play one in so many, by the turn")
+    group.addoption("--minutes", type=float, help="begin no test after so many minutes")
+    group.addoption("--owed", type=Path, help="play what it names first; write what is owed now")
+
+
+def layer_of(item: pytest.Item, now: int) -> str:
+    """Return the layer of a test in a turn."""
+    for mark in ("alone", "long", "deep"):
+        if item.get_closest_marker(mark):
+            return mark
+    if not item.get_closest_marker("real"):
+        return "rules"
+    if admission.is_admitted(item.nodeid):
+        return "promises"
+    record_path = record_path_of(item)
+    if record_path is None:
+        is_of_gate = item.nodeid.startswith("tests/contract/")
+    else:
+        is_of_gate = record_path == RECORD_PATHS[now % len(RECORD_PATHS)]
+    return "promises" if is_of_gate else "deep"
+
+
+def record_path_of(item: pytest.Item) -> str | None:
+    """Return by which way of records a test of the contract runs on a broker; None: by neither."""
+    call = getattr(item, "callspec", None)
+    values = () if call is None else call.params.values()
+    return next((each for each in values if each in RECORD_PATHS), None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fix the end of the time box where all processes of the run see the same one."""
+    minutes = config.getoption("--minutes")
+    if minutes is not None and not hasattr(config, "workerinput"):
+        os.environ[_BOX_ENDS] = str(time.time() + 60 * minutes)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs brokers; keep the layer and the share of this run, what is owed first."""
+    for item in items:
+        if record_path_of(item) or _SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("real")
+    layer, share = config.getoption("--layer"), config.getoption("--share")
+    if layer is None:
+        return
+    now, owed = turn(), read_owed(config.getoption("--owed"))
+    of_layer = [item for item in items if layer_of(item, now) == layer]
+    first = [item for item in of_layer if item.nodeid in owed]
+    then = [item for item in of_layer if item.nodeid not in owed]
+    kept = first + [item for item in then if is_in_share(function_of(item.nodeid), share, now)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling | None:
+    """Keep tests that share servers in one process, in the order of this run."""
+    return ByServers(config, log) if config.getoption("--layer") else None
+
+
+class ByServers(LoadScopeScheduling):
+    """Gives each lane whole groups."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def function_of(nodeid: str) -> str:
+    """Return a test without its parameters: those are played together, they share what they start."""
+    return nodeid.partition("[")[0]
+
+
+def group_of(nodeid: str) -> str:
+    """Return whose processes a test shares. Spark takes both cores: two sessions are too many."""
+    file = nodeid.partition("::")[0]
+    return "spark" if "spark" in nodeid else file
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Begin nothing once the box is over."""
+    ends = os.environ.get(_BOX_ENDS)
+    if ends is not None and time.time() > float(ends):
+        pytest.skip(OWED)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Name what is owed, and keep it for the next run."""
+    file = config.getoption("--owed")
+    if file is None:
+        return
+    owed = [each.nodeid for each in terminalreporter.getreports("skipped") if _is_owed(each)]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{nodeid}\n" for nodeid in owed), encoding="utf-8")
+    if owed:
+        functions = dict.fromkeys(function_of(each) for each in owed)
+        terminalreporter.write_line(f"owed: {len(owed)} tests of {len(functions)} functions")
+        for each in functions:
+            terminalreporter.write_line(f"owed: {each}")
+
+
+def read_owed(file: Path | None) -> frozenset[str]:
+    """Return what an earlier run did not reach."""
+    if file is None or not file.is_file():
+        return frozenset()
+    return frozenset(_lines(file.read_text(encoding="utf-8").splitlines()))
+
+
+def _lines(lines: Iterable[str]) -> Iterable[str]:
+    return (line.strip() for line in lines if line.strip())
+
+
+def _is_owed(report: object) -> bool:
+    return OWED in str(getattr(report, "longrepr", ""))

@@ -1,0 +1,51 @@
+"""The parts of a run: what each plays, in how much processor time, and how it is played again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+LOGS = ROOT / "build" / "gate"
+PYTHON = sys.executable
+SOURCES = ("service", "tests", "bench", "deploy", "examples", "fast/hapax_fast", "fast/setup.py")
+PYTEST = (PYTHON, "-m", "pytest", "-q", "--durations", "10")
+
+
+class Part(NamedTuple):
+    """One command.
+
+    cpu_s    processor time that it and all it starts may take, 25 % above it is a failure; None: any
+    niceness 10 for what waits for nobody beside tests that wait for servers
+    """
+
+    name: str
+    command: tuple[str, ...]
+    cpu_s: float | None = None
+    niceness: int = 0
+    limit_s: float = 2700.0
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return LOGS / f"{self.name.replace(' ', '-')}.log"
+
+
+def gate() -> list[Part]:
+    """Return what ``make test`` plays, all at once: together they use both cores and wait for none.
+
+    Figures are of two cores at 2.x GHz; they only fall.
+    """
+    return [
+        Part("promises", (*tests("promises", lanes=4), "tests/contract", "tests/integration"), 420),
+        Part("rules", tests("rules", lanes=2), 330, niceness=5),
+        Part("types", (PYTHON, "-m", "mypy", *SOURCES), 45, niceness=5),
+        Part("lint", (PYTHON, "-m", "ruff", "check", *SOURCES), 5),
+        Part("format", (PYTHON, "-m", "ruff", "format", "--check", *SOURCES), 5),
+    ]
+
+
+def tests(layer: str, *, lanes: int) -> tuple[str, ...]:
+    """Return the command that plays a layer."""
+    return (*PYTEST, "-n", str(lanes), "--no-loadscope-reorder", "--layer", layer)

@@ -1,0 +1,104 @@
+"""The last lines of a run: what ran, what was not played, what failed and how to play it again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from tests.gate import admission
+from tests.gate.running import tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.gate.running import Outcome
+
+_FAILED = re.compile(r"^failed: (\S.*) \((?:setup|call|teardown|None|collect)\)$", re.MULTILINE)
+_LOG_BYTES = 400_000
+_REASON_LINES = 40
+
+
+def tell(title: str, outcomes: list[Outcome], wall_s: float, *, again: str) -> bool:
+    """Print the verdict; return whether all is right."""
+    wrong = [one for one in outcomes if not one.is_right]
+    for one in wrong:
+        _tell_failure(one, again)
+    counts = {
+        what: sum(one.counts.get(what, 0) for one in outcomes)
+        for what in ("passed", "failed", "skipped")
+    }
+    if any(counts.values()):
+        print(
+            f"tests: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
+        )
+    cpu_s = sum(one.cpu_s for one in outcomes)
+    print(
+        f"{title}: {'FAILED' if wrong else 'all right'} in {wall_s:.0f} s, {cpu_s:.0f} s of "
+        f"processor time; {', '.join(_short(one) for one in outcomes)}; {not_played()}"
+    )
+    return not wrong
+
+
+def failed_tests(one: Outcome) -> list[str]:
+    """Return the tests of a part that failed."""
+    text = tail(one.part, _LOG_BYTES).decode(errors="replace")
+    return list(dict.fromkeys(_FAILED.findall(text)))
+
+
+def not_played() -> str:
+    """Say what this machine cannot play, and how many tests are still on trial."""
+    lacking = [] if find_spec("hapax_fast") else ["the native path (no C compiler at the set-up)"]
+    missing = [name for name in ("helm", "kubectl", "chromium") if shutil.which(name) is None]
+    lacking += [f"what needs {', '.join(missing)}"] if missing else []
+    lines = [f"not played here: {'; '.join(lacking) or 'nothing'}"]
+    trial = admission.on_trial()
+    if trial:
+        lines.append(
+            f"{len(trial)} of {len(admission.admitted())} admitted tests have fewer than "
+            f"{admission.RUNS_MIN} trial runs"
+        )
+    return "; ".join(lines)
+
+
+def _tell_failure(one: Outcome, again: str) -> None:
+    print(f"\n== failed: {one.part.name} (exit {one.exit_code}), whole log: {one.part.log}")
+    if one.over_budget:
+        print(
+            f"   over its budget: {one.cpu_s:.0f} s of processor time, {one.part.cpu_s:.0f} s allowed;"
+            " make it cheaper, or move tests to a layer that rotates"
+        )
+    if one.exit_code == 0:
+        return
+    names = failed_tests(one)
+    lines = tail(one.part, _LOG_BYTES).decode(errors="replace").splitlines()
+    for line in _reasons(lines, names):
+        print(f"   {line}")
+    for name in names:
+        print(f"   again: {again} {shlex.quote(name)}")
+    if not names:
+        print(f"   again: {shlex.join(one.part.command)}")
+
+
+def _reasons(lines: list[str], names: list[str]) -> Iterable[str]:
+    """Return the lines behind each ``failed:``; of other commands the last ones."""
+    starts = [number for number, line in enumerate(lines) if line.startswith("failed: ")]
+    if not names:
+        return lines[-_REASON_LINES:]
+    told: dict[str, None] = {}
+    for start in starts[: len(names)]:
+        told.update(dict.fromkeys(lines[start : start + 9]))
+    return list(told)[:_REASON_LINES]
+
+
+def _short(one: Outcome) -> str:
+    return f"{one.part.name} {one.counts.get('passed', '')}".strip()
+
+
+def fail(words: str) -> int:
+    """Say why nothing was run."""
+    sys.stderr.write(f"{words}\n")
+    return 2
