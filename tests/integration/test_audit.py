@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from hapax.operations.audit.result import NAMES
+from hapax.sandbox import Topic
 from tests.kit.audited import Pipeline, audited
 from tests.kit.flow import Flow
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 def pipeline(sandbox: Sandbox, unique: Callable[[str], str]) -> Callable[..., Pipeline]:
     def made(partitions: int = 1, **settings: str) -> Pipeline:
         app = unique("audit")
-        for name, count in (("in", partitions), ("out", 1), ("dead", 1)):
-            sandbox.create_topic(f"{app}-{name}", count)
+        named = (("in", partitions), ("out", 1), ("dead", 1))
+        sandbox.create_topics(*(Topic(f"{app}-{name}", count) for name, count in named))
         environment = {
             **sandbox.environment(),
             "HAPAX_APP": app,

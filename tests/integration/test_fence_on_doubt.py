@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.sandbox import Topic
 from tests.kit.fast import PATHS
 from tests.kit.faults import Rule
 from tests.kit.parts import Parts
@@ -32,8 +33,7 @@ pytestmark = pytest.mark.parametrize("fast", PATHS)
 def route(sandbox: Sandbox, unique: Callable[[str], str]) -> tuple[str, str, str]:
     """Ten records, waiting: source, target, app."""
     source, target = unique("source"), unique("target")
-    sandbox.create_topic(source)
-    sandbox.create_topic(target)
+    sandbox.create_topics(Topic(source), Topic(target))
     produce(sandbox.bootstrap_servers, source, *TEN)
     return source, target, unique("app")
 

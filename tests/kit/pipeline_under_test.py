@@ -6,6 +6,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
+from hapax.sandbox import Topic
 from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.topics import Given, committed, lag, produce, read_back
 from tests.kit.waiting import await_
@@ -72,12 +73,11 @@ class PipelineUnderTest:
 
     def create(self, **config: Mapping[str, str]) -> None:
         """Create all topics; ``config`` by role: source, target, dead_letters."""
-        for role, partitions in (
-            ("source", self._partitions),
-            ("target", self._partitions),
-            ("dead_letters", 1),
-        ):
-            self.sandbox.create_topic(getattr(self, role), partitions, config.get(role))
+        self.sandbox.create_topics(
+            Topic(self.source, self._partitions, config.get("source")),
+            Topic(self.target, self._partitions, config.get("target")),
+            Topic(self.dead_letters, 1, config.get("dead_letters")),
+        )
 
     # -- processes ------------------------------------------------------------------------
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import OffsetSpec
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.records import Headers, Record
+from tests.kit.kept_clients import QUIET, WRITER, administrator, reader, writer
 from tests.kit.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from confluent_kafka.admin import AdminClient
+
+    from hapax.core.records import TopicPartition as Place
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 FOREVER = {"retention.ms": "-1"}
@@ -29,6 +37,13 @@ FOREVER = {"retention.ms": "-1"}
 start, and every five minutes, in the middle of a test."""
 QUEUED_MAX = 50_000
 """Records on their way: the client refuses more than twice as many."""
+EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+ISOLATIONS = {
+    "read_committed": IsolationLevel.READ_COMMITTED,
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
+}
+_AGAIN_S = 0.005
 _TIMEOUT_S = 60.0
 _ANSWER_S = 10.0
 """For what is asked again with a new client: one that met a dying broker may wait in vain."""
@@ -46,8 +61,8 @@ class Given(NamedTuple):
 
 def produce(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
     """Write records outside of any transaction; return when all are acknowledged."""
-    producer = _producer(bootstrap_servers)
-    _send(producer, topic, records)
+    with writer(bootstrap_servers) as producer:
+        _send(producer, topic, records)
 
 
 def produce_committed(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
@@ -83,13 +98,16 @@ def produce_open(bootstrap_servers: str, topic: str, *records: bytes | Given) ->
 @contextmanager
 def transaction(bootstrap_servers: str, transactional_id: str | None = None) -> Iterator[Producer]:
     """Give a producer in a transaction that has begun; ending it is up to the block."""
-    producer = _producer(
-        bootstrap_servers,
+    producer = Producer(
         {
+            **QUIET,
+            **WRITER,
+            "bootstrap.servers": bootstrap_servers,
             "transactional.id": transactional_id or f"test-{uuid.uuid4().hex}",
             "transaction.timeout.ms": 60_000,
-        },
+        }
     )
+    producer.list_topics(timeout=_TIMEOUT_S)  # connected at once, as in kept_clients
     producer.init_transactions(_TIMEOUT_S)
     producer.begin_transaction()
     yield producer
@@ -106,29 +124,33 @@ def read_back(
     """Return all there is, from the first offset to the end of every partition.
 
     Sorted by topic, partition, offset. The end is the last stable offset for ``read_committed``,
-    so this never waits for an open transaction. ``patience_ms``: how long a broker waits for more
-    before it tells the end, which is also the time that a marker under way has to arrive.
+    so this never waits for an open transaction. ``patience_ms``: how long a marker under way has
+    to arrive, as producers are answered before it is in the log.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
-    more = {"fetch.wait.max.ms": patience_ms}
-    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation, more)
-    try:
-        unfinished = {(name, number) for name in names for number in _partitions(consumer, name)}
-        consumer.assign([TopicPartition(*one, OFFSET_BEGINNING) for one in unfinished])
-        records = []
-        while unfinished:
+    with administrator(bootstrap_servers) as admin:
+        places = [place for name in names for place in _places(admin, name)]
+        ends = _settled(admin, places, isolation, patience_ms / 1000)
+    unread = {place: end for place, end in ends.items() if end}
+    records = []
+    with reader(bootstrap_servers, isolation) as consumer:
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in unread])
+        while unread:
             message = consumer.poll(_TIMEOUT_S)
             if message is None:
-                raise TimeoutError(f"no end of {sorted(unfinished)} within {_TIMEOUT_S} s")
-            error = message.error()
-            if error is None:
-                records.append(_record(message))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                unfinished.discard((message.topic(), message.partition()))
-            elif not error.retriable():
+                raise TimeoutError(f"no end of {sorted(unread)} within {_TIMEOUT_S} s")
+            place, error = (message.topic() or "", message.partition() or 0), message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                unread.pop(place, None)
+            elif error is not None and not error.retriable():
                 raise KafkaException(error)
-    finally:
-        consumer.close()
+            elif error is None and place in unread:
+                record = _record(message)
+                if record.offset < unread[place]:
+                    records.append(record)
+                if record.offset + 1 >= unread[place]:
+                    del unread[place]
+        consumer.unassign()
     return sorted(records, key=lambda record: record.coordinates)
 
 
@@ -157,12 +179,18 @@ def unmarked(bootstrap_servers: str, group: str, topic: str) -> bool:
 
 
 def _committed(bootstrap_servers: str, group: str, topic: str) -> list[TopicPartition]:
-    consumer = _consumer(bootstrap_servers, group)
-    try:
-        asked = [TopicPartition(topic, number) for number in _partitions(consumer, topic)]
-        return consumer.committed(asked, _ANSWER_S)
-    finally:
-        consumer.close()
+    """Return what is committed for sure: an offset of a transaction under way is an error."""
+    with administrator(bootstrap_servers) as admin:
+        places = [TopicPartition(*place) for place in _places(admin, topic)]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        (answer,) = admin.list_consumer_group_offsets(
+            asked, require_stable=True, request_timeout=_ANSWER_S
+        ).values()
+        found = answer.result().topic_partitions
+    for one in found:
+        if one.error is not None:
+            raise KafkaException(one.error)
+    return list(found)
 
 
 @patient
@@ -170,16 +198,14 @@ def watermarks(
     bootstrap_servers: str, topic: str, isolation: Isolation
 ) -> dict[int, tuple[int, int]]:
     """Return where each partition begins, and its end as ``ends`` does."""
-    consumer = _consumer(bootstrap_servers, f"reader-{uuid.uuid4().hex}", isolation)
-    try:
-        return {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), _ANSWER_S)
-            for number in _partitions(consumer, topic)
-        }
-    finally:
-        consumer.close()
+    with administrator(bootstrap_servers) as admin:
+        places = _places(admin, topic)
+        begins = _offsets(admin, places, isolation, EARLIEST)
+        found = _offsets(admin, places, isolation)
+    return {place[1]: (begins[place], end) for place, end in found.items()}
 
 
+@patient
 def ends(
     bootstrap_servers: str, topic: str, isolation: Isolation = "read_committed"
 ) -> dict[int, int]:
@@ -187,8 +213,9 @@ def ends(
 
     That is the last stable offset for ``read_committed``, else the high watermark.
     """
-    found = watermarks(bootstrap_servers, topic, isolation)
-    return {number: end for number, (_begin, end) in found.items()}
+    with administrator(bootstrap_servers) as admin:
+        found = _offsets(admin, _places(admin, topic), isolation)
+    return {number: end for (_topic, number), end in found.items()}
 
 
 def lag(bootstrap_servers: str, group: str, topic: str) -> int:
@@ -197,44 +224,36 @@ def lag(bootstrap_servers: str, group: str, topic: str) -> int:
     return sum(end - (done[number] or 0) for number, end in ends(bootstrap_servers, topic).items())
 
 
-def _producer(bootstrap_servers: str, more: dict[str, Any] | None = None) -> Producer:
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "partitioner": "murmur2_random",
-            "enable.idempotence": True,
-            "linger.ms": 0,
-            "retry.backoff.ms": 5,
-            "metadata.recovery.strategy": "none",
-            "log_level": 0,
-            **(more or {}),
-        }
-    )
-    # Connected, it finds coordinators and gets its id at once; otherwise a timer of 500 ms runs.
-    producer.list_topics(timeout=_TIMEOUT_S)
-    return producer
+def _places(admin: AdminClient, topic: str) -> list[Place]:
+    found = admin.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return [(topic, number) for number in sorted(found.partitions)]
 
 
-def _consumer(
-    bootstrap_servers: str,
-    group: str,
-    isolation: Isolation = "read_committed",
-    more: dict[str, Any] | None = None,
-) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": isolation,
-            "fetch.queue.backoff.ms": 10,
-            "auto.offset.reset": "error",
-            "metadata.recovery.strategy": "none",
-            "log_level": 0,
-            **(more or {}),
-        }
+def _offsets(
+    admin: AdminClient, places: Iterable[Place], isolation: Isolation, which: OffsetSpec = LATEST
+) -> dict[Place, int]:
+    asked = admin.list_offsets(
+        {TopicPartition(*place): which for place in places},
+        isolation_level=ISOLATIONS[isolation],
+        request_timeout=_ANSWER_S,
     )
+    return {(one.topic, one.partition): answer.result().offset for one, answer in asked.items()}
+
+
+def _settled(
+    admin: AdminClient, places: list[Place], isolation: Isolation, patience_s: float
+) -> dict[Place, int]:
+    """Return the ends, once what was written before is decided or the patience is over."""
+    written = _offsets(admin, places, "read_uncommitted")
+    give_up_s = time.monotonic() + patience_s
+    while True:
+        found = _offsets(admin, places, isolation)
+        decided = all(found[place] >= end for place, end in written.items())
+        if decided or time.monotonic() > give_up_s:
+            return found
+        time.sleep(_AGAIN_S)
 
 
 def _send(producer: Producer, topic: str, records: Iterable[bytes | Given]) -> None:
@@ -259,13 +278,6 @@ def _send(producer: Producer, topic: str, records: Iterable[bytes | Given]) -> N
         )
     if producer.flush(_TIMEOUT_S) or failures:
         raise KafkaException(failures[0] if failures else KafkaError(KafkaError._MSG_TIMED_OUT))
-
-
-def _partitions(consumer: Consumer, topic: str) -> list[int]:
-    found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return list(found.partitions)
 
 
 def _record(message: Message) -> Record:

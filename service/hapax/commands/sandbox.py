@@ -145,9 +145,7 @@ def up(
         .with_registry(wanted=registry)
         .listen_on(port, redis_port) as sandbox,
     ):
-        for name, partitions in topics:
-            if not sandbox.kafka.has_topic(name):
-                sandbox.create_topic(name, partitions)
+        sandbox.kafka.create_missing(dict(topics))
         ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
         if registry:
             ours |= sandbox.registry.environment()

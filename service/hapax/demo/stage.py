@@ -160,10 +160,9 @@ class Stage:
 
     def _build(self) -> None:
         self._exits.enter_context(self.sandbox)
-        for topic in (ORDERS, PRICED, ORDINARY_PRICED):
-            self.sandbox.create_topic(topic, partitions=PARTITIONS)
-        for topic in (DEAD_LETTERS, ORDINARY_DEAD_LETTERS):
-            self.sandbox.create_topic(topic)
+        shared = dict.fromkeys((ORDERS, PRICED, ORDINARY_PRICED), PARTITIONS)
+        dead_letters = dict.fromkeys((DEAD_LETTERS, ORDINARY_DEAD_LETTERS), 1)
+        self.sandbox.kafka.create_missing(shared | dead_letters)
         servers = self.sandbox.bootstrap_servers
         watchdog = ChildWatchdog()  # ends the processes if the demo is killed
         self._exits.callback(watchdog.close)

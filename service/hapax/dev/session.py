@@ -68,9 +68,7 @@ class DevSession:
         sandbox = Sandbox(redis=bool(self._redis), data_dir=options.data_dir)
         try:
             self._stack.enter_context(sandbox.listen_on(self._kafka, self._redis))
-            for topic, partitions in self._topics().items():
-                if not sandbox.kafka.has_topic(topic):
-                    sandbox.create_topic(topic, partitions)
+            sandbox.kafka.create_missing(self._topics())
             stop_s = settings.shutdown.timeout_ms / 1000
             self._service = ServiceProcess(self._folder, stop_s=stop_s)
             self._stack.callback(self._service.close)

@@ -6,7 +6,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _REQUEST_TIMEOUT_S = 60.0
+
+
+class Topic(NamedTuple):
+    """A topic to create."""
+
+    name: str
+    partitions: int = 1
+    config: Mapping[str, str] | None = None
 
 
 class KafkaCluster:
@@ -92,32 +100,51 @@ class KafkaCluster:
         """Return whether a topic exists, with a leader for one partition at least."""
         return metadata.led_partitions(metadata.admin(self.bootstrap_servers), name) > 0
 
+    def create_missing(self, partitions: Mapping[str, int]) -> None:
+        """Create those of these topics that do not exist."""
+        missing = [Topic(*one) for one in partitions.items() if not self.has_topic(one[0])]
+        if missing:
+            self.create_topics(*missing)
+
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic, replicated to all nodes.
+        """Create one topic (see ``create_topics``)."""
+        self.create_topics(Topic(name, partitions, config))
 
-        Returns when every running broker knows a leader for each of its partitions. Raises
-        KafkaException: the topic exists, its name or its configuration is refused.
+    def create_topics(self, *topics: Topic) -> None:
+        """Create topics with one request, replicated to all nodes.
+
+        Returns when every running broker knows a leader for each of their partitions, and that
+        leader answers. Raises KafkaException: a topic exists, its name or its configuration is
+        refused.
         """
-        topic = NewTopic(
-            name,
-            num_partitions=partitions,
-            replication_factor=len(self.brokers),
-            config=dict(config or {}),
-        )
+        new = [
+            NewTopic(
+                topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=len(self.brokers),
+                config=dict(topic.config or {}),
+            )
+            for topic in topics
+        ]
         client = metadata.admin(self.bootstrap_servers)
-        was_there = name in client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
-        try:
-            client.create_topics([topic], operation_timeout=_REQUEST_TIMEOUT_S)[name].result()
-        except KafkaException as error:
-            # A slow broker's request to the controller is repeated: the second finds the first.
-            if was_there or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+        there = client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
+        answers = client.create_topics(new, operation_timeout=_REQUEST_TIMEOUT_S)
+        for name, answer in answers.items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                # A slow broker's request to the controller is repeated: the second finds the first.
+                if name in there or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        partitions = {topic.name: topic.partitions for topic in topics}
         for broker in self.brokers:
             if broker.running:
-                asked = metadata.admin(broker.address)
-                broker.wait_until(partial(_is_led, asked, name, partitions))
+                alone = len(self.brokers) == 1
+                asked = client if alone else metadata.admin(broker.address)
+                broker.wait_until(partial(metadata.are_led, asked, partitions))
+        self.brokers[0].wait_until(partial(metadata.answer, client, partitions))
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Cut a partition off: its log begins at ``before_offset`` afterwards."""
@@ -128,10 +155,6 @@ class KafkaCluster:
 
 def _names(asked: AdminClient, everybody: set[int]) -> bool:
     return metadata.brokers(asked) == everybody
-
-
-def _is_led(asked: AdminClient, topic: str, partitions: int) -> bool:
-    return metadata.led_partitions(asked, topic) == partitions
 
 
 def _new_cluster_id() -> str:

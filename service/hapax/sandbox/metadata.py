@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from confluent_kafka.admin._metadata import ClusterMetadata
 
 _TIMEOUT_S = 1.0
@@ -39,6 +41,27 @@ def led_partitions(client: AdminClient, topic: str) -> int:
         return 0
     partitions = answer.topics[topic].partitions.values()
     return sum(partition.leader >= 0 and partition.error is None for partition in partitions)
+
+
+def are_led(client: AdminClient, partitions: Mapping[str, int]) -> bool:
+    """Return whether all partitions of topics have a leader, in the eyes of the one asked."""
+    return all(led_partitions(client, name) == count for name, count in partitions.items())
+
+
+def answer(client: AdminClient, partitions: Mapping[str, int]) -> bool:
+    """Return whether the leaders of all partitions of topics answer."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    places = {
+        TopicPartition(name, number): latest
+        for name, count in partitions.items()
+        for number in range(count)
+    }
+    try:
+        for one in client.list_offsets(places, request_timeout=_TIMEOUT_S).values():
+            one.result()
+    except KafkaException:
+        return False
+    return True
 
 
 def _ask(client: AdminClient) -> ClusterMetadata | None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from hapax.sandbox.kafka_cluster import Topic
+
 
 class Sandbox:
     """Kafka and Redis on free ports of 127.0.0.1, for as long as the block lasts.
@@ -187,8 +189,12 @@ class Sandbox:
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic and wait for its leaders (see Kafka)."""
+        """Create a topic and wait for its leaders (see KafkaCluster)."""
         self.kafka.create_topic(name, partitions, config)
+
+    def create_topics(self, *topics: Topic) -> None:
+        """Create topics with one request."""
+        self.kafka.create_topics(*topics)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Cut a partition off: its log begins at ``before_offset`` afterwards."""
