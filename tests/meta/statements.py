@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ def slug(title: str) -> str:
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
+@cache
 def slugs(page: Path) -> list[str]:
     return [slug(title) for title in re.findall(r"(?m)^#+ (.+)$", page.read_text())]
 
@@ -73,14 +75,18 @@ def settings(text: str, _page: Path) -> Iterator[str]:
 
 
 def metrics(text: str, _page: Path) -> Iterator[str]:
+    yield from sorted(set(re.findall(r"\bhapax_[a-z_]+", text)) - known_metrics())
+
+
+@cache
+def known_metrics() -> set[str]:
     known = {
         family.name + suffix
         for table in (Metrics(), SpoolMetrics())
         for family in table.registry.collect()
         for suffix in ("", "_total", "_bucket", "_sum", "_count")
     }
-    known |= {"hapax_pipeline", "hapax_env_file"}  # of the plugin of pytest
-    yield from sorted(set(re.findall(r"\bhapax_[a-z_]+", text)) - known)
+    return known | {"hapax_pipeline", "hapax_env_file"}  # of the plugin of pytest
 
 
 def targets(text: str, _page: Path) -> Iterator[str]:
@@ -114,9 +120,14 @@ def known_command(words: list[str]) -> bool:
 
 def proofs(text: str, _page: Path) -> Iterator[str]:
     named = set(re.findall(r"`(test_[a-z0-9_]+)`", text))
-    if named:
-        source = "\n".join(file.read_text() for file in sorted((ROOT / "tests").rglob("test_*.py")))
-        yield from sorted(named - set(re.findall(r"def (test_\w+)\(", source)))
+    yield from sorted(named - spelled("tests", r"def (test_\w+)\("))
+
+
+@cache
+def spelled(folder: str, pattern: str) -> set[str]:
+    """Return what the Python of a folder has of a pattern."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return {name for file in files for name in re.findall(pattern, file.read_text())}
 
 
 def events(text: str, _page: Path) -> Iterator[str]:
@@ -135,9 +146,9 @@ def console(text: str, _page: Path) -> Iterator[str]:
 
 def names(text: str, _page: Path) -> Iterator[str]:
     """Classes with a member, as ``Class.member``, are in the source."""
-    source = "\n".join(file.read_text() for file in sorted((ROOT / "service").rglob("*.py")))
     for owner, member in re.findall(r"`([A-Z][a-z][A-Za-z]*)\.(\w+)`", text):
+        known = owner in spelled("service", r"(?m)^class (\w+)")
         if owner not in {"Output", "Record"} and not (
-            re.search(rf"(?m)^class {owner}\b", source) and re.search(rf"\b{member}\b", source)
+            known and member in spelled("service", r"\w+")
         ):
             yield f"{owner}.{member}"

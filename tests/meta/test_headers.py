@@ -22,6 +22,8 @@ SPELLED = re.compile("|".join(rf"\b{name}\b(?!-)" for name in sorted(NAMES)))
 
 def spelled(source: str) -> list[tuple[int, str]]:
     """Return line and name of headers in strings; documentation may name them."""
+    if not SPELLED.search(source):
+        return []
     tree = ast.parse(source)
     said = {
         id(node.value)

@@ -27,7 +27,9 @@ def uses(source: str, owners: frozenset[str]) -> set[str]:
 
 
 def used(files: list[Path], *owners: str) -> set[str]:
-    return set().union(*(uses(file.read_text(), frozenset(owners)) for file in files))
+    texts = [file.read_text() for file in files]
+    parsed = [text for text in texts if any(f"{owner}." in text for owner in owners)]
+    return set().union(*(uses(text, frozenset(owners)) for text in parsed))
 
 
 def telling() -> list[Path]:
