@@ -147,7 +147,7 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 # apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
 # What is to strike every row has time for it on a slow machine, too: it ends after its last fault.
 FAULT      = $(BIN)/python -m tests.fault
-EACH_ROW   = --each-row --turn $(TURN) --seed $(SEED) --rate 1000 --seconds 1500 --shared --folder $(PROOF)
+EACH_ROW   = --each-row --turn $(TURN) --seed $(SEED) --rate 1000 --minutes 25 --shared --folder $(PROOF)
 CAMPAIGN   = $(FAULT) run ci $(EACH_ROW)
 CLUSTER_RUN = $(FAULT) run cluster $(EACH_ROW)
 MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)

@@ -20,6 +20,7 @@ from tests.fault.plan import CALLS
 from tests.fault.plans import PLANS, Wish
 from tests.fault.results import write_run
 from tests.fault.striking.strikes import CATALOGUE
+from tests.kit.box import Box
 from tests.kit.turn import turn
 
 
@@ -28,6 +29,7 @@ def main() -> int:
     wanted = _arguments()
     if wanted.command == "list":
         return _list(as_json=wanted.json)
+    box = Box.of(wanted)
     wish = Wish(
         wanted.seed,
         wanted.seconds,
@@ -41,6 +43,7 @@ def main() -> int:
         wanted.each_row,
         wanted.turn,
         wanted.share,
+        box,
     )
     plan = PLANS[wanted.plan](wish)
     if wanted.rate:
@@ -53,7 +56,7 @@ def main() -> int:
     else:
         wrong = f"NOT AS EXPECTED: {'; '.join(found.problems)}"
         sys.stdout.write(f"{path}: {wrong if found.problems else 'as expected'}\n")
-    return 0 if found.as_expected else 1
+    return 0 if box.close() and found.as_expected else 1
 
 
 def _arguments() -> argparse.Namespace:
@@ -81,6 +84,7 @@ def _arguments() -> argparse.Namespace:
     )
     one.add_argument("--share", type=int, default=1, help="of the rows, one in so many, by turn")
     one.add_argument("--turn", type=int, default=turn(), help="as of the commit, or TURN")
+    Box.arguments(one)
     one.add_argument("--rate", type=int, default=0, help="records a second; 0: as the plan says")
     one.add_argument(
         "--shared",
@@ -89,7 +93,12 @@ def _arguments() -> argparse.Namespace:
     )
     one.add_argument("--folder", type=Path, default=Path("build/proof"))
     one.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    wanted = parser.parse_args()
+    if wanted.command == "run" and wanted.each_row and wanted.seconds:
+        parser.error("--each-row ends with its last fault, or after --minutes")
+    if wanted.command == "run" and wanted.minutes and not wanted.each_row:
+        parser.error("--minutes is for --each-row: other plans have --seconds")
+    return wanted
 
 
 def _list(*, as_json: bool) -> int:

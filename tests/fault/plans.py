@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from tests.fault.plan import CALLS, CLUSTER, MEMBERSHIPS, PAUSED, SHORT, SPARK, Plan
 from tests.fault.striking import strikes
+from tests.kit.box import Box
 from tests.kit.turn import share
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Wish:
     records  at least so many are written
     each_row one fault of each row, which one by the turn: a series of turns strikes with them all
     share    of the rows, one in so many, by the turn as well
+    box      of that, what is begun in time
     """
 
     seed: int = 1
@@ -55,13 +58,14 @@ class Wish:
     each_row: bool = False
     turn: int = 0
     share: int = 1
+    box: Box = field(default_factory=Box)
 
     def apply(self, plan: Plan) -> Plan:
         """Return the plan as wished."""
         return replace(
             plan,
             seed=self.seed,
-            seconds=self.seconds or plan.seconds,
+            seconds=math.inf if self.each_row else self.seconds or plan.seconds,
             records=self.records or plan.records,
             name="-".join(filter(None, (plan.name, self.calls, self._member))),
             membership=self.membership,
@@ -81,7 +85,10 @@ class Wish:
             wanted: Iterator[Step]
             wanted = (step for step in steps(rng) if all(map(self._wanted, step)))
             if self.each_row:
-                wanted = _of_each_row([*wanted], self.share, self.turn)
+                every = [*wanted]
+                some = _of_each_row(every, self.share, self.turn)
+                some = self.box.order(some, every, _name, self.turn)
+                wanted = self.box.fill(iter(some), _name)
             return islice(wanted, self.faults or None)
 
         return chosen
@@ -235,15 +242,19 @@ def mixed_up(rare: Sequence[Fault], often: Sequence[Fault]) -> list[Fault]:
     ]
 
 
-def _of_each_row(steps: Sequence[Step], n: int, turn: int) -> Iterator[Step]:
-    """Yield a step for each row of this turn's share, the next one when the row's turn is again."""
+def _name(step: Step) -> str:
+    return " with ".join(fault.name for fault in step)
+
+
+def _of_each_row(steps: Sequence[Step], n: int, turn: int) -> list[Step]:
+    """Return a step for each row of this turn's share, another one at each turn of the row."""
     by_row: dict[str, list[int]] = {}
     for at, step in enumerate(steps):
         for row in (row for fault in step for row in fault.rows):
             by_row.setdefault(row, []).append(at)
     lap = turn // n
     chosen = {of_row[lap % len(of_row)] for of_row in share([*by_row.values()], n, turn)}
-    yield from (steps[at] for at in sorted(chosen))
+    return [steps[at] for at in sorted(chosen)]
 
 
 def _once(faults: Sequence[Fault]) -> Steps:

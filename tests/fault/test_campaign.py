@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import random
 import signal
 import sys
@@ -29,6 +30,7 @@ from tests.fault.striking import strikes
 from tests.fault.striking.crash import POINTS
 from tests.fault.striking.strikes_requests import INVALID_PRODUCER_EPOCH
 from tests.fault.watching.monitor import Progress
+from tests.kit.box import Box
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.proof import at_length
 
@@ -99,6 +101,20 @@ def test_a_turn_strikes_each_row_of_its_share_and_a_series_strikes_with_every_fa
 def _struck(plan: Callable[[Wish], Plan], turn: int, share: int) -> list[Fault]:
     wish = Wish(each_row=True, turn=turn, share=share)
     return [fault for (fault,) in plan(wish).steps(random.Random(1))]
+
+
+def test_what_a_campaign_does_not_begin_in_its_box_is_owed_by_name(tmp_path):
+    owed = tmp_path / "owed"
+    owed.write_text("worker frozen past its session\n")
+    box = Box(minutes=1, first=owed)
+    plan = plans.ci(Wish(each_row=True, share=2, turn=5, box=box))
+    steps = plan.steps(random.Random(1))
+    played = [next(steps)[0].name, next(steps)[0].name]
+    box.began_s -= 61
+    assert list(steps) == []
+    assert played[0] == "worker frozen past its session"
+    assert len({*played, *box.left}) >= 21
+    assert plan.seconds == math.inf, "the box ends it"
 
 
 @pytest.mark.parametrize("form", [name for name in CALLS if name])

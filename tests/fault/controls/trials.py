@@ -21,6 +21,7 @@ from tests.fault.controls.recipes import nothing
 from tests.fault.controls.stand import PATIENCE_S, Stand
 from tests.fault.reporting import machine
 from tests.fault.results import Run, Strike, write_run
+from tests.kit.box import Box
 from tests.kit.proxy import FaultProxy
 from tests.kit.turn import share, turn
 
@@ -141,31 +142,36 @@ def main(trials: Sequence[Trial], words: Sequence[str]) -> int:
     parser.add_argument("--turn", type=int, default=turn(), help="as of the commit, or TURN")
     parser.add_argument("--undisturbed", action="store_true", help="without any fault: all clean")
     parser.add_argument("--folder", type=Path, help="where to keep what came of them")
+    Box.arguments(parser)
     asked = parser.parse_args(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing it started stays
-    chosen = [
-        trial
-        for trial in trials
-        if asked.all or (asked.quick and trial.quick) or trial.name in asked.play
-    ]
-    chosen = share(chosen, asked.share, asked.turn)
+    box = Box.of(asked)
+    if asked.all or asked.quick:
+        wide = [trial for trial in trials if asked.all or trial.quick]
+        chosen = box.order(share(wide, asked.share, asked.turn), trials, _name, asked.turn)
+    else:
+        chosen = [trial for trial in trials if trial.name in asked.play]
     if asked.undisturbed:
         chosen = [undisturbed(trial) for trial in chosen]
-    return play_all(chosen, asked.folder)
+    return play_all(chosen, asked.folder, box)
 
 
-def play_all(trials: Sequence[Trial], folder: Path | None) -> int:
+def _name(trial: Trial) -> str:
+    return trial.name
+
+
+def play_all(trials: Sequence[Trial], folder: Path | None, box: Box) -> int:
     """Play trials on one cluster; print what came of each; return the exit code."""
     failed = 0
     logs = Path(tempfile.mkdtemp(prefix="hapax-trials-"))
     with Sandbox(proxied=True) as sandbox, FaultProxy.before(sandbox) as proxy:
-        for trial in trials:
+        for trial in box.fill(iter(trials), _name):
             run = _play_until_shown(trial, sandbox, proxy, logs)
             failed += not run.as_expected
             if folder is not None:
                 write_run(run, folder)
             _print(run, logs=logs)
-    return 1 if failed else 0
+    return 0 if box.close() and not failed else 1
 
 
 def _play_until_shown(trial: Trial, sandbox: Sandbox, proxy: FaultProxy, logs: Path) -> Run:
