@@ -10,22 +10,18 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 unexport PYTHONPATH PYTHONHOME
 
 SOURCES   := $(wildcard service tests bench deploy examples fast/hapax_fast fast/setup.py)
-FAST      := tests/unit tests/contract tests/meta tests/simulation tests/deploy
-REAL      := tests/integration
+GATE      := $(BIN)/python -m tests.gate
 PROOF     := build/proof
 # Parameters of the simulator and of the long fault run.
 COUNT     ?= 100000
-HOURS     ?= 1
 SEED      ?= 1
 # Which share of what rotates is played: by the count of commits, so that a series plays all.
 TURN      ?= $(shell $(PYTHON) tests/kit/turn.py)
-# Tests that run at once. On two cores those on a broker leave a third of the time unused by three.
-LANES     ?= 4
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup environment sandbox demo test unit checks sanitize lint format integration simulate fault fault-long fault-cluster matrix proof \
+.PHONY: help setup environment sandbox demo test deep full soak unit sanitize lint format simulate fault-cluster matrix proof \
         api-server image sbom scan release generate site bench guard lock upgrade clean
 
 help:  ## this list
@@ -71,14 +67,21 @@ sandbox: $(SMALL)  ## fetch what a real Kafka and a real Redis on this machine n
 demo: $(SMALL)  ## the whole promise on a real broker, in a minute
 	$(BIN)/python -m hapax demo
 
-test: unit checks  ## everything that must be green before a commit
+test: setup  ## what each commit must pass: lint, types, every rule, each promise on real servers
+	@$(GATE) test
 
-# Types and rules need one core for minutes, and tests on brokers mostly wait: they share the time.
-checks: setup
-	@mkdir -p build/ci; $(MAKE) --no-print-directory lint >build/ci/lint.log 2>&1 & lint=$$!; \
-	failed=; $(MAKE) --no-print-directory integration || failed="$$failed integration"; \
-	wait $$lint || failed="$$failed lint"; cat build/ci/lint.log; \
-	test -z "$$failed" || { echo "*** failed:$$failed"; exit 1; }
+# What rotates is chosen by the count of commits, and as much of it is played as there is time for.
+MINUTES ?= 20
+deep: setup  ## what CI plays beside `make test`, in MINUTES=20: simulator, guard, shares of the rest
+	@$(GATE) deep --minutes $(MINUTES)
+
+full: setup  ## everything, in parts: plays for MINUTES=20, goes on where it ended, keeps a record
+	@$(GATE) full --minutes $(MINUTES)
+
+# TEST: names of tests, none: all that are admitted; RUNS=100.
+RUNS ?= 100
+soak: setup  ## TEST=… again and again beside a busy core, before make test takes it, for MINUTES=20
+	@$(GATE) soak --minutes $(MINUTES) --runs $(RUNS) $(TEST)
 
 lint: setup  ## format check, rules, types, import contracts
 	@.ci/part 'format (ruff format --check)' $(BIN)/ruff format --check $(SOURCES)
@@ -86,20 +89,11 @@ lint: setup  ## format check, rules, types, import contracts
 	@.ci/part 'types (mypy --strict)' $(BIN)/mypy $(SOURCES)
 	@.ci/part 'import contracts (lint-imports)' $(BIN)/lint-imports
 
-unit: setup  ## tests without a broker, and the contract suites
-	@.ci/part 'tests: $(FAST)' $(BIN)/pytest -n 3 --dist loadfile -m 'not long' $(FAST)
-	@.ci/part 'tests: the fault suite without brokers' \
-	    $(BIN)/pytest -n 2 --dist loadfile -m 'not real' tests/fault
+unit: setup  ## the tests that need no broker
+	$(BIN)/pytest -n 2 --layer rules
 
 sanitize: setup  ## tests of the native path with address and undefined-behaviour sanitizers
 	@.ci/part 'tests: hapax_fast with sanitizers' .ci/sanitize
-
-# Archives of classes halve the start of each broker and of each Spark; made once, in a minute.
-CLASSES = $(BIN)/python -m hapax sandbox fetch --spark
-integration: setup  ## tests on a real broker
-	@$(CLASSES)
-	@.ci/part 'tests: $(REAL)' \
-	    $(BIN)/pytest -n $(LANES) --dist loadfile -m 'not long' --durations 15 $(REAL)
 
 # Not a part of CI: it takes a core for ten minutes and more. Once built, `make unit` uses it.
 api-server: setup  ## build the Kubernetes API server that tests of deploy/ use, into the cache; needs Go
@@ -141,64 +135,7 @@ simulate: setup  ## COUNT schedules of the real core and loop; SEED=7 COUNT=1 pl
 	@.ci/part 'simulation: $(COUNT) schedules from seed $(SEED)' \
 	    $(BIN)/python -m tests.simulation --seed $(SEED) --count $(COUNT) --jobs 2
 
-# Everything runs, whatever fails: the report names all of it. Tests wait most of the time, so
-# several run side by side, and so do the campaign and the controls. Their times say nothing then
-# (--shared); make fault-long plays the campaign with the machine for itself. The runs on Spark are
-# apart: together with the campaign, on two cores, they cannot process what is fed and look stalled.
-# What is to strike every row has time for it on a slow machine, too: it ends after its last fault.
-FAULT      = $(BIN)/python -m tests.fault
-EACH_ROW   = --each-row --turn $(TURN) --seed $(SEED) --rate 1000 --minutes 25 --shared --folder $(PROOF)
-CAMPAIGN   = $(FAULT) run ci $(EACH_ROW)
-CLUSTER_RUN = $(FAULT) run cluster $(EACH_ROW)
-MIXED_RUN  = $(FAULT) run chaos --engine mixed --seconds 45 --shared --folder $(PROOF)
-PROVE      = --quick --share 3 --turn $(TURN) --folder $(PROOF)
-# Two at a time: three of these want more than two cores can give within the limits of their waits.
-# ONE_IN=2 leaves out half of those that stand for no row of the matrix, which ones says TURN.
-ONE_IN    ?= 1
-LONG       = env ONE_IN=$(ONE_IN) TURN=$(TURN) $(BIN)/pytest -n 2 --dist worksteal -m long \
-             --durations 25 $(REAL) tests/deploy tests/fault
-fault: setup  ## faults on real brokers, one of each row by TURN, controls that must fail, the report
-	@$(CLASSES)
-	@mkdir -p $(PROOF); failed=; \
-	.ci/part 'faults on real brokers, test by test' $(LONG) || failed="$$failed long-tests"; \
-	.ci/part 'a Spark cluster' $(CLUSTER_RUN) || failed="$$failed cluster"; \
-	.ci/part 'both engines' $(MIXED_RUN) || failed="$$failed mixed"; \
-	( wrong=0; for kind in controls mutants; do \
-	    .ci/part "$$kind" $(FAULT).$$kind $(PROVE) || wrong=1; \
-	done; exit $$wrong ) >$(PROOF)/controls.log 2>&1 & controls=$$!; \
-	.ci/part 'a fault of each row, one after another' $(CAMPAIGN) || failed="$$failed campaign"; \
-	wait $$controls || failed="$$failed controls"; cat $(PROOF)/controls.log; \
-	$(BIN)/python -m tests.fault.reporting --folder $(PROOF) >$(PROOF)/proof.md \
-	    || failed="$$failed report"; \
-	echo 'the report: $(PROOF)/proof.md'; \
-	test -z "$$failed" || { echo "*** failed:$$failed"; exit 1; }
-
-SHARES := worker:0.6 mixed:0.2 spark:0.2
-# Forms of the transform that all faults strike as well: with many calls in flight.
-FORMS  := coroutine threads list list-coroutine
-fault-long: setup  ## what repeats: long kills, the timed campaign, random pairs for HOURS=1
-	@mkdir -p $(PROOF); failed=0; \
-	ROUNDS=full PART_TIMEOUT=10h .ci/part 'faults with all their rounds' \
-	    $(BIN)/pytest -m 'rounds or long' $(REAL) tests/deploy tests/fault || failed=1; \
-	.ci/part 'all faults, with the machine for itself' \
-	    $(FAULT) run ci --seed $(SEED) --folder $(PROOF) || failed=1; \
-	for form in $(FORMS); do \
-	    .ci/part "all faults, calls in flight: $$form" $(FAULT) run ci --calls $$form \
-	        --rate 2000 --seed $(SEED) --folder $(PROOF) || failed=1; \
-	done; \
-	.ci/part 'Spark' $(FAULT) run spark --seed $(SEED) --folder $(PROOF) || failed=1; \
-	for kind in controls mutants; do \
-	    .ci/part "all $$kind" $(FAULT).$$kind --all --folder $(PROOF) || failed=1; \
-	done; \
-	.ci/part '100,000 schedules' \
-	    $(BIN)/python -m tests.simulation --seed $(SEED) --count 100000 --jobs 2 || failed=1; \
-	echo '== random pairs of faults for $(HOURS) h from seed $(SEED)'; \
-	for share in $(SHARES); do \
-	    seconds=$$(awk "BEGIN { print int($(HOURS) * 3600 * $${share#*:}) }"); \
-	    $(BIN)/python -m tests.fault run chaos --engine $${share%:*} --seconds $$seconds \
-	        --seed $(SEED) --folder $(PROOF) || failed=1; \
-	done; exit $$failed
-
+FAULT = $(BIN)/python -m tests.fault
 # Both protocols of the group, one after the other; half of the records and faults each.
 RECORDS ?= 2000000
 FAULTS  ?= 60
@@ -215,7 +152,7 @@ matrix: setup  ## a short campaign on each version of Kafka and Redis, and on PY
 	@.ci/part 'a campaign on each version' \
 	    $(BIN)/python -m tests.fault.versions $(EACH_PYTHON) $(if $(ONLY),--only $(ONLY))
 
-proof: setup  ## docs/proof.md from what was run
+proof: setup  ## docs/proof.md from what make deep and make full have struck
 	@$(BIN)/python -m tests.fault.reporting --folder $(PROOF) --keep
 
 format: setup  ## write what lint would complain about

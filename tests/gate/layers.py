@@ -7,8 +7,8 @@ deep      what else needs real servers, a browser, Helm: shares that rotate (tes
 long      faults that take minutes, in shares, too
 alone     what asserts seconds: ``make full`` gives it the machine
 
-A run may have a time box (``--minutes``). What it did not reach is skipped as owed, and a later
-run plays what the file of ``--owed`` names before anything else.
+A run may have a time box (``--minutes``). What it did not reach is skipped as owed (``--owed``),
+and a later run plays that first (``--first``), as tests/kit/box.py has it for faults.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.gate import admission
 from tests.kit.turn import is_in_share, turn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LAYERS = ("rules", "promises", "deep", "long", "alone")
 OWED = "owed: the time box of this run was over"
@@ -42,7 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--layer", choices=LAYERS, help="play the tests of one layer")
     group.addoption("--share", type=int, default=1, help="play one in so many, by the turn")
     group.addoption("--minutes", type=float, help="begin no test after so many minutes")
-    group.addoption("--owed", type=Path, help="play what it names first; write what is owed now")
+    group.addoption("--first", type=Path, help="file of tests that are played before the share")
+    group.addoption("--owed", type=Path, help="file for the tests that were not begun")
+    group.addoption("--at-least", type=int, default=0, help="fewer tests played: a failure")
 
 
 def layer_of(item: pytest.Item, now: int) -> str:
@@ -84,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     layer, share = config.getoption("--layer"), config.getoption("--share")
     if layer is None:
         return
-    now, owed = turn(), read_owed(config.getoption("--owed"))
+    now, owed = turn(), named_in(config.getoption("--first"))
     of_layer = [item for item in items if layer_of(item, now) == layer]
     first = [item for item in of_layer if item.nodeid in owed]
     then = [item for item in of_layer if item.nodeid not in owed]
@@ -99,7 +97,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
     return ByServers(config, log) if config.getoption("--layer") else None
 
 
-class ByServers(LoadScopeScheduling):
+class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """Gives each lane whole groups."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -107,7 +105,7 @@ class ByServers(LoadScopeScheduling):
 
 
 def function_of(nodeid: str) -> str:
-    """Return a test without its parameters: those are played together, they share what they start."""
+    """Return a test without its parameters, which are played together: they share servers."""
     return nodeid.partition("[")[0]
 
 
@@ -129,28 +127,33 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Name what is owed, and keep it for the next run."""
-    file = config.getoption("--owed")
-    if file is None:
-        return
     owed = [each.nodeid for each in terminalreporter.getreports("skipped") if _is_owed(each)]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(f"{nodeid}\n" for nodeid in owed), encoding="utf-8")
-    if owed:
-        functions = dict.fromkeys(function_of(each) for each in owed)
-        terminalreporter.write_line(f"owed: {len(owed)} tests of {len(functions)} functions")
-        for each in functions:
-            terminalreporter.write_line(f"owed: {each}")
+    file = config.getoption("--owed")
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{nodeid}\n" for nodeid in owed), encoding="utf-8")
+    for function in dict.fromkeys(function_of(each) for each in owed):
+        terminalreporter.write_line(f"owed: {function}")
 
 
-def read_owed(file: Path | None) -> frozenset[str]:
-    """Return what an earlier run did not reach."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in a box that played less than it must."""
+    config = session.config
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if hasattr(config, "workerinput") or not isinstance(terminal, pytest.TerminalReporter):
+        return
+    played = len(terminal.getreports("passed"))
+    if played < config.getoption("--at-least"):
+        terminal.write_line(f"failed: too little was played ({played} tests) (call)")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def named_in(file: Path | None) -> frozenset[str]:
+    """Return what an earlier run owes."""
     if file is None or not file.is_file():
         return frozenset()
-    return frozenset(_lines(file.read_text(encoding="utf-8").splitlines()))
-
-
-def _lines(lines: Iterable[str]) -> Iterable[str]:
-    return (line.strip() for line in lines if line.strip())
+    return frozenset(file.read_text(encoding="utf-8").splitlines())
 
 
 def _is_owed(report: object) -> bool:

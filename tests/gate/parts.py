@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +17,8 @@ PYTEST = (PYTHON, "-m", "pytest", "-q", "--durations", "10")
 class Part(NamedTuple):
     """One command.
 
-    cpu_s    processor time that it and all it starts may take, 25 % above it is a failure; None: any
-    niceness 10 for what waits for nobody beside tests that wait for servers
+    cpu_s    processor time of it and all it starts: 25 % more is a failure; None: any
+    niceness above 0 for what waits for nothing, beside tests that wait for servers
     """
 
     name: str
@@ -35,7 +36,7 @@ class Part(NamedTuple):
 def gate() -> list[Part]:
     """Return what ``make test`` plays, all at once: together they use both cores and wait for none.
 
-    Figures are of two cores at 2.x GHz; they only fall.
+    The budgets only fall.
     """
     return [
         Part("promises", (*tests("promises", lanes=4), "tests/contract", "tests/integration"), 420),
@@ -49,3 +50,14 @@ def gate() -> list[Part]:
 def tests(layer: str, *, lanes: int) -> tuple[str, ...]:
     """Return the command that plays a layer."""
     return (*PYTEST, "-n", str(lanes), "--no-loadscope-reorder", "--layer", layer)
+
+
+def commit() -> str:
+    """Return the commit that is checked out, in short."""
+    return git("rev-parse", "--short=8", "HEAD")
+
+
+def git(*words: str) -> str:
+    """Return what git answers; nothing where it refuses."""
+    command = ("git", "-C", str(ROOT), *words)
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

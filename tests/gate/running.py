@@ -85,14 +85,16 @@ def tail(part: Part, size: int = _TAIL_BYTES) -> bytes:
 def _start(part: Part) -> subprocess.Popen[bytes]:
     """Start it in a group of its own, so that all of it can be ended."""
     with part.log.open("wb") as log:
-        return subprocess.Popen(
-            ("nice", "-n", str(part.niceness), *part.command),
+        process = subprocess.Popen(
+            part.command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
             start_new_session=True,
         )
+    os.setpriority(os.PRIO_PROCESS, process.pid, part.niceness)
+    return process
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -18,23 +17,22 @@ if TYPE_CHECKING:
     from tests.gate.running import Outcome
 
 _FAILED = re.compile(r"^failed: (\S.*) \((?:setup|call|teardown|None|collect)\)$", re.MULTILINE)
+AGAIN = ".venv/bin/pytest"
 _LOG_BYTES = 400_000
 _REASON_LINES = 40
 
 
-def tell(title: str, outcomes: list[Outcome], wall_s: float, *, again: str) -> bool:
+def tell(title: str, outcomes: list[Outcome], wall_s: float) -> bool:
     """Print the verdict; return whether all is right."""
     wrong = [one for one in outcomes if not one.is_right]
     for one in wrong:
-        _tell_failure(one, again)
+        _tell_failure(one)
     counts = {
         what: sum(one.counts.get(what, 0) for one in outcomes)
         for what in ("passed", "failed", "skipped")
     }
     if any(counts.values()):
-        print(
-            f"tests: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
-        )
+        print("tests: " + ", ".join(f"{number} {what}" for what, number in counts.items()))
     cpu_s = sum(one.cpu_s for one in outcomes)
     print(
         f"{title}: {'FAILED' if wrong else 'all right'} in {wall_s:.0f} s, {cpu_s:.0f} s of "
@@ -64,12 +62,12 @@ def not_played() -> str:
     return "; ".join(lines)
 
 
-def _tell_failure(one: Outcome, again: str) -> None:
+def _tell_failure(one: Outcome) -> None:
     print(f"\n== failed: {one.part.name} (exit {one.exit_code}), whole log: {one.part.log}")
     if one.over_budget:
         print(
-            f"   over its budget: {one.cpu_s:.0f} s of processor time, {one.part.cpu_s:.0f} s allowed;"
-            " make it cheaper, or move tests to a layer that rotates"
+            f"   over its budget: {one.cpu_s:.0f} s of processor time, {one.part.cpu_s:.0f} s are"
+            " allowed; make it cheaper, or move tests to a layer that rotates"
         )
     if one.exit_code == 0:
         return
@@ -78,7 +76,7 @@ def _tell_failure(one: Outcome, again: str) -> None:
     for line in _reasons(lines, names):
         print(f"   {line}")
     for name in names:
-        print(f"   again: {again} {shlex.quote(name)}")
+        print(f"   again: {AGAIN} {shlex.quote(name)}")
     if not names:
         print(f"   again: {shlex.join(one.part.command)}")
 
@@ -96,9 +94,3 @@ def _reasons(lines: list[str], names: list[str]) -> Iterable[str]:
 
 def _short(one: Outcome) -> str:
     return f"{one.part.name} {one.counts.get('passed', '')}".strip()
-
-
-def fail(words: str) -> int:
-    """Say why nothing was run."""
-    sys.stderr.write(f"{words}\n")
-    return 2

@@ -1,7 +1,6 @@
 """What a test of a row leaves behind for the report: which rows, what came of it, how often.
 
-And how often it repeats its fault: a few times in CI, all of them in make fault-long; and which of
-the long tests a run plays, where it does not play all.
+And how often it repeats its fault: a few times in CI, all of them in make full.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fault.results import Case, note_case
-from tests.kit.turn import is_in_share, turn
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,33 +22,9 @@ def rounds(few: int, full: int) -> int:
 
 
 at_length = pytest.mark.skipif(
-    os.environ.get("ROUNDS") != "full", reason="takes minutes: in make fault-long"
+    os.environ.get("ROUNDS") != "full", reason="takes minutes: in make full"
 )
 """Marks a test that CI leaves out, in addition to ``rounds``; a shorter one shows the same."""
-
-
-def is_played(test: str, one_in: int, turn: int) -> bool:
-    """Return whether a run plays this test; so many turns in a row play each test once.
-
-    All parameters of a test are played together: they share what it starts.
-    """
-    return is_in_share(test.partition("[")[0], one_in, turn)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ONE_IN=2 leave out half of the long tests that stand for no row, by turn."""
-    one_in, now = int(os.environ.get("ONE_IN") or 1), turn()
-    left_out = [
-        item
-        for item in items
-        if item.get_closest_marker("long")
-        and not item.get_closest_marker("row")
-        and not is_played(item.nodeid, one_in, now)
-    ]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
 
 
 class Proof:

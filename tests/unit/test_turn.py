@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.proof import is_played
-from tests.kit.turn import of_commit, share, turn
+from tests.gate.layers import function_of
+from tests.kit.turn import is_in_share, of_commit, share, turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ def test_so_many_turns_in_a_row_play_each_once(n):
         played = [name for number in range(first, first + n) for name in share(NAMES, n, number)]
         assert sorted(played) == sorted(NAMES)
         for name in NAMES:
-            assert sum(is_played(name, n, number) for number in range(first, first + n)) == 1
+            assert sum(is_in_share(name, n, number) for number in range(first, first + n)) == 1
 
 
 def test_no_turn_is_without_work_where_there_are_fewer_items_than_turns():
@@ -32,13 +32,14 @@ def test_no_turn_is_without_work_where_there_are_fewer_items_than_turns():
 
 
 def test_each_turn_plays_about_its_share():
-    assert 10 <= sum(is_played(name, 2, 1) for name in NAMES) <= 30
+    assert 10 <= sum(is_in_share(name, 2, 1) for name in NAMES) <= 30
 
 
 def test_all_parameters_of_a_test_are_played_together():
     for name in NAMES:
-        seen = {is_played(f"{name}[{form}]", 2, 1) for form in ("list", "threads", "coroutine")}
-        assert seen == {is_played(name, 2, 1)}
+        every = [function_of(f"{name}[{form}]") for form in ("list", "threads", "coroutine")]
+        seen = {is_in_share(each, 2, 1) for each in every}
+        assert seen == {is_in_share(name, 2, 1)}
 
 
 def test_each_commit_and_each_merge_is_one_turn(tmp_path):

@@ -1,0 +1,152 @@
+"""``make full``: everything, in parts that resume and add up, recorded in the repository.
+
+A round plays each part once. ``docs/proof/full.json`` has when each part was last played, on which
+commit and with what counts; a round that is not complete goes on where the last call ended.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tests.gate import parts
+from tests.gate.parts import PYTHON, ROOT, Part, tests
+from tests.gate.rotating import PROOF
+
+if TYPE_CHECKING:
+    from tests.gate.running import Outcome
+
+FILE = ROOT / "docs" / "proof" / "full.json"
+WARNS_AT_COMMITS, FAILS_AT_COMMITS = 40, 150
+_DEEP, _LONG = 6, 12
+_FORMS = ("coroutine", "threads", "list", "list-coroutine")
+_LIMIT_S = 3 * 3600.0
+_REAL = ("tests/integration", "tests/contract", "tests/deploy", "tests/fault")
+
+
+def every() -> list[Part]:
+    """Return all parts: most take less than half an hour, rounds of a long test may take more."""
+    return [
+        Part("promises in seconds", (*tests("alone", lanes=1), *_REAL), limit_s=_LIMIT_S),
+        *(_shares("deep", number, _DEEP, lanes=4) for number in range(_DEEP)),
+        *(_shares("long", number, _LONG, lanes=1) for number in range(_LONG)),
+        _fault("all faults", "run", "ci"),
+        *(
+            _fault(f"all faults by {form}", "run", "ci", "--calls", form, "--rate", "2000")
+            for form in _FORMS
+        ),
+        _fault("faults on Spark", "run", "spark"),
+        _fault("faults on a Spark cluster", "run", "cluster"),
+        *(
+            Part(
+                f"all {kind}",
+                (PYTHON, "-m", f"tests.fault.{kind}", "--all", "--folder", PROOF),
+                limit_s=_LIMIT_S,
+            )
+            for kind in ("controls", "mutants")
+        ),
+        Part(
+            "100,000 schedules",
+            (PYTHON, "-m", "tests.simulation", "--count", "100000", "--jobs", "2"),
+        ),
+        *(
+            _fault(
+                f"random pairs of faults, {engine}",
+                "run",
+                "chaos",
+                "--engine",
+                engine,
+                "--seconds",
+                "900",
+            )
+            for engine in ("worker", "mixed", "spark")
+        ),
+    ]
+
+
+def _shares(layer: str, number: int, n: int, *, lanes: int) -> Part:
+    return Part(
+        f"{layer} {number + 1} of {n}",
+        (
+            "env",
+            f"TURN={number}",
+            "ROUNDS=full",
+            *tests(layer, lanes=lanes),
+            "--share",
+            str(n),
+            *_REAL,
+        ),
+        limit_s=_LIMIT_S,
+    )
+
+
+def _fault(name: str, *words: str) -> Part:
+    return Part(name, (PYTHON, "-m", "tests.fault", *words, "--folder", PROOF), limit_s=_LIMIT_S)
+
+
+def recorded() -> dict[str, Any]:
+    """Return the record: ``round``, the commit at which it began, and a line for each part."""
+    record: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return record
+
+
+def due() -> list[Part]:
+    """Return what this round still has to play; all of it once the last one is complete."""
+    record = recorded()
+    done = {name for name, line in record["parts"].items() if line.get("round") == record["round"]}
+    left = [part for part in every() if part.name not in done]
+    return left or every()
+
+
+def note(outcome: Outcome) -> None:
+    """Record a part that was played and is right."""
+    record = recorded()
+    names = {part.name for part in every()}
+    if all(record["parts"].get(name, {}).get("round") == record["round"] for name in names):
+        record["round"] = parts.commit()
+    record["parts"] = {name: line for name, line in record["parts"].items() if name in names}
+    record["parts"][outcome.part.name] = {
+        "round": record["round"],
+        "commit": parts.commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "seconds": round(outcome.wall_s),
+        "counts": outcome.counts,
+    }
+    FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def age() -> tuple[int, str]:
+    """Return how many commits ago the part was played that waits longest, and which it is.
+
+    A part that was never played waits since the commit at which records began.
+    """
+    record = recorded()
+    ages = {
+        part.name: _commits_since(record["parts"].get(part.name, {}).get("commit", record["since"]))
+        for part in every()
+    }
+    oldest = max(ages, key=lambda name: ages[name])
+    return ages[oldest], oldest
+
+
+def table() -> str:
+    """Return when each part was last played, for people."""
+    lines = ["| part | last played | commit | tests |", "|---|---|---|---|"]
+    for part in every():
+        line = recorded()["parts"].get(part.name)
+        counts = (
+            "" if line is None else ", ".join(f"{n} {what}" for what, n in line["counts"].items())
+        )
+        when = (
+            "| not since records began |  |  |"
+            if line is None
+            else f"| {line['date']} | {line['commit']} | {counts} |"
+        )
+        lines.append(f"| {part.name} {when}")
+    return "\n".join(lines)
+
+
+def _commits_since(commit: str) -> int:
+    """Return how many; 0 where the clone does not reach back so far."""
+    return int(parts.git("rev-list", "--count", "--first-parent", f"{commit}..HEAD") or 0)
