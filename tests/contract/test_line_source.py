@@ -16,7 +16,7 @@ from hapax.core.retry_line import RetryLine
 from hapax.kafka.consume import line_source
 from hapax.kafka.consume.line_source import KafkaLineSource
 from hapax.kafka.properties import consumer_properties
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit.parts import MachineClock, Quiet, settings_of
 from tests.kit.topics import Given, produce, produce_open
 from tests.kit.waiting import await_
@@ -38,7 +38,7 @@ class World:
         self.app = f"line-{uuid.uuid4().hex[:12]}"
         self.source, self.retry = f"{self.app}-in", f"{self.app}-retry"
         self._exits = exits
-        sandbox.create_topics(Topic(self.source, 2), Topic(self.retry, 2))
+        sandbox.create_topics(SandboxTopic(self.source, 2), SandboxTopic(self.retry, 2))
 
     def waiting(self, offset: int, value: bytes, partition: int = 0, move: int = 1) -> Given:
         retried = Retried(

@@ -14,7 +14,7 @@ from hapax.core.headers import Retried
 from hapax.core.retry_levels import LEVELS
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.properties import consumer_properties
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from tests.kit.doubles import Ticking
@@ -68,7 +68,7 @@ class KafkaRetry:
         self.app = f"again-{uuid.uuid4().hex[:12]}"
         self.retry = f"{self.app}-retry"
         self._exits = exits
-        sandbox.create_topics(Topic(f"{self.app}-in"), Topic(self.retry, LEVELS))
+        sandbox.create_topics(SandboxTopic(f"{self.app}-in"), SandboxTopic(self.retry, LEVELS))
 
     def now_s(self) -> float:
         return time.time()

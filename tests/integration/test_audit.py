@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from hapax.operations.audit.result import NAMES
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit.audited import Pipeline, audited
 from tests.kit.flow import Flow
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
@@ -39,7 +39,7 @@ def pipeline(sandbox: Sandbox, unique: Callable[[str], str]) -> Callable[..., Pi
     def made(partitions: int = 1, **settings: str) -> Pipeline:
         app = unique("audit")
         named = (("in", partitions), ("out", 1), ("dead", 1))
-        sandbox.create_topics(*(Topic(f"{app}-{name}", count) for name, count in named))
+        sandbox.create_topics(*(SandboxTopic(f"{app}-{name}", count) for name, count in named))
         environment = {
             **sandbox.environment(),
             "HAPAX_APP": app,

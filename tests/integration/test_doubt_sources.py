@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.fault.cluster import Cluster
 from tests.kit.doubt_sources import CLIENT, Row, Table, Trial, Verdict
 from tests.kit.fast import needs_fast
@@ -55,7 +55,7 @@ def trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Trial]:
     source, target = unique("source"), unique("target")
-    sandbox.create_topics(Topic(source), Topic(target))
+    sandbox.create_topics(SandboxTopic(source), SandboxTopic(target))
     produce(sandbox.bootstrap_servers, source, *(b"%d" % number for number in range(400)))
     with Trial(monkeypatch, proxied_broker.proxied, source, target, unique("app")) as trial:
         transact(trial)
@@ -245,7 +245,7 @@ def replicated(
     cluster: Sandbox, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Replicated]:
     source, target, app = unique("source"), unique("target"), unique("app")
-    cluster.create_topics(Topic(source), Topic(target))
+    cluster.create_topics(SandboxTopic(source), SandboxTopic(target))
     produce(cluster.bootstrap_servers, source, *(b"%d" % number for number in range(100)))
     with (
         FaultProxy.before(cluster) as proxy,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit.fast import PATHS
 from tests.kit.faults import Rule
 from tests.kit.parts import Parts
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.parametrize("fast", PATHS)
 def route(sandbox: Sandbox, unique: Callable[[str], str]) -> tuple[str, str, str]:
     """Ten records, waiting: source, target, app."""
     source, target = unique("source"), unique("target")
-    sandbox.create_topics(Topic(source), Topic(target))
+    sandbox.create_topics(SandboxTopic(source), SandboxTopic(target))
     produce(sandbox.bootstrap_servers, source, *TEN)
     return source, target, unique("app")
 

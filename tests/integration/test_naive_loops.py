@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit.faults import Rule
 from tests.kit.naive import (
     LOOPS,
@@ -35,7 +35,7 @@ TEN = [b"%d" % number for number in range(10)]
 def route(sandbox: Sandbox, unique: Callable[[str], str]) -> Route:
     """Ten records, waiting."""
     source, target = unique("source"), unique("target")
-    sandbox.create_topics(Topic(source), Topic(target))
+    sandbox.create_topics(SandboxTopic(source), SandboxTopic(target))
     produce(sandbox.bootstrap_servers, source, *TEN)
     return Route(sandbox.bootstrap_servers, source, target, unique("app"))
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
 from hapax.kafka.admin.adoption import cluster_id, recommit_here
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from hapax.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ OF_THE_OTHER = CommittedMetadata("of-the-other-topic-001", "of-the-other-cluster
 @pytest.fixture
 def settings(sandbox: Sandbox, unique: Callable[[str], str]) -> Settings:
     app = unique("recommit")
-    sandbox.create_topics(Topic(f"{app}-in", 2), Topic(f"{app}-out"))
+    sandbox.create_topics(SandboxTopic(f"{app}-in", 2), SandboxTopic(f"{app}-out"))
     return load_settings(
         {
             "HAPAX_APP": app,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from hapax.spark import HapaxSink, register
 from tests.kit import topics
 from tests.kit.dying_sinks import PART_STEPS, DyingPartsSink, LosingSink
@@ -28,7 +28,7 @@ PARTITIONS = 4
 @pytest.fixture
 def stage(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Stage:
     given, out = unique("in"), unique("out")
-    sandbox.create_topics(Topic(given, PARTITIONS), Topic(out, PARTITIONS))
+    sandbox.create_topics(SandboxTopic(given, PARTITIONS), SandboxTopic(out, PARTITIONS))
     return Stage(sandbox.bootstrap_servers, given, out, tmp_path / "checkpoint")
 
 

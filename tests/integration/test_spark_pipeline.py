@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from hapax.sandbox.ports import Ports
 from tests.kit import topics
 from tests.kit.pipeline_chaos import run
@@ -64,7 +64,7 @@ def test_windows_in_parts_come_out_once_through_kills(sandbox, unique, tmp_path)
 @pytest.mark.row("SP4", "SP27")
 def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(sandbox, unique, tmp_path):
     given, out, servers = unique("in"), unique("out"), sandbox.bootstrap_servers
-    sandbox.create_topics(Topic(given, 2), Topic(out))
+    sandbox.create_topics(SandboxTopic(given, 2), SandboxTopic(out))
     topics.produce(servers, given, *(b"%d" % number for number in range(100)))
     ports = Ports()
     port = ports.reserve()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit import topics
 from tests.kit.at_work import at_work
 from tests.kit.pipeline_process import environment, pipeline_process
@@ -124,7 +124,7 @@ def pipeline_at_work(
 ) -> Iterator[SparkProcess]:
     """A pipeline that has published its first micro-batch of many records."""
     given, out = unique("in"), unique("out")
-    sandbox.create_topics(Topic(given, 2), Topic(out))
+    sandbox.create_topics(SandboxTopic(given, 2), SandboxTopic(out))
     driver = pipeline_process(tmp_path, environment(sandbox, out, given, out, tmp_path / "c"))
     driver.start()
     try:

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 from hapax.core.errors import ConfigurationError
 from hapax.engines.spark.dataframe import query as spark_pipeline
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.dying_sinks import STEPS, CuttingSink, DyingSink
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def test_every_row_is_published_once_with_its_micro_batch(spark, sandbox, unique, tmp_path):
     servers, given, out = sandbox.bootstrap_servers, unique("in"), unique("out")
-    sandbox.create_topics(Topic(given, 2), Topic(out, 2))
+    sandbox.create_topics(SandboxTopic(given, 2), SandboxTopic(out, 2))
     topics.produce(servers, given, *(f"{n}".encode() for n in range(1000)))
 
     run(records(spark, servers, given).select("key", "value"), servers, out, tmp_path / "c")
@@ -44,7 +44,7 @@ def test_every_row_is_published_once_with_its_micro_batch(spark, sandbox, unique
 @pytest.fixture
 def stage(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Stage:
     given, out = unique("in"), unique("out")
-    sandbox.create_topics(Topic(given, 2), Topic(out, 2))
+    sandbox.create_topics(SandboxTopic(given, 2), SandboxTopic(out, 2))
     return Stage(sandbox, given, out, tmp_path / "checkpoint")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.headers import ID, PATH, SOURCE
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, ends, read_back
 from tests.kit.waiting import await_
@@ -45,8 +45,8 @@ class Mirror(PipelineUnderTest):
         """Create the input here, and outputs and dead letters on the other cluster."""
         self.sandbox.create_topic(self.source, self._partitions, config.get("source"))
         self.other.create_topics(
-            Topic(self.target, self._partitions, config.get("target")),
-            Topic(self.dead_letters, 1, config.get("dead_letters")),
+            SandboxTopic(self.target, self._partitions, config.get("target")),
+            SandboxTopic(self.dead_letters, 1, config.get("dead_letters")),
         )
 
     def outputs(self) -> list[Record]:

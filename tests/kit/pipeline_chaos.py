@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hapax.sandbox import Sandbox, Topic
+from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit import topics
 from tests.kit.pipeline_process import WIDE, environment, pipeline_process
 from tests.kit.topics import Given
@@ -108,7 +108,7 @@ def run(
     A strike that is a function harms what is around the driver, which must go on.
     """
     given, out, servers = f"{app}-in", f"{app}-out", sandbox.bootstrap_servers
-    sandbox.create_topics(Topic(given, PARTITIONS), Topic(out, 2))
+    sandbox.create_topics(SandboxTopic(given, PARTITIONS), SandboxTopic(out, 2))
     expected = feed(servers, given, records)
     values = environment(
         sandbox,

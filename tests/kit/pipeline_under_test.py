@@ -6,7 +6,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.topics import Given, committed, lag, produce, read_back
 from tests.kit.waiting import await_
@@ -74,9 +74,9 @@ class PipelineUnderTest:
     def create(self, **config: Mapping[str, str]) -> None:
         """Create all topics; ``config`` by role: source, target, dead_letters."""
         self.sandbox.create_topics(
-            Topic(self.source, self._partitions, config.get("source")),
-            Topic(self.target, self._partitions, config.get("target")),
-            Topic(self.dead_letters, 1, config.get("dead_letters")),
+            SandboxTopic(self.source, self._partitions, config.get("source")),
+            SandboxTopic(self.target, self._partitions, config.get("target")),
+            SandboxTopic(self.dead_letters, 1, config.get("dead_letters")),
         )
 
     # -- processes ------------------------------------------------------------------------

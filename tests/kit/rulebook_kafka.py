@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec, ResourceType
 
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit.committing import Committing
 from tests.kit.configs import configure
 from tests.kit.faults import Rule
@@ -82,7 +82,9 @@ class KafkaTopics:
         self._bootstrap = sandbox.bootstrap_servers
         self._admin = AdminClient({"bootstrap.servers": self._bootstrap})
         self._exits = ExitStack()
-        sandbox.create_topics(Topic(self.topic, PARTITIONS), Topic(self.target, 1, config))
+        sandbox.create_topics(
+            SandboxTopic(self.topic, PARTITIONS), SandboxTopic(self.target, 1, config)
+        )
 
     def write(self, *values: bytes, partition: int = 0) -> None:
         given = (Given(value, b"key", partition=partition) for value in values)

@@ -13,7 +13,7 @@ from hapax.engines.spark.task import Task
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
 from hapax.wiring.task import RangeParts
 from tests.kit.parts import MachineClock, Quiet, source_of
@@ -37,9 +37,9 @@ class Application:
         self.app, self.bootstrap = app, sandbox.bootstrap_servers
         self.input, self.output, self.dead = (f"{app}-{name}" for name in ("in", "out", "dead"))
         sandbox.create_topics(
-            Topic(self.input, partitions),
-            Topic(self.output, 1, {"max.message.bytes": "300000"}),
-            Topic(self.dead),
+            SandboxTopic(self.input, partitions),
+            SandboxTopic(self.output, 1, {"max.message.bytes": "300000"}),
+            SandboxTopic(self.dead),
         )
         self.partitions = [(self.input, number) for number in range(partitions)]
         self.settings = self.with_settings(**settings)

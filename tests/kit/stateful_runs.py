@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.kit import topics
 from tests.kit.managed_process import clean_environment
 from tests.kit.naive_pipeline import PIPELINES
@@ -52,8 +52,8 @@ class Route:
         self.inputs = [f"{self.app}-{ending}" for ending in shape.topics]
         self.feed: Feed = shape.feed(events)
         self.batch_max = sum(map(len, self.feed.given.values())) * EVENTS_OF_BATCH // events
-        inputs = [Topic(topic, 2, topics.FOREVER) for topic in self.inputs]
-        sandbox.create_topics(*inputs, Topic(self.out))
+        inputs = [SandboxTopic(topic, 2, topics.FOREVER) for topic in self.inputs]
+        sandbox.create_topics(*inputs, SandboxTopic(self.out))
         self.write(self.feed.given)
 
     def write(self, given: dict[str, list[Given]]) -> None:

@@ -28,7 +28,7 @@ Nothing here is used in production but the connector, which is part of the image
 
 from hapax.sandbox.broker import Broker
 from hapax.sandbox.guard import Guard
-from hapax.sandbox.kafka_cluster import KafkaCluster, Topic
+from hapax.sandbox.kafka_cluster import KafkaCluster, SandboxTopic
 from hapax.sandbox.login import secure_environment
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.prometheus_server import Prometheus, monitoring
@@ -48,8 +48,8 @@ __all__ = [
     "Rights",
     "Sandbox",
     "SandboxError",
+    "SandboxTopic",
     "SparkCluster",
-    "Topic",
     "monitoring",
     "secure_environment",
 ]

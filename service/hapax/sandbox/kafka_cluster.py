@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _REQUEST_TIMEOUT_S = 60.0
 
 
-class Topic(NamedTuple):
+class SandboxTopic(NamedTuple):
     """A topic to create."""
 
     name: str
@@ -102,7 +102,7 @@ class KafkaCluster:
 
     def create_missing(self, partitions: Mapping[str, int]) -> None:
         """Create those of these topics that do not exist."""
-        missing = [Topic(*one) for one in partitions.items() if not self.has_topic(one[0])]
+        missing = [SandboxTopic(*one) for one in partitions.items() if not self.has_topic(one[0])]
         if missing:
             self.create_topics(*missing)
 
@@ -110,9 +110,9 @@ class KafkaCluster:
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
         """Create one topic (see ``create_topics``)."""
-        self.create_topics(Topic(name, partitions, config))
+        self.create_topics(SandboxTopic(name, partitions, config))
 
-    def create_topics(self, *topics: Topic) -> None:
+    def create_topics(self, *topics: SandboxTopic) -> None:
         """Create topics with one request, replicated to all nodes.
 
         Returns when every running broker knows a leader for each of their partitions, and that

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from hapax.sandbox.kafka_cluster import Topic
+    from hapax.sandbox.kafka_cluster import SandboxTopic
 
 
 class Sandbox:
@@ -192,7 +192,7 @@ class Sandbox:
         """Create a topic and wait for its leaders (see KafkaCluster)."""
         self.kafka.create_topic(name, partitions, config)
 
-    def create_topics(self, *topics: Topic) -> None:
+    def create_topics(self, *topics: SandboxTopic) -> None:
         """Create topics with one request."""
         self.kafka.create_topics(*topics)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hapax.sandbox import Topic
+from hapax.sandbox import SandboxTopic
 from tests.fault.checking import reading
 from tests.fault.checking.checker import check
 from tests.fault.checking.history import DEAD_WAY, History, Lane, found_in, place_keys
@@ -52,8 +52,8 @@ class Topics:
     def create(cls, sandbox: Sandbox, app: str, partitions: int, **facts: bool) -> Topics:
         """Create all topics of a run."""
         source, outputs, dead = f"{app}-in", (f"{app}-out", f"{app}-out-2"), f"{app}-dead"
-        written = [Topic(name, partitions) for name in (source, *outputs)]
-        sandbox.create_topics(*written, Topic(dead))
+        written = [SandboxTopic(name, partitions) for name in (source, *outputs)]
+        sandbox.create_topics(*written, SandboxTopic(dead))
         bootstrap = sandbox.bootstrap_servers
         return cls(bootstrap=bootstrap, app=app, source=source, outputs=outputs, dead=dead, **facts)
 
