@@ -3,6 +3,7 @@
 sandbox        Sandbox: both together, in a folder of their own
 kafka_cluster  Kafka: one node or three, and the topics on them
 broker         one node: its settings, its data, its process
+formatted      data folders of brokers, copied from the first
 metadata       what a broker answers about the cluster's nodes and topics
 guard          how a guarded sandbox authenticates clients: listeners, certificates, users, tokens
 tls            an authority of its own, and the certificates that it signs

@@ -6,7 +6,7 @@ from subprocess import DEVNULL, PIPE, STDOUT, run
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from hapax.sandbox import class_archive, jars, machine, metadata
+from hapax.sandbox import class_archive, formatted, jars, machine, metadata
 from hapax.sandbox.guard import PROTOCOLS
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import LOOPBACK
@@ -76,6 +76,7 @@ class Broker(Server):
         self._properties = extra.properties
         self._kafka = jars.chosen(extra.kafka)
         self.configuration = folder / "server.properties"
+        self._data = folder / "data"
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(
             f"Kafka broker {node_id}",
@@ -102,7 +103,7 @@ class Broker(Server):
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
-            "log.dirs": self.folder / "data",
+            "log.dirs": self._data,
             **_replication(nodes),
             **_FAST,
             **(_ALONE if nodes == 1 else {}),
@@ -114,11 +115,17 @@ class Broker(Server):
 
     def format(self, cluster_id: str) -> None:
         """Prepare the data folder; one that is prepared already stays as it is."""
+        if formatted.is_formatted(self._data):
+            return
+        template = formatted.of_jars(jars.fetched(jars.kafka(self._kafka)))
+        if formatted.is_formatted(template):
+            formatted.copy(
+                template, self._data, {"cluster.id": cluster_id, "node.id": self.node_id}
+            )
+            return
+        tool = java("kafka.tools.StorageTool", "format", kafka=self._kafka)
         done = run(
-            [
-                *java("kafka.tools.StorageTool", "format", "--ignore-formatted", kafka=self._kafka),
-                *("-t", cluster_id, "-c", self.configuration),
-            ],
+            [*tool, "-t", cluster_id, "-c", self.configuration],
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,
@@ -128,6 +135,7 @@ class Broker(Server):
         )
         if done.returncode:
             raise SandboxError(f"{self.name} cannot format its folder:\n{done.stdout[-2000:]}")
+        formatted.keep(self._data, template)
 
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until this broker itself answers a metadata request: then it has caught up."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-import uuid
-from base64 import urlsafe_b64encode
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from hapax.sandbox import metadata
+from hapax.sandbox import formatted, metadata
 from hapax.sandbox.broker import Broker, Extra
 from hapax.sandbox.guard import GUARDED
 from hapax.sandbox.machine import SandboxError
@@ -81,7 +79,7 @@ class KafkaCluster:
             f"{broker.node_id}@{LOOPBACK}:{broker.controller_port}" for broker in self.brokers
         )
         if not self._cluster_id.exists():
-            self._cluster_id.write_text(_new_cluster_id(), encoding="ascii")
+            self._cluster_id.write_text(formatted.new_id(), encoding="ascii")
         for broker in self.brokers:
             broker.configure(voters, len(self.brokers))
             broker.format(self._cluster_id.read_text(encoding="ascii"))
@@ -155,10 +153,3 @@ class KafkaCluster:
 
 def _names(asked: AdminClient, everybody: set[int]) -> bool:
     return metadata.brokers(asked) == everybody
-
-
-def _new_cluster_id() -> str:
-    """Return a random cluster id; Kafka's tool takes one that starts with - for an option."""
-    while (new := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        pass
-    return new
