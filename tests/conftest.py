@@ -15,7 +15,13 @@ from tests.kit.proxy import FaultProxy, ProxiedBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytest_plugins = ["tests.gate.layers", "tests.kit.failures", "tests.kit.proof", "tests.kit.skips"]
+pytest_plugins = [
+    "tests.gate.layers",
+    "tests.kit.alone",
+    "tests.kit.failures",
+    "tests.kit.proof",
+    "tests.kit.skips",
+]
 
 # How long an example takes says nothing on a machine that does other work, too.
 hypothesis.settings.register_profile("tests", deadline=None)

@@ -114,7 +114,7 @@ def test_a_member_that_joins_and_leaves_while_calls_are_in_flight_doubles_nothin
 
 @pytest.mark.parametrize("form", FORMS)
 def test_sigterm_under_load_leaves_with_0_and_outputs_are_those_below_the_committed_offset(
-    route, form
+    route, form, in_time
 ):
     """All of it would take the fastest form 12 s."""
     route.write(*keyed(4000, 0.2))
@@ -122,7 +122,7 @@ def test_sigterm_under_load_leaves_with_0_and_outputs_are_those_below_the_commit
     at_work(worker, 2)
     began_s = time.monotonic()
     assert worker.terminate() == 0, worker.text()
-    assert time.monotonic() - began_s < SHUTDOWN_S + 2
+    in_time(time.monotonic() - began_s, SHUTDOWN_S + 2)
     done = route.committed()
     assert 0 < sum(offset or 0 for offset in done.values()) < 4000
     below = [
@@ -131,14 +131,16 @@ def test_sigterm_under_load_leaves_with_0_and_outputs_are_those_below_the_commit
     assert numbers(route) == below
 
 
-def test_calls_longer_than_the_shutdown_are_left_and_made_by_the_next_process(route, stamps):
+def test_calls_longer_than_the_shutdown_are_left_and_made_by_the_next_process(
+    route, stamps, in_time
+):
     route.write(*keyed(10), *keyed(4, 60.0))
     worker = route.worker(**FORMS["coroutine"], SHUTDOWN__TIMEOUT=f"{SHUTDOWN_S}s")
     at_work(worker)
     await_(lambda: len(stamps.calls()) == 14, 20, worker.text)
     began_s = time.monotonic()
     assert worker.terminate() == 0, worker.text()
-    assert time.monotonic() - began_s < SHUTDOWN_S + 5
+    in_time(time.monotonic() - began_s, SHUTDOWN_S + 5)
     assert numbers(route) == list(range(10))
     again = route.worker(**FORMS["coroutine"])
     await_(lambda: len(stamps.calls()) == 18, 20, again.text)

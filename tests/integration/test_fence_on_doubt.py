@@ -107,7 +107,7 @@ def test_late_offsets_do_not_move_the_progress_back(route, proxied_broker, fast,
 @pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"])
 @pytest.mark.parametrize("action", ["reset_before", "reset_after"])
 def test_a_lost_connection_inside_a_transaction_is_always_doubted(
-    route, proxied_broker, fast, api, action
+    route, proxied_broker, fast, api, action, in_time
 ):
     source, target, app = route
     with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
@@ -117,7 +117,7 @@ def test_a_lost_connection_inside_a_transaction_is_always_doubted(
         began_s = time.monotonic()
         parts.process(parts.take(3))
         assert rule.hit.is_set()
-        assert time.monotonic() - began_s < 10
+        in_time(time.monotonic() - began_s, 10)
         assert parts.transaction.doubts, parts.lines
         if fast == "on":
             assert all("sent, and" in doubt for doubt in parts.transaction.doubts)

@@ -54,7 +54,7 @@ def wish(number: int, after: float, until: float = 0.0, error: str = "") -> Give
     return Given(json.dumps(value).encode(), b"k%d" % number, (("id", b"%d" % number),), -1)
 
 
-def test_a_record_comes_back_as_it_was_and_its_output_names_the_original(route):
+def test_a_record_comes_back_as_it_was_and_its_output_names_the_original(route, in_time):
     retry = topic_of(route)
     worker = route.worker(RETRY__TOPIC=retry)
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
@@ -68,7 +68,8 @@ def test_a_record_comes_back_as_it_was_and_its_output_names_the_original(route):
     assert not [name for name in headers if name.startswith("hapax-retry")]
     assert [one.move for _, one in moves] == list(range(1, len(moves) + 1))
     late_s = output.timestamp_ms / 1000 - moves[-1][1].due / 1000
-    assert 0 <= late_s < LATE_MAX_S
+    assert late_s >= 0
+    in_time(late_s, LATE_MAX_S)
 
 
 RECORDS, KILLS = rounds(300, 10_000), rounds(2, 19)
@@ -84,7 +85,9 @@ def await_commit_after(worker: WorkerProcess, commits: int) -> None:
 
 
 @pytest.mark.rounds
-def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in_time(route):
+def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in_time(
+    route, in_time
+):
     """10,000 through 19 kills with all rounds."""
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
@@ -132,7 +135,7 @@ def test_300_records_come_back_through_two_kills_each_as_often_as_it_must_and_in
                 late_s.append(at_s - due_ms / 1000)
     print(f"{len(late_s)} of {RECORDS * TRIES} due while running, latest {max(late_s):.3f} s")  # noqa: T201
     assert len(late_s) > RECORDS * TRIES / 3
-    assert max(late_s) < LATE_MAX_S
+    in_time(max(late_s), LATE_MAX_S)
 
 
 def test_what_waits_in_a_member_that_leaves_is_called_once_by_the_one_that_stays(route):

@@ -139,12 +139,14 @@ def test_a_worker_takes_over_at_once_from_a_killed_driver_and_a_driver_from_a_ki
 
 
 @pytest.mark.row("SP4")
-def test_sigterm_to_all_and_once_more_under_load_leaves_with_0_within_seconds(flow, driver, judged):
+def test_sigterm_to_all_and_once_more_under_load_leaves_with_0_within_seconds(
+    flow, driver, judged, in_time
+):
     began_s = time.monotonic()
     os.killpg(driver.process.pid, signal.SIGTERM)
     driver.process.terminate()
     assert driver.process.wait(30) == 0, driver.text()
-    assert time.monotonic() - began_s < 12  # of the 10 s that a stop may take, and the JVM
+    in_time(time.monotonic() - began_s, 12)  # of the 10 s that a stop may take, and the JVM
     driver.await_gone()
     worker = flow.worker(driver.instance)
     at_work(worker, 4)
