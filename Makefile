@@ -21,7 +21,7 @@ TURN      ?= $(shell $(PYTHON) tests/kit/turn.py)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup environment sandbox demo test deep full soak unit sanitize lint format simulate fault-cluster matrix proof \
+.PHONY: help setup environment sandbox demo test deep full fault-long soak unit sanitize lint format simulate fault-cluster matrix proof \
         api-server image sbom scan release generate site bench guard lock upgrade clean
 
 help:  ## this list
@@ -78,6 +78,8 @@ deep: setup  ## what CI plays beside `make test`, in MINUTES=20: simulator, guar
 full: setup  ## everything, in parts: plays for MINUTES=20, goes on where it ended, keeps a record
 	@$(GATE) full --minutes $(MINUTES)
 
+fault-long: full
+
 # TEST: names of tests, none: all that are admitted; RUNS=100.
 RUNS ?= 100
 soak: setup  ## TEST=… again and again beside a busy core, before make test takes it, for MINUTES=20
@@ -95,11 +97,11 @@ unit: setup  ## the tests that need no broker
 sanitize: setup  ## tests of the native path with address and undefined-behaviour sanitizers
 	@.ci/part 'tests: hapax_fast with sanitizers' .ci/sanitize
 
-# Not a part of CI: it takes a core for ten minutes and more. Once built, `make unit` uses it.
+# Not a part of CI: it takes a core for ten minutes and more. Once built, `make deep` uses it.
 api-server: setup  ## build the Kubernetes API server that tests of deploy/ use, into the cache; needs Go
 	nice -n 10 $(BIN)/python -m tests.deploy.control_plane
 
-# What takes minutes lies in the cache afterwards, and `make fault` builds and tries the rest on it.
+# What takes minutes lies in the cache afterwards, and `make deep` builds and tries the rest on it.
 TARGET ?= worker
 image: setup  ## build the image by its Dockerfile, without an engine, and print its size; root on Debian
 	nice -n 10 $(BIN)/python -m tests.deploy.image_build $(TARGET)

@@ -261,7 +261,7 @@ def test_events_are_counted_once_although_the_log_is_read_while_it_grows(tmp_pat
 
 
 @pytest.mark.real
-@pytest.mark.long  # make fault strikes each row in plain form
+@pytest.mark.long  # make deep strikes each row in plain form
 @pytest.mark.timeout(800)
 @pytest.mark.rounds
 @at_length

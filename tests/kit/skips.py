@@ -36,7 +36,7 @@ EXCUSES = (
     ),
     Excuse(
         "NOT CHECKED by an image of its own Dockerfile",
-        "make image builds it as root on Debian with buildah; then make fault",
+        "make image builds it as root on Debian with buildah; then make deep",
     ),
     Excuse("takes minutes: in make full", "make full"),
     Excuse(OWED, "the next run of CI, before anything else"),

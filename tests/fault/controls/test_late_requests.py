@@ -36,7 +36,7 @@ EACH = [
     strike if strike is recipes.late_commit else pytest.param(strike, marks=at_length)
     for strike in LATE
 ]
-"""make fault has the others among its controls, its mutants and the campaign."""
+"""make deep has the others among its controls, its mutants and the campaign."""
 ACCEPTED, INVALID_PRODUCER_EPOCH = 0, 47
 
 
