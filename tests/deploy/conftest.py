@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from tests.deploy.api_server import ApiServer
 
 
+@pytest.fixture(autouse=True)
+def _bare_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only tests that are marked find kubectl and Helm: no bare machine has them."""
+
+    def absent(name: str, _fetch: object) -> None:
+        raise AssertionError(f"{name} is on no bare machine: mark the test with deep")
+
+    if not {"deep", "long"} & {mark.name for mark in request.node.iter_markers()}:
+        monkeypatch.setattr(tools, "_packed", absent)
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """A real API server.

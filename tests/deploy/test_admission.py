@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tests.deploy.api_server import ApiServer
 
+pytestmark = pytest.mark.deep  # needs an API server
 ADDRESS = {"serverAddress": "http://prometheus.monitoring:9090", "authModes": "bearer"}
 # Beyond the files of deploy/helm/values: what the chart makes of values that change many fields.
 VALUES: dict[str, dict[str, Any]] = {

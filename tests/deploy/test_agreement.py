@@ -27,8 +27,9 @@ from tests.deploy.manifests import (
     only,
 )
 from tests.deploy.settled import SECRETS, environment, secret_files, settled
-from tests.deploy.values_schema import OWNED, settable
+from tests.deploy.values_schema import settable
 
+pytestmark = pytest.mark.deep  # needs kubectl
 ROOT = DEPLOY.parent
 DAY_S = 86_400
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -60,14 +61,6 @@ def test_the_config_map_holds_settings_and_no_secrets(objects):
         allowed.add("HAPAX_INSTANCE")  # one driver, whose pod has a new name after each restart
     assert given - allowed == set()
     assert [each["kind"] for each in objects if each["kind"] == "Secret"] == []
-
-
-def test_nothing_that_a_secret_says_can_stand_in_a_config_map():
-    secrets = {variable.name for variable in VARIABLES if variable.form.secret}
-    assert len(secrets) >= 4
-    assert secrets & set(settable()) == set()
-    assert {f"{name}_FILE" for name in secrets} <= set(settable())
-    assert {variable.name for variable in VARIABLES} >= OWNED
 
 
 def test_the_base_asks_for_what_every_pipeline_has_of_its_own():

@@ -15,6 +15,7 @@ from tests.deploy.manifests import Object, kustomized
 from tests.deploy.release import IMAGE, REPLICAS, Release
 from tests.deploy.test_values import BOTH
 
+pytestmark = pytest.mark.deep  # needs an API server
 ON = ("autoscaled",)
 ORDERED = pytest.mark.parametrize("kind", ["StatefulSet"])
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+import pytest
+
 from tests.deploy.release import EACH_KIND, IMAGE, REPLICAS
 
+pytestmark = pytest.mark.deep  # needs an API server
 ALLOWED, REFUSED = HTTPStatus.CREATED, HTTPStatus.TOO_MANY_REQUESTS
 
 

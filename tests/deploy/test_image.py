@@ -160,6 +160,7 @@ def run(image: Path, *words: str, **variables: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.deep
 def test_what_the_file_builds_runs_as_nobody_on_a_root_that_is_read_only(image):
     before = listing(image)
     version = run(image, "version")
@@ -184,6 +185,7 @@ def test_what_the_file_builds_runs_as_nobody_on_a_root_that_is_read_only(image):
     assert listing(image) == before
 
 
+@pytest.mark.deep
 def test_nothing_that_builds_or_installs_is_in_the_image(image):
     programs = {path.name for path in (image / "opt/hapax/bin").iterdir()}
     assert "hapax" in programs
@@ -194,6 +196,7 @@ def test_nothing_that_builds_or_installs_is_in_the_image(image):
     assert found & {"pip", "setuptools", "wheel", "hatchling", "pytest", "pyspark"} == set()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("command", ["demo", "sandbox", "dev"])
 def test_sandbox_demo_and_dev_are_not_in_the_image_and_their_commands_say_so(image, command):
     [package] = (image / "opt/hapax/lib").glob("python3*/site-packages/hapax")
@@ -203,6 +206,7 @@ def test_sandbox_demo_and_dev_are_not_in_the_image_and_their_commands_say_so(ima
     assert "pip install '.[sandbox]'" in done.stderr
 
 
+@pytest.mark.deep
 def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image):
     compiled = list((image / "opt/hapax/lib").rglob("hapax/**/*.pyc"))
     compiled += (image / "opt/hapax/lib").rglob("site-packages/redis/*.pyc")
@@ -212,6 +216,7 @@ def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image):
     assert flags == {1}
 
 
+@pytest.mark.deep
 def test_the_base_is_left_without_an_installer(image):
     [step] = stages()["runtime"].texts("RUN")
     [remove, clean] = step.split(" && ")

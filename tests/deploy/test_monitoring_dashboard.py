@@ -48,6 +48,7 @@ def everywhere() -> Iterator[tuple[str, str]]:
             yield variable["name"], _filled(f"group by ({question[2]}) ({question[1]})")
 
 
+@pytest.mark.deep
 def test_the_expressions_are_sound(promtool, tmp_path):
     rules = [
         {"record": f"panel:{number}", "expr": expression}
@@ -60,19 +61,19 @@ def test_the_expressions_are_sound(promtool, tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: str(panel["title"]))
-def test_a_panel_names_metrics_labels_and_values_that_exist(panel):
+def test_panels_name_metrics_labels_and_values_that_exist():
     known = known_metrics()
-    assert expressions(panel)
-    for target, expression in zip(panel["targets"], expressions(panel), strict=True):
-        assert metrics_in(expression)
-        assert list(complaints(expression, known)) == []
-        shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-        labels = {label for name in metrics_in(expression) for label in known[name].labels}
-        assert shown <= labels | {"job", "instance"}
-        # An aggregation leaves only the labels that it names.
-        for kept in re.findall(r"\b(?:sum|max|min|count) by \(([^)]*)\)", expression):
-            assert shown <= set(re.findall(r"\w+", kept))
+    for panel in PANELS:
+        assert expressions(panel), panel
+        for target, expression in zip(panel["targets"], expressions(panel), strict=True):
+            assert metrics_in(expression), expression
+            assert list(complaints(expression, known)) == []
+            shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            labels = {label for name in metrics_in(expression) for label in known[name].labels}
+            assert shown <= labels | {"job", "instance"}, expression
+            # An aggregation leaves only the labels that it names.
+            for kept in re.findall(r"\b(?:sum|max|min|count) by \(([^)]*)\)", expression):
+                assert shown <= set(re.findall(r"\w+", kept)), expression
 
 
 def test_what_annotations_and_variables_name_exists():

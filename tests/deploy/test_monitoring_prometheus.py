@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from hapax.sandbox import Prometheus
 
+pytestmark = pytest.mark.deep  # needs Prometheus
 __all__ = ["promtool"]  # a fixture
 
 

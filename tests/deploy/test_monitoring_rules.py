@@ -22,6 +22,7 @@ ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in gr
 NAMES = [alert["alert"] for alert in ALERTS]
 BASE = "https://hapax.example/docs/alerts.md#"
 
+DEEP = pytest.mark.deep  # of what needs promtool
 Promtool = subprocess.CompletedProcess[str]
 
 
@@ -37,16 +38,14 @@ def run(promtool: Path, *words: str | Path) -> Promtool:
     return subprocess.run([promtool, *words], capture_output=True, text=True, check=False)
 
 
-def each_alert() -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
-
-
+@DEEP
 def test_the_rules_are_sound(promtool):
     checked = run(promtool, "check", "rules", MONITORING / "alerts.yaml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert f"{len(ALERTS)} rules found" in checked.stdout
 
 
+@DEEP
 def test_each_alert_fires_when_it_must_and_keeps_quiet_at_a_near_miss(promtool):
     tested = run(promtool, "test", "rules", MONITORING / "alerts_test.yaml")
     assert tested.returncode == 0, tested.stdout + tested.stderr
@@ -65,6 +64,7 @@ def at_once(alert: dict[str, Any]) -> None:
     alert.pop("for", None)
 
 
+@DEEP
 @pytest.mark.parametrize("mutate", [never, always, at_once])
 def test_no_alert_can_be_broken_without_a_test_that_notices(promtool, tmp_path, mutate):
     rules = copy.deepcopy(RULES)
@@ -90,30 +90,32 @@ def test_alerts_have_names_of_their_own():
     assert [name for name in NAMES if not re.fullmatch(r"Hapax[A-Z][A-Za-z]+", name)] == []
 
 
-@each_alert()
-def test_an_alert_names_metrics_labels_and_values_that_exist(alert):
+def test_alerts_name_metrics_labels_and_values_that_exist():
     known = known_metrics()
-    assert metrics_in(alert["expr"])
-    assert list(complaints(alert["expr"], known)) == []
-    labels = {label for name in metrics_in(alert["expr"]) for label in known[name].labels}
-    words = " ".join(alert["annotations"].values())
-    named = set(re.findall(r"\$labels\.(\w+)", words))
-    assert named - labels <= {"job", "instance"}
+    for alert in ALERTS:
+        metrics = metrics_in(alert["expr"])
+        assert metrics, alert
+        assert list(complaints(alert["expr"], known)) == [], alert
+        labels = {label for name in metrics for label in known[name].labels}
+        words = " ".join(alert["annotations"].values())
+        named = set(re.findall(r"\$labels\.(\w+)", words))
+        assert named - labels <= {"job", "instance"}, alert
 
 
-@each_alert()
-def test_an_alert_says_how_urgent_it_is_what_is_the_matter_and_where_to_read_on(alert):
-    assert alert["labels"] == {"severity": alert["labels"]["severity"]}
-    assert alert["labels"]["severity"] in {"critical", "warning"}
-    assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
-    assert all(words.endswith(".") for words in list(alert["annotations"].values())[:2])
-    assert alert["annotations"]["runbook_url"] == BASE + alert["alert"].lower()
+def test_an_alert_says_how_urgent_it_is_what_is_the_matter_and_where_to_read_on():
+    for alert in ALERTS:
+        assert alert["labels"] == {"severity": alert["labels"]["severity"]}, alert
+        assert alert["labels"]["severity"] in {"critical", "warning"}, alert
+        assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}, alert
+        words = [alert["annotations"][name] for name in ("summary", "description")]
+        assert all(each.endswith(".") for each in words), alert
+        assert alert["annotations"]["runbook_url"] == BASE + alert["alert"].lower()
 
 
-@each_alert()
-def test_no_alert_counts_records_of_lag(alert):
-    compared = re.findall(r"\bhapax_consumer_lag\b[^a-z]*?([<>]=?|==)\s*([\d.]+)", alert["expr"])
-    assert {number for _operator, number in compared} <= {"0"}
+def test_no_alert_counts_records_of_lag():
+    lag = r"\bhapax_consumer_lag\b[^a-z]*?([<>]=?|==)\s*([\d.]+)"
+    compared = [found for alert in ALERTS for found in re.findall(lag, alert["expr"])]
+    assert {number for _operator, number in compared} <= {"0"}, compared
 
 
 def test_a_transaction_hangs_after_twice_the_timeout_at_the_least():

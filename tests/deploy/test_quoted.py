@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deploy.generated import QUOTING
+from tests.deploy.generated import QUOTING, files
 from tests.deploy.quoted import quoted
 
 if TYPE_CHECKING:
@@ -72,3 +72,8 @@ def test_a_page_that_quotes_does_so_in_every_mark_it_has(path):
     ends = re.findall(r"(?m)^<!-- end of quote -->$", text)
     assert len(marks) == len(ends) > 0
     assert len(re.findall(r"(?m)^<!-- quoted .*-->\n\|", text)) == len(marks)
+
+
+def test_generated_files_are_up_to_date():
+    stale = [path.name for path, text in files().items() if path.read_text() != text]
+    assert stale == [], "run: make generate"

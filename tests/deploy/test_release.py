@@ -89,6 +89,7 @@ def test_a_changelog_with_unreleased_entries_is_named(tagged):
     assert any("Unreleased" in line for line in disagreements(tagged, VERSION, f"v{VERSION}"))
 
 
+@pytest.mark.deep
 def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(tmp_path):
     if not (ROOT / ".git").exists():
         pytest.skip("no git checkout")
@@ -126,6 +127,7 @@ def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(
         shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.mark.deep
 def test_a_wheel_of_the_native_path_is_the_same_bytes_and_computes_known_answers(tmp_path):
     for name in ("one", "two"):
         native_wheels.build(ROOT / "fast", tmp_path / name)

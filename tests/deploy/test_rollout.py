@@ -13,6 +13,7 @@ from tests.kit.waiting import await_
 if TYPE_CHECKING:
     from tests.deploy.pods import Pods
 
+pytestmark = pytest.mark.deep  # needs an API server
 BROKEN = "hapax:broken"
 ORDERED = pytest.mark.parametrize("kind", ["StatefulSet"])
 

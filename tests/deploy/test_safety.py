@@ -23,6 +23,7 @@ from tests.deploy.manifests import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep  # needs kubectl and Helm
 ROOT = DEPLOY.parent
 PAGE = ROOT / "docs/kubernetes.md"
 # Kubernetes' own list for "restricted".

@@ -20,6 +20,8 @@ from tests.deploy.steps import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep  # reads each library, for half a minute
+
 
 @pytest.fixture(scope="module")
 def bills(tmp_path_factory: pytest.TempPathFactory) -> Path:

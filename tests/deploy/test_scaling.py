@@ -14,6 +14,7 @@ from tests.deploy.schemas import problems
 from tests.deploy.settled import SECRETS, secret_files, settled
 from tests.deploy.test_values import BOTH, refusal, rendered
 
+pytestmark = pytest.mark.deep  # needs kubectl and Helm
 SASL = {"SCRAM-SHA-512": "scram_sha512", "SCRAM-SHA-256": "scram_sha256", "PLAIN": "plaintext"}
 
 

@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.deploy.steps import ROOT
 
 
+@pytest.mark.deep  # meta tests find dead links without mkdocs
 def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
     done = subprocess.run(

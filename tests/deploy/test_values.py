@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jsonschema  # of kubernetes-validate
@@ -14,7 +15,7 @@ from hapax.settings import VARIABLES
 from tests.deploy import tools
 from tests.deploy.manifests import CHART, Object, charted, driver, only
 from tests.deploy.schemas import VERSIONS, problems
-from tests.deploy.values_schema import form, settable
+from tests.deploy.values_schema import OWNED, form, settable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 BOTH = pytest.mark.parametrize(
     "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)
 )
-# Each with a word that the refusal must say.
+# Each with a word that the refusal must say, or a field that it must name.
 TYPOS: list[tuple[str, str]] = [
     ("replica: 3", "replica"),
     ("Replicas: 3", "Replicas"),
@@ -89,7 +90,26 @@ TYPOS: list[tuple[str, str]] = [
     ("autoscaling: {maxReplicas: 6}", "maxReplicas"),
     ("autoscaling: {trigger: Kafka}", "trigger"),
     ("autoscaling: {prometheus: {serverAddress: 'prometheus:9090'}}", "serverAddress"),
+    ("settings: {HAPAX_OUTPUT__TOPICS: orders}", "HAPAX_OUTPUT__TOPICS"),
+    ("settings: {HAPAX_INSTANCE: one}", "HAPAX_INSTANCE"),
+    *(
+        IN_HELM := [
+            (
+                "settings: {HAPAX_KAFKA__SECURITY__PASSWORD: geheim}",
+                "HAPAX_KAFKA__SECURITY__PASSWORD",
+            ),
+            ("settings: {HAPAX_APP: null}", "HAPAX_APP"),
+            ("settings: {HAPAX_TRANSACTION__BYTES_MAX: 16MiBs}", "HAPAX_TRANSACTION__BYTES_MAX"),
+            ("kind: Deployment", "HAPAX_GROUP__MEMBERSHIP"),
+            ("kind: DaemonSet", "kind"),
+            ("image: {digest: 'sha256:123'}", "digest"),
+            ("extraEnv: [{name: HAPAX_KAFKA__SECURITY__USERNAME_, value: geheim}]", "extraEnv"),
+            ("podLabels: {app.kubernetes.io/instance: other}", "app.kubernetes.io/instance"),
+            ("affinity: {podAffinities: {}}", "podAffinities"),
+        ]
+    ),
 ]
+"""The last ones are of all kinds that the schema has, and Helm itself is given those."""
 DEPLOYMENT = "kind: Deployment, settings: {HAPAX_GROUP__MEMBERSHIP: dynamic}"
 # Everything that Kubernetes has and the chart only hands on.
 GIVEN: dict[str, Any] = yaml.safe_load("""
@@ -148,21 +168,41 @@ def rendered(
     return charted(helm=helm, release=release, options=("-f", str(file)))
 
 
-@pytest.mark.parametrize(("typo", "word"), TYPOS, ids=[typo for typo, _ in TYPOS])
-def test_a_typo_is_refused_by_name(tmp_path, typo, word):
+def merged(values: Any, more: Any) -> Any:
+    """Return values as Helm merges them before it asks the schema: null takes a default away."""
+    if not (isinstance(values, dict) and isinstance(more, dict)):
+        return more
+    found = values | {name: merged(values.get(name), each) for name, each in more.items()}
+    return {name: each for name, each in found.items() if more.get(name, each) is not None}
+
+
+@cache
+def chart() -> tuple[jsonschema.Draft7Validator, dict[str, Any]]:
+    """Return what judges values, and the defaults."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    return jsonschema.Draft7Validator(schema), yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def refusals(values: dict[str, Any]) -> list[str]:
+    """Return what the schema of the chart says of these values upon the defaults."""
+    schema, defaults = chart()
+    errors = schema.iter_errors(merged(defaults, values))
+    return [f"{'.'.join(map(str, each.absolute_path))}: {each.message}" for each in errors]
+
+
+def test_a_typo_is_refused_by_name():
+    assert refusals({}) == []
+    said = {typo: refusals(yaml.safe_load(typo)) for typo, _ in TYPOS}
+    assert [typo for typo, word in TYPOS if word not in " ".join(said[typo])] == []
+
+
+@BOTH
+@pytest.mark.deep
+def test_helm_applies_the_schema(tmp_path, helm):
     file = tmp_path / "values.yaml"
-    file.write_text(typo)
-    assert word in refusal(tools.helm(), file)
-
-
-def test_an_old_helm_refuses_the_same(tmp_path):
-    passed = []
-    for number, (typo, word) in enumerate(TYPOS):
-        file = tmp_path / f"{number}.yaml"
+    for typo, word in IN_HELM:
         file.write_text(typo)
-        if word not in refusal(tools.old_helm(), file):
-            passed.append(typo)
-    assert passed == []
+        assert word in refusal(helm(), file), typo
 
 
 def keys(schema: Any, values: Any, path: str = "") -> Iterator[tuple[str, bool]]:
@@ -200,7 +240,9 @@ def test_the_schema_is_closed_on_every_level():
     assert list(loose(json.loads((CHART / "values.schema.json").read_text()))) == []
 
 
-def test_examples_and_defaults_of_all_settings_are_of_their_form(tmp_path):
+@pytest.fixture
+def settings() -> dict[str, str]:
+    """Of all settings that a ConfigMap may hold: the example, or the default."""
     names = settable()
     settings = {
         each.name: each.example or str(each.default)
@@ -208,8 +250,25 @@ def test_examples_and_defaults_of_all_settings_are_of_their_form(tmp_path):
         if each.name in names and "`" not in str(each.default) and each.default != "unset"
     }
     assert len(settings) > 30
+    return settings
+
+
+def test_examples_and_defaults_of_all_settings_are_of_their_form(settings):
+    assert refusals({"settings": settings}) == []
+
+
+@pytest.mark.deep
+def test_settings_arrive_as_they_are_given(settings, tmp_path):
     made = only(rendered(tmp_path, {"settings": settings}), "ConfigMap")["data"]
     assert made == settings
+
+
+def test_nothing_that_a_secret_says_can_stand_in_a_config_map():
+    secrets = {variable.name for variable in VARIABLES if variable.form.secret}
+    assert len(secrets) >= 4
+    assert secrets & set(settable()) == set()
+    assert {f"{name}_FILE" for name in secrets} <= set(settable())
+    assert {variable.name for variable in VARIABLES} >= OWNED
 
 
 # Of each form some that are read and some that are not; and one of everything else.
@@ -225,10 +284,8 @@ TEXTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: str(variable.name))
-def test_the_chart_takes_every_text_that_the_service_reads(variable):
-    if variable.name not in settable():
-        return
+def refused_texts(variable: Variable) -> tuple[list[str], list[Any]]:
+    """Return the texts that the service reads, and what the chart does not take of them."""
     schema = jsonschema.Draft7Validator(form(variable.name, variable.form.allowed))
     read = [text for text in TEXTS if text and parsed(variable, text)]
     # Stricter than the service: a path in a pod begins at its root, and a broker has a port.
@@ -236,11 +293,16 @@ def test_the_chart_takes_every_text_that_the_service_reads(variable):
         read = [text for text in read if text.startswith("/")]
     if variable.name.endswith("KAFKA__BOOTSTRAP_SERVERS"):
         read = [text for text in read if text in {"kafka:9092", "a:1, b:2", "[::1]:9092"}]
-    assert read
-    assert [text for text in read if not schema.is_valid(text)] == []
-    numbers = [int(text) for text in read if text.isdecimal()]
+    given: list[Any] = [*read]
     if not variable.form.allowed.startswith(("duration", "comma list of `host", "`")):
-        assert [one for one in numbers if not schema.is_valid(one)] == []
+        given += [int(text) for text in read if text.isdecimal()]
+    return read, [one for one in given if not schema.is_valid(one)]
+
+
+def test_the_chart_takes_every_text_that_the_service_reads():
+    found = {each.name: refused_texts(each) for each in VARIABLES if each.name in settable()}
+    assert [name for name, (read, _) in found.items() if not read] == []
+    assert {name: refused for name, (_, refused) in found.items() if refused} == {}
 
 
 def parsed(variable: Variable, text: str) -> bool:
@@ -252,6 +314,7 @@ def parsed(variable: Variable, text: str) -> bool:
 
 
 @BOTH
+@pytest.mark.deep
 def test_a_large_number_stays_a_number(tmp_path, helm):
     given = {"settings": {"HAPAX_DEAD_LETTER__RECORDS_MIN": 100_000_000}}
     data = only(rendered(tmp_path, given, helm=helm()), "ConfigMap")["data"]
@@ -259,6 +322,7 @@ def test_a_large_number_stays_a_number(tmp_path, helm):
 
 
 @BOTH
+@pytest.mark.deep
 def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path, helm):
     objects = rendered(tmp_path, GIVEN, helm=helm())
     assert [one for each in objects for one in problems(each, VERSIONS[-1])] == []
@@ -298,6 +362,7 @@ def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path, helm):
     assert policy["ingress"][1:] == GIVEN["networkPolicy"]["extraIngress"]
 
 
+@pytest.mark.deep
 def test_a_threshold_changes_its_rule_and_no_other(tmp_path):
     def expressions(thresholds: dict[str, float]) -> dict[str, str]:
         rules = {"enabled": True, "thresholds": thresholds}
@@ -320,6 +385,7 @@ def test_a_threshold_changes_its_rule_and_no_other(tmp_path):
 
 
 @BOTH
+@pytest.mark.deep
 def test_openshift_can_unset_the_ids(tmp_path, helm):
     unset = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
     pod = driver(rendered(tmp_path, {"podSecurityContext": unset}, helm=helm()))["spec"]
@@ -329,6 +395,7 @@ def test_openshift_can_unset_the_ids(tmp_path, helm):
     }
 
 
+@pytest.mark.deep
 def test_an_account_that_exists_is_used_and_none_is_made(tmp_path):
     objects = rendered(tmp_path, {"serviceAccount": {"create": False, "name": "shared"}})
     assert driver(objects)["spec"]["serviceAccountName"] == "shared"
@@ -336,6 +403,7 @@ def test_an_account_that_exists_is_used_and_none_is_made(tmp_path):
 
 
 @BOTH
+@pytest.mark.deep
 def test_long_names_are_cut_in_time_and_do_not_meet(tmp_path, helm):
     long = "payments-of-the-northern-european-subsidiaries-clean"
     made = [rendered(tmp_path, {}, helm=helm(), release=name) for name in (f"{long}1", f"{long}2")]
@@ -352,6 +420,7 @@ def test_long_names_are_cut_in_time_and_do_not_meet(tmp_path, helm):
 # -- what follows from the settings --------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
     slow = {
         "HAPAX_WATCHDOG__TIMEOUT": "1.5m",
@@ -385,6 +454,7 @@ def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
     ],
 )
 @BOTH
+@pytest.mark.deep
 def test_contradictions_are_refused_with_their_reason(tmp_path, helm, values, words):
     file = tmp_path / "values.yaml"
     file.write_text(values)

@@ -54,6 +54,7 @@ def built(source: Path, target: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in target.iterdir()}
 
 
+@pytest.mark.deep
 def test_wheel_and_sdist_are_the_same_bytes_wherever_and_whenever_they_are_built(tmp_path):
     first = built(tmp_path / "first", tmp_path / "dist-1")
     for file in (tmp_path / "first").rglob("*"):
@@ -66,6 +67,7 @@ def test_wheel_and_sdist_are_the_same_bytes_wherever_and_whenever_they_are_built
     assert first == second
 
 
+@pytest.mark.deep
 def test_the_sdist_builds_the_same_wheel(tmp_path):
     files = built(tmp_path / "source", tmp_path / "dist")
     [sdist] = (name for name in files if name.endswith(".tar.gz"))
@@ -119,6 +121,7 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(which, wheel, tmp_p
     assert "4 passed" in said(project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
+@pytest.mark.deep
 def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel):
     assert wheel.name == f"hapax_kafka-{hapax.__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
@@ -132,6 +135,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel):
     assert "hapax/py.typed" in found
 
 
+@pytest.mark.deep
 def test_the_metadata_says_what_it_is_and_under_which_licence(wheel):
     about = f"hapax_kafka-{hapax.__version__}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
