@@ -71,9 +71,14 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=
         --only-binary :all: --no-binary pyspark \
         --require-hashes --requirement requirements/spark.txt \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
-# Fetched by the Ivy inside PySpark, compared with the lock, and looked for nowhere else later.
+# Fetched with the libraries of a sandbox, compared with the lock, and looked for nowhere else later.
 # The sources have the code that fetches; the package in the image does not.
-RUN XDG_CACHE_HOME=/build/cache PYTHONPATH=/build/service /opt/hapax/bin/python -c \
+COPY requirements/sandbox.txt requirements/
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=ca.pem \
+    python -m venv /opt/fetch \
+    && /opt/fetch/bin/pip install --no-compile \
+        --only-binary :all: --require-hashes --requirement requirements/sandbox.txt
+RUN XDG_CACHE_HOME=/build/cache PYTHONPATH=/build/service /opt/fetch/bin/python -c \
         'from hapax.engines.spark.connector import connector_jars; print(*connector_jars(), sep="\n")' \
         > jars.txt \
     && mkdir /opt/hapax/jars \

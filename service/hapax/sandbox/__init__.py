@@ -18,10 +18,12 @@ processes      what both are made of: a server process that can be killed, pause
 watchdog       ends the servers of a process that was killed
 ports          loopback ports that no other process is given
 jars           what Kafka and the registry run on: fetched once, checked, kept in the user's cache
+download       files of a Maven repository, without Maven
 class_archive  classes that a JVM maps instead of reading them: where they are
 archiving      how they are made, once
 connector      Spark's Kafka connector, the same way
 machine        Java, Redis and more on this machine, or an error that says how to install them
+java_home      what makes the Java of a wheel start Spark
 progress       what is shown during a long wait
 
 Nothing here is used in production but the connector, which is part of the images.

