@@ -11,7 +11,8 @@ from tests.kit.native import PARTITIONS, Raw
 
 def few(examples: int) -> int:
     """Return how many examples are enough: with sanitizers each takes several times as long."""
-    return max(5, examples * int(os.environ.get("NATIVE_EXAMPLES_PERCENT", "100")) // 100)
+    whole = "100" if os.environ.get("DEEP") == "1" else "30"
+    return max(5, examples * int(os.environ.get("NATIVE_EXAMPLES_PERCENT", whole)) // 100)
 
 
 PLAIN = [

@@ -39,11 +39,13 @@ class Mutant(NamedTuple):
     """What is broken, and the classes of which one must show.
 
     directed  the family of directed.py that shows it, for what chance does not find
+    seed      a schedule that shows it
     """
 
     patch: Patch
     classes: tuple[str, ...]
     directed: str = ""
+    seed: int = 0
 
 
 def offsets_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
@@ -230,38 +232,46 @@ LOST = ("lost-write",)
 TWICE = ("duplicate", "offset-effect")
 MUTANTS = {
     "offsets outside the transaction": Mutant(offsets_outside_the_transaction, TWICE),
-    "no rewind after an abort": Mutant(no_rewind_after_an_abort, LOST),
-    "no group metadata": Mutant(no_group_metadata, TWICE),
+    "no rewind after an abort": Mutant(no_rewind_after_an_abort, LOST, seed=4),
+    "no group metadata": Mutant(no_group_metadata, TWICE, seed=47),
     "read_uncommitted input": Mutant(read_uncommitted_input, ("phantom",)),
-    "a failed send is ignored": Mutant(a_failed_send_is_ignored, (*LOST, "torn-txn")),
-    "abort after a commit without answer": Mutant(abort_after_a_commit_without_answer, TWICE),
-    "our own claim is a duplicate": Mutant(our_own_claim_is_a_duplicate, (*LOST, "dedup-loss")),
+    "a failed send is ignored": Mutant(a_failed_send_is_ignored, (*LOST, "torn-txn"), seed=6),
+    "abort after a commit without answer": Mutant(
+        abort_after_a_commit_without_answer, TWICE, seed=105
+    ),
+    "our own claim is a duplicate": Mutant(
+        our_own_claim_is_a_duplicate, (*LOST, "dedup-loss"), seed=1
+    ),
     "offset one too high": Mutant(progress_by(1), LOST),
     "offset one too low": Mutant(progress_by(-1), TWICE),
-    "reset to latest": Mutant(reset_to_latest, LOST),
+    "reset to latest": Mutant(reset_to_latest, LOST, seed=2),
     "two transactions without gate": Mutant(two_transactions_without_gate, TWICE),
-    "no fence on doubt": Mutant(no_fence_on_doubt, (*LOST, *TWICE)),
+    "no fence on doubt": Mutant(no_fence_on_doubt, (*LOST, *TWICE), seed=6),
     "a begin that does not refuse": Mutant(
         a_begin_that_does_not_refuse, LOST, directed="stopped in doubt"
     ),
     "rewind to the batch although the outcome is open": Mutant(
-        rewind_to_the_batch_although_the_outcome_is_open, (*LOST, *TWICE)
+        rewind_to_the_batch_although_the_outcome_is_open, (*LOST, *TWICE), seed=4
     ),
     "no place for partitions never committed": Mutant(
-        rewind_without_a_place_for_partitions_never_committed, LOST
+        rewind_without_a_place_for_partitions_never_committed, LOST, seed=21
     ),
-    "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST),
+    "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST, seed=6),
     "twins are not dropped": Mutant(twins_are_not_dropped, ("repeated",)),
-    "the rest of a cut batch is forgotten": Mutant(the_rest_of_a_cut_batch_is_forgotten, LOST),
+    "the rest of a cut batch is forgotten": Mutant(
+        the_rest_of_a_cut_batch_is_forgotten, LOST, seed=224
+    ),
     "a batch taken ahead is kept when the one before it fails": Mutant(
-        ahead.kept_when_the_one_before_it_fails, TWICE
+        ahead.kept_when_the_one_before_it_fails, TWICE, seed=44
     ),
     "a batch taken ahead is kept when its partitions leave": Mutant(
         ahead.kept_when_its_partitions_leave,
         TWICE,
         directed="came back in between",
     ),
-    "where a batch taken ahead began is forgotten": Mutant(ahead.where_it_began_is_forgotten, LOST),
+    "where a batch taken ahead began is forgotten": Mutant(
+        ahead.where_it_began_is_forgotten, LOST, seed=6
+    ),
     "partitions that came back are read from where they were": Mutant(
         ahead.read_from_where_it_began_although_it_moved,
         TWICE,
@@ -271,38 +281,42 @@ MUTANTS = {
     "a window commits offsets of results that were not produced": Mutant(
         window.commits_offsets_of_results_that_were_not_produced, LOST
     ),
-    "calls of one key overlap": Mutant(window.lets_calls_of_one_key_overlap, ("key-order",)),
+    "calls of one key overlap": Mutant(
+        window.lets_calls_of_one_key_overlap, ("key-order",), seed=21
+    ),
     "results of a revoked partition are kept": Mutant(
-        window.keeps_results_of_a_revoked_partition, (*LOST, *TWICE)
+        window.keeps_results_of_a_revoked_partition, (*LOST, *TWICE), seed=409
     ),
     "results are forgotten after an abort": Mutant(
-        window.forgets_results_after_an_abort, ("called-twice",)
+        window.forgets_results_after_an_abort, ("called-twice",), seed=1
     ),
-    "only what was tried is put back": Mutant(window.puts_back_only_what_was_tried, LOST),
+    "only what was tried is put back": Mutant(window.puts_back_only_what_was_tried, LOST, seed=11),
     "offset without the record that waits": Mutant(
-        later.offset_without_the_record_that_waits, LOST
+        later.offset_without_the_record_that_waits, LOST, seed=5
     ),
     "record that waits without its offset": Mutant(
-        later.record_that_waits_without_its_offset, TWICE
+        later.record_that_waits_without_its_offset, TWICE, seed=5
     ),
-    "the end passes those that wait": Mutant(later.the_end_passes_those_that_wait, LOST),
+    "the end passes those that wait": Mutant(later.the_end_passes_those_that_wait, LOST, seed=5),
     "later records of a key do not wait": Mutant(
-        line.later_records_of_a_key_do_not_wait, ("order",)
+        line.later_records_of_a_key_do_not_wait, ("order",), seed=67
     ),
     "inputs are taken before what waits is read in": Mutant(
-        line.inputs_are_taken_before_what_waits_is_read_in, ("order", *TWICE)
+        line.inputs_are_taken_before_what_waits_is_read_in, ("order", *TWICE), seed=382
     ),
     "the offset passes those that wait in order": Mutant(
-        line.the_offset_passes_those_that_wait, LOST
+        line.the_offset_passes_those_that_wait, LOST, seed=27
     ),
-    "the end of a wait is not written": Mutant(line.the_end_of_a_wait_is_not_written, TWICE),
+    "the end of a wait is not written": Mutant(
+        line.the_end_of_a_wait_is_not_written, TWICE, seed=27
+    ),
     "calls of a window pass those that wait": Mutant(
-        line.later_records_of_a_key_have_their_turn_in_a_window, ("order",)
+        line.later_records_of_a_key_have_their_turn_in_a_window, ("order",), seed=51
     ),
     "a window forgets who asked to wait": Mutant(
-        line.a_window_forgets_who_asked_to_wait, ("order",)
+        line.a_window_forgets_who_asked_to_wait, ("order",), seed=65
     ),
-    "dead letters are not written": Mutant(dead_letters_are_not_written, LOST),
+    "dead letters are not written": Mutant(dead_letters_are_not_written, LOST, seed=2),
     "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
 }
 

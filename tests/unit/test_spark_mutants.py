@@ -10,9 +10,11 @@ import pytest
 from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.task import Task
+from hapax.testing.group import InstantGroup
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import spark_schedules
-from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, caught, play
+from tests.kit.seeds import first, of_this_turn
+from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, breaks_the_promise, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,26 +24,38 @@ if TYPE_CHECKING:
 
     Patch = Callable[[pytest.MonkeyPatch], None]
 
-SCHEDULES = 300
+SCHEDULES = of_this_turn(60, 300)
 SEEDS = range(1500)
 KINDS = ("kill", "zombie", "crash", "peer", "expel", "away")
-STEPS = ("take", "open", "begin", "send", "send_offsets", "commit", "committed", "stable_ends")
+RARE = {
+    **dict.fromkeys(("fault at take", "fault at begin", "fault at committed"), 106),
+    **dict.fromkeys(("fault at send", "fault at send_offsets"), 106),
+    **dict.fromkeys(("fault at open", "fault at commit", "fault at stable_ends"), 36),
+    "fault at fence": 3,
+    **dict.fromkeys(("aborted behind its ends", "fenced behind its ends"), 77),
+}
+"""What a turn may not meet, each with a seed that does."""
 
 
 def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once():
     struck: Counter[str] = Counter()
-    for seed in range(SCHEDULES):
+    for seed in SCHEDULES:
         try:
             struck += play(seed)
         except AssertionError as error:
             pytest.fail(f"seed {seed}: {error}")
+    few = len(SCHEDULES) < 300
     for kind in KINDS:
-        assert struck[kind] > 30, struck
-    for step in (*STEPS, "fence"):
-        assert struck[f"fault at {step}"] > 5, struck
-    assert struck["done behind its ends"] > 100, struck
-    for outcome in ("aborted", "fenced"):
-        assert struck[f"{outcome} behind its ends"] > 3, struck
+        assert struck[kind] > (5 if few else 30), struck
+    assert struck["done behind its ends"] > (10 if few else 100), struck
+    for what in RARE:
+        assert struck[what] > (-1 if few else 3 + 2 * what.startswith("fault")), struck
+
+
+@pytest.mark.filterwarnings("default:another seed")
+def test_each_rare_thing_is_met():
+    for what, seed in RARE.items():
+        assert first(seed, range(300), lambda seed, what=what: play(seed)[what]) is not None, what
 
 
 def test_tasks_take_the_next_batch_ahead_in_those_schedules(monkeypatch):
@@ -53,7 +67,7 @@ def test_tasks_take_the_next_batch_ahead_in_those_schedules(monkeypatch):
         return looked
 
     monkeypatch.setattr(BatchRunner, "look_ahead", note)
-    for seed in range(SCHEDULES // 10):
+    for seed in range(30):
         play(seed)
     assert ahead.count(True) > 30
 
@@ -78,10 +92,7 @@ def what_is_committed_is_read_before_init(patch: pytest.MonkeyPatch) -> None:
 
 
 def metadata_of_a_stale_member_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    def add_offsets(self: Broker, name: tuple[str, int], _member: Any, progress: Progress) -> None:
-        self._producer(name).offsets.update(progress)
-
-    patch.setattr(Broker, "add_offsets", add_offsets)
+    patch.setattr(InstantGroup, "admit", lambda _self, _member, _progress: None)
 
 
 def a_task_fences_nobody(patch: pytest.MonkeyPatch) -> None:
@@ -138,21 +149,23 @@ def share_out_neither_fences_nor_keeps_lanes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(spark_schedules, "Pacing", lambda **facts: Pacing(**{**facts, "sticky": False}))
 
 
-MUTANTS: list[Patch] = [
-    what_is_committed_is_not_read_after_init,
-    what_is_committed_is_read_before_init,
-    metadata_of_a_stale_member_is_accepted,
-    a_task_fences_nobody,
-    the_rest_of_a_cut_batch_is_forgotten,
-    doubts_are_not_fenced,
-    a_task_that_stays_takes_the_newest_metadata,
-    a_task_that_stays_keeps_an_end_that_records_came_behind,
-    share_out_neither_fences_nor_keeps_lanes,
-]
+MUTANTS: dict[Patch, int] = {
+    what_is_committed_is_not_read_after_init: 54,
+    what_is_committed_is_read_before_init: 29,
+    metadata_of_a_stale_member_is_accepted: 12,
+    a_task_fences_nobody: 11,
+    the_rest_of_a_cut_batch_is_forgotten: 0,
+    doubts_are_not_fenced: 279,
+    a_task_that_stays_takes_the_newest_metadata: 12,
+    a_task_that_stays_keeps_an_end_that_records_came_behind: 113,
+    share_out_neither_fences_nor_keeps_lanes: 551,
+}
+"""Each with a seed that shows it."""
 
 
+@pytest.mark.filterwarnings("default:another seed")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_broken_driver_or_task_is_caught(mutant, monkeypatch):
     monkeypatch.setattr(spark_schedules, "TURNS_MAX", 1500)
     mutant(monkeypatch)
-    assert caught(SEEDS) is not None
+    assert first(MUTANTS[mutant], SEEDS, breaks_the_promise) is not None

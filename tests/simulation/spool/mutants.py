@@ -110,15 +110,16 @@ def names_a_segment_before_its_head_is_durable(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(Segment, "created", classmethod(broken))
 
 
-MUTANTS: list[Mutant] = [
-    acknowledges_before_the_sync,
-    acknowledges_after_one_sync,
-    never_syncs_the_folder,
-    deletes_before_the_marker,
-    leaves_a_torn_end,
-    cuts_whatever_is_unsound,
-    publishes_before_it_is_durable,
-    believes_the_cache_after_a_failed_sync,
-    does_not_read_the_marker_after_a_doubt,
-    names_a_segment_before_its_head_is_durable,
-]
+MUTANTS: dict[Mutant, int] = {
+    acknowledges_before_the_sync: 0,
+    acknowledges_after_one_sync: 47,
+    never_syncs_the_folder: 4,
+    deletes_before_the_marker: 10,
+    leaves_a_torn_end: 16,
+    cuts_whatever_is_unsound: 25,
+    publishes_before_it_is_durable: 166,
+    believes_the_cache_after_a_failed_sync: 497,
+    does_not_read_the_marker_after_a_doubt: 7,
+    names_a_segment_before_its_head_is_durable: 0,
+}
+"""Each with a seed that shows it."""
