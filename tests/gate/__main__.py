@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Run what the command line says; 0: all is right."""
     wanted = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the parts are ended as well
     began = time.monotonic()
     if wanted.what == "last":
         print(full.table())

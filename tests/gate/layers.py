@@ -52,12 +52,9 @@ def layer_of(item: pytest.Item, now: int) -> str:
         return "rules"
     if admission.is_admitted(item.nodeid):
         return "promises"
-    record_path = record_path_of(item)
-    if record_path is None:
-        is_of_gate = item.nodeid.startswith("tests/contract/")
-    else:
-        is_of_gate = record_path == RECORD_PATHS[now % len(RECORD_PATHS)]
-    return "promises" if is_of_gate else "deep"
+    of_turn = (None, RECORD_PATHS[now % len(RECORD_PATHS)])
+    is_of_contract = item.nodeid.startswith("tests/contract/")
+    return "promises" if is_of_contract and record_path_of(item) in of_turn else "deep"
 
 
 def record_path_of(item: pytest.Item) -> str | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tests.gate import admission
+from tests.gate.parts import PYTEST, ROOT
 from tests.gate.running import tail
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ _FAILED = re.compile(r"^failed: (\S.*) \((?:setup|call|teardown|None|collect)\)$
 AGAIN = ".venv/bin/pytest"
 _LOG_BYTES = 400_000
 _REASON_LINES = 40
+_ALONE_MAX, _ALONE_RUNS, _ALONE_LIMIT_S = 2, 3, 60.0
 
 
 def tell(title: str, outcomes: list[Outcome], wall_s: float) -> bool:
@@ -72,6 +76,8 @@ def _tell_failure(one: Outcome) -> None:
     if one.exit_code == 0:
         return
     names = failed_tests(one)
+    if os.environ.get("CI") == "true":
+        _tell_alone(names)
     lines = tail(one.part, _LOG_BYTES).decode(errors="replace").splitlines()
     for line in _reasons(lines, names):
         print(f"   {line}")
@@ -79,6 +85,24 @@ def _tell_failure(one: Outcome) -> None:
         print(f"   again: {AGAIN} {shlex.quote(name)}")
     if not names:
         print(f"   again: {shlex.join(one.part.command)}")
+
+
+def _tell_alone(names: list[str]) -> None:
+    """Say whether what failed in company fails alone: that is the first thing to know of it."""
+    for name in names[:_ALONE_MAX]:
+        command = (*PYTEST, name)
+        fails = sum(_fails(command) for _ in range(_ALONE_RUNS))
+        print(f"   alone: {name} failed {fails} of {_ALONE_RUNS} times")
+
+
+def _fails(command: tuple[str, ...]) -> bool:
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, check=False, timeout=_ALONE_LIMIT_S
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode != 0
 
 
 def _reasons(lines: list[str], names: list[str]) -> Iterable[str]:
