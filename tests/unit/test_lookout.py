@@ -14,13 +14,12 @@ from hapax.kafka.read import lag_probe as kafka_survey
 from hapax.kafka.read import offset_queries
 from hapax.kafka.read.lag_probe import KafkaLagProbe
 from tests.kit.doubles import Told
-from tests.kit.spark_driver import Driver, done
+from tests.kit.spark_driver import STOP, done, played
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.kit.spark_driver import Scenario
 
 P0, P1, OUT = ("in", 0), ("in", 1), ("out", 0)
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -297,19 +296,16 @@ def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute():
     assert waits_s == [20.0, 40.0, 60.0, 60.0, 10.0, 20.0]
 
 
-def test_a_spark_driver_stands_where_its_reports_say():
-    driver = Driver(lanes=2)
+@played(lanes=2)
+def test_a_spark_driver_stands_where_its_reports_say(driver):
     assert driver.engine.group_progress() == GroupProgress()
     stood: list[GroupProgress] = []
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100, P1: 100}, p0=7)  # nothing is committed in the other one yet
-        yield from driver.started(0)
-        stood.append(driver.engine.group_progress())
-        driver.jobs.end(0, **done(P0, 7, 100))
-        yield from driver.until(lambda: driver.engine.group_progress() != stood[0])
-        stood.append(driver.engine.group_progress())
-        driver.lifecycle.stop("enough")
-
-    driver.play(scenario())
+    driver.assign({P0: 100, P1: 100}, p0=7)  # nothing is committed in the other one yet
+    yield from driver.started(0)
+    stood.append(driver.engine.group_progress())
+    driver.jobs.end(0, **done(P0, 7, 100))
+    yield from driver.until(lambda: driver.engine.group_progress() != stood[0])
+    stood.append(driver.engine.group_progress())
+    driver.lifecycle.stop("enough")
+    yield STOP
     assert [one.committed for one in stood] == [{P0: 7}, {P0: 100}]
