@@ -8,7 +8,7 @@ import subprocess
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,11 +16,8 @@ from hapax.sandbox import Sandbox, machine
 from tests.kit.at_work import QUICK, at_work, event, numbers, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 MANY = numbers(range(3000))
 HOUR_S = 3600
@@ -73,12 +70,7 @@ def skewed(clock: Clock) -> type[WorkerProcess]:
     return Skewed
 
 
-@pytest.fixture
-def route(sandbox: Sandbox, redis_url: str, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url, **QUICK)
-    route.create()
-    yield route
-    route.close()
+route = a_route(redis=True, **QUICK)
 
 
 def away_h(worker: WorkerProcess) -> int:

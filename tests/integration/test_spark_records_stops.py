@@ -10,6 +10,7 @@ from tests.kit.at_work import left, refused, untouched
 from tests.kit.done import source, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 
@@ -93,16 +94,8 @@ def stopped(stopping: Stopping, code: int, *words: str) -> None:
 # -- before Spark starts ------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def closed(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PipelineUnderTest]:
-    """A route on which nothing ever starts."""
-    route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("closed"), kind=SparkProcess)
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
+closed = a_route(*TEN, scope="module", kind=SparkProcess)
+"""A route on which nothing ever starts."""
 
 
 @pytest.mark.parametrize(

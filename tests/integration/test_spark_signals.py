@@ -16,6 +16,7 @@ from tests.kit import topics
 from tests.kit.at_work import at_work
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import await_
 
@@ -28,13 +29,7 @@ if TYPE_CHECKING:
 GONE_S = 5.0
 """How long a process may live on after the driver has left."""
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, kind=SparkProcess)
-    made.create()
-    yield made
-    made.close()
+route = a_route(partitions=2, kind=SparkProcess)
 
 
 def left_in_peace(driver: SparkProcess, traces: int = 0) -> None:

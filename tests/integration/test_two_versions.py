@@ -14,14 +14,14 @@ import pytest
 
 from tests.kit.done import header
 from tests.kit.managed_process import WorkerProcess, clean_environment
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from hapax.sandbox import Sandbox
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,21 +117,14 @@ def sources(commit: str, folder: Path) -> Path:
     return place
 
 
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        partitions=PARTITIONS,
-        DEDUP__REDIS_URL=redis_url,
-        DEDUP__ID="header:message-id",
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-        TRANSACTION__RECORDS_MAX="50",
-    )
-    route.create()
-    yield route
-    route.close()
+route = a_route(
+    redis=True,
+    partitions=PARTITIONS,
+    DEDUP__ID="header:message-id",
+    GROUP__SESSION_TIMEOUT="6s",
+    TRANSACTION__TIMEOUT="4s",
+    TRANSACTION__RECORDS_MAX="50",
+)
 
 
 class Fleet:

@@ -16,15 +16,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from tests.kit.done import header, source
 from tests.kit.night import Desk
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.core.records import Headers, Record
-    from hapax.sandbox import Sandbox
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 BROKER_BYTES = 1_048_588
 AROUND = 72
@@ -64,11 +61,7 @@ def _note(refused: list[KafkaError], error: KafkaError | None, _message: object)
         refused.append(error)
 
 
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path)
-    yield made
-    made.close()
+route = a_route(created=False)
 
 
 def with_one_effect_each(
