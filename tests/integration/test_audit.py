@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.operations.audit.result import NAMES
 from tests.kit.audited import Pipeline, audited
+from tests.kit.commands import run_captured
 from tests.kit.flow import Flow
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
 from tests.kit.orders import told
@@ -241,9 +241,7 @@ def test_the_command_tells_a_broken_pipeline_by_its_exit_code(pipeline, options)
     produce(p.bootstrap, p.target, p.effect(0, 1, b"1"))
     p.commit(ends(p.bootstrap, p.source)[0])
     command = [sys.executable, "-m", "hapax", "audit", "--json", *options]
-    done = subprocess.run(
-        command, env=p.environment, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = run_captured(command, env=p.environment, timeout=120)
     assert done.returncode == 1, done.stderr
     told_ = json.loads(done.stdout)
     assert told_["anomalies"] == {"missing": 1}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
+from tests.kit.commands import run_captured
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, beside
 from tests.kit.waiting import await_
@@ -32,12 +32,9 @@ route = a_route(
 
 def backfill(route: PipelineUnderTest, *words: str, **settings: str) -> tuple[int, str, str]:
     """Run the command to its end; return exit code, standard output and standard error."""
-    end = subprocess.run(
+    end = run_captured(
         [sys.executable, "-m", "hapax", "backfill", *words],
         env={**route.environment(**settings), "HAPAX_INSTANCE": "b-0"},
-        capture_output=True,
-        check=False,
-        text=True,
         timeout=WITHIN_S,
     )
     return end.returncode, end.stdout, end.stderr

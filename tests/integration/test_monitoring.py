@@ -17,6 +17,7 @@ import pytest
 
 from hapax.sandbox import machine
 from tests.deploy.test_monitoring_dashboard import everywhere
+from tests.kit.commands import run_captured
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.probes import ask, ready
 from tests.kit.prometheus import firing, impatient_rules, query
@@ -120,12 +121,8 @@ class Operator:
         )
 
     def hapax(self, *words: str) -> Any:
-        answer = subprocess.run(
-            [sys.executable, "-m", "hapax", *words, "--json"],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
+        answer = run_captured(
+            [sys.executable, "-m", "hapax", *words, "--json"], env=self._environment
         )
         assert answer.stdout.startswith("{"), answer.stdout + answer.stderr
         return json.loads(answer.stdout)
@@ -210,11 +207,5 @@ def every_panel_has_an_answer(operator: Operator) -> None:
 
 def promtool_has_no_complaint(operator: Operator) -> None:
     _status, exposition = ask(operator.port, "/metrics")
-    checked = subprocess.run(
-        [machine.promtool(), "check", "metrics"],
-        input=exposition,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = run_captured([machine.promtool(), "check", "metrics"], input=exposition)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -20,6 +19,7 @@ import pytest
 from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
 from hapax.sandbox.spark_cluster import driver_properties
+from tests.kit.commands import run_captured
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
 from tests.kit.spark_process import SparkProcess, executors, runs_tasks, send, spark_variables
@@ -218,13 +218,8 @@ def test_a_backfill_and_its_audit_run_the_shipped_function(route_of, servers):
 
     def typed(command: str) -> str:
         words = ["--engine", "spark", "--master", servers.spark.url, "--json"]
-        end = subprocess.run(
-            [sys.executable, "-m", "hapax", command, *words],
-            env=environment,
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=4 * LEAVE_S,
+        end = run_captured(
+            [sys.executable, "-m", "hapax", command, *words], env=environment, timeout=4 * LEAVE_S
         )
         assert end.returncode == 0, end.stdout[-2000:] + end.stderr[-2000:]
         return end.stdout

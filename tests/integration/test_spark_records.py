@@ -13,6 +13,7 @@ from tests.kit.done import Done, header
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import routes_of
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
@@ -177,21 +178,7 @@ def test_nothing_is_left_of_a_driver_that_has_come_to_its_end(both):
 # -- starts and bounds --------------------------------------------------------------------
 
 
-@pytest.fixture
-def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[Callable[..., PipelineUnderTest]]:
-    routes = []
-
-    def make(partitions: int = 1, **settings: str) -> PipelineUnderTest:
-        route = PipelineUnderTest(
-            sandbox, tmp_path, partitions=partitions, kind=SparkProcess, **settings
-        )
-        route.create()
-        routes.append(route)
-        return route
-
-    yield make
-    for route in routes:
-        route.close()
+route_of = routes_of(kind=SparkProcess)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from hapax.sandbox import Sandbox
+from tests.kit.mirrors import an_other_cluster
 from tests.kit.night import Desk
 from tests.kit.pages import type_section
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
 
 IN_FLIGHT = [f"e-{number}" for number in range(5)]
 
-
-@pytest.fixture(scope="module")
-def other() -> Iterator[Sandbox]:
-    """The second cluster."""
-    with Sandbox(redis=False) as sandbox:
-        yield sandbox
+other = an_other_cluster()
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.kafka.admin.adoption import cluster_id
-from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.forwarder import Forwarder
+from tests.kit.mirrors import an_other_cluster
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce, read_back
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
 
-
-@pytest.fixture(scope="module")
-def first() -> Iterator[Sandbox]:
-    """The cluster that is left; the session's own is where everything moves to."""
-    with Sandbox(redis=False) as made:
-        yield made
+first = an_other_cluster()
+"""The cluster that is left; the session's own is where everything moves to."""
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.kit.commands import run_captured
 from tests.kit.done import header
 from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.routes import a_route
@@ -94,11 +95,8 @@ def sources(commit: str, folder: Path) -> Path:
             f"commit {commit[:12]} is not in this clone, and its worker cannot be started: "
             f"git fetch --unshallow ({done.stderr.decode().strip()})"
         )
-        looked = subprocess.run(
-            ["/usr/bin/env", "git", "-C", ROOT, "rev-parse", "--is-shallow-repository"],
-            capture_output=True,
-            text=True,
-            check=False,
+        looked = run_captured(
+            ["/usr/bin/env", "git", "-C", ROOT, "rev-parse", "--is-shallow-repository"]
         )
         if looked.stdout.strip() != "false":  # nothing here is wrong: history was left out
             pytest.skip(missing)

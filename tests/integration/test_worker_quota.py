@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 import time
 
 import pytest
 
 from hapax.sandbox.broker import java
+from tests.kit.commands import run_captured
 from tests.kit.done import source
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
@@ -29,13 +29,7 @@ def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
     """Let brokers hold back a client that produces more than so much (KIP-13)."""
     words = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "clients")
     more = ("--entity-name", client_id, "--add-config", f"producer_byte_rate={bytes_per_s}")
-    done = subprocess.run(
-        java("kafka.admin.ConfigCommand", *words, *more),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_captured(java("kafka.admin.ConfigCommand", *words, *more), timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

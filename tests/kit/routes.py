@@ -9,7 +9,8 @@ import pytest
 from tests.kit.pipeline_under_test import PipelineUnderTest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from hapax.sandbox import Sandbox
     from tests.kit.topics import Given
@@ -50,3 +51,29 @@ def a_route(
         made.close()
 
     return route
+
+
+def routes_of(*, proxied: bool = False, **options: Any) -> Any:
+    """Return a fixture that makes such pipelines, each with more options of its own."""
+
+    @pytest.fixture
+    def route_of(
+        request: pytest.FixtureRequest, sandbox: Sandbox, tmp_path: Path
+    ) -> Iterator[Callable[..., PipelineUnderTest]]:
+        made: list[PipelineUnderTest] = []
+        settings = dict(options)
+        if proxied:
+            proxy = request.getfixturevalue("proxied_broker")
+            settings["KAFKA__BOOTSTRAP_SERVERS"] = proxy.proxied
+
+        def make(partitions: int = 1, **more: Any) -> PipelineUnderTest:
+            more = {"partitions": partitions, **settings, **more}
+            made.append(PipelineUnderTest(sandbox, tmp_path, **more))
+            made[-1].create()
+            return made[-1]
+
+        yield make
+        for route in made:
+            route.close()
+
+    return route_of

@@ -7,12 +7,12 @@ each request that was sent, then the same error for each that still waited to be
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.commands import run_captured
 from tests.kit.requests_hooks import (
     BAD_MSG,
     PURGE_INFLIGHT,
@@ -194,6 +194,6 @@ def test_a_long_name_of_a_broker_is_cut(requests):
 def test_threads_of_brokers_and_readers_at_once_are_clean_under(tmp_path, sanitizer):
     options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
     stress = compiled(tmp_path, STRESS, *options)
-    ran = subprocess.run([str(stress)], capture_output=True, text=True, timeout=120, check=False)
+    ran = run_captured([str(stress)], timeout=120)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "sent 40000, lost 20000, answered 20000\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from contextlib import ExitStack
 from threading import Event
@@ -31,6 +30,7 @@ from hapax.telemetry.tracing import LINKS_MAX, TracedCore, links
 from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
 from hapax.wiring.tracing import start_tracing, traced
 from tests.kit.batches import filled, opened, run
+from tests.kit.commands import run_captured
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_telemetry_events import Told
 
@@ -272,9 +272,7 @@ def test_where_tracing_is_off_nothing_of_it_is_imported_and_the_core_is_bare():
         "import sys, hapax.__main__, hapax.wiring, hapax.wiring.task;"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    run_ = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
-    )
+    run_ = run_captured([sys.executable, "-c", code], timeout=120)
     assert (run_.stdout.strip(), run_.returncode) == ("[]", 0), run_.stderr
 
 
