@@ -29,7 +29,7 @@ from tests.kit.claim_stores import (
 from tests.kit.memory_store import registered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from hapax.core.ports import Claims
 
@@ -53,9 +53,7 @@ class NewStore(Protocol):
         pytest.param("redis, the format before, small buckets", marks=pytest.mark.real),
     ],
 )
-def stores(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[NewStore]:
+def stores(request, tmp_path_factory):
     if request.param == "memory":
 
         def in_memory(*topic_ids: Mapping[str, str]) -> list[Claims]:
@@ -92,7 +90,7 @@ def stores(
 
 
 @pytest.fixture
-def store(stores: NewStore) -> Claims:
+def store(stores):
     return stores({})[0]
 
 

@@ -17,9 +17,6 @@ from hapax.sandbox.ports import Ports
 from tests.kit.claim_stores import admin, bare, old, records, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.claims.redis import RedisClaims
     from hapax.sandbox.redis_server import Redis
 
@@ -119,7 +116,7 @@ def test_a_server_that_is_away_is_an_outage_and_no_reason_not_to_start(server):
 
 
 @pytest.fixture
-def tls_port(server: Redis, tmp_path: Path) -> Iterator[int]:
+def tls_port(server, tmp_path):
     openssl = shutil.which("openssl")
     assert openssl, "install openssl"
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"

@@ -12,8 +12,6 @@ from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.core.claim_store import StoreHealth
     from hapax.sandbox.redis_server import Redis
 
@@ -21,13 +19,13 @@ KEYS = ("~hapax:{shop}:claims*", "~hapax{shop}*")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+def server(tmp_path_factory):
     with redis_server(tmp_path_factory.mktemp("redis")) as started:
         yield started
 
 
 @pytest.fixture
-def store(server: Redis) -> Redis:
+def store(server):
     server.flush()
     return server
 

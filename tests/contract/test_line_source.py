@@ -21,8 +21,6 @@ from tests.kit.topics import Given, produce, produce_open
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.core.ports import Batch
     from hapax.sandbox import Sandbox
 
@@ -81,7 +79,7 @@ class World:
 
 
 @pytest.fixture
-def world(sandbox: Sandbox) -> Iterator[World]:
+def world(sandbox):
     with ExitStack() as exits:
         yield World(sandbox, exits)
 

@@ -21,7 +21,7 @@ from tests.kit.parts import MachineClock, Quiet, settings_of
 from tests.kit.topics import Given, produce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from hapax.core.records import Headers, Progress, Record
     from hapax.sandbox import Sandbox
@@ -99,7 +99,7 @@ Member = MemorySource | KafkaRetrySource
 
 
 @pytest.fixture(params=["memory", "kafka"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request):
     if request.param == "memory":
         yield MemoryRetry()
         return

@@ -23,20 +23,17 @@ from tests.kit.topics import Given, produce, produce_aborted, produce_committed,
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from confluent_kafka import Producer
 
     from hapax.engines.spark.plan import RangePlan, RangeReport
     from hapax.kafka.consume.group_member import KafkaMember
-    from hapax.sandbox import Sandbox
 
 TEN = [b"v%d" % number for number in range(10)]
 UPPER = [value.upper() for value in TEN]
 
 
 @pytest.fixture
-def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+def app(sandbox, unique):
     made = Application(sandbox, unique("task"), partitions=1)
     yield made
     made.close()

@@ -13,13 +13,11 @@ from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.sandbox import Sandbox
+    from collections.abc import Callable
 
 
 @pytest.fixture
-def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+def app(sandbox, unique):
     made = Application(sandbox, unique("progress"))
     yield made
     made.close()

@@ -19,7 +19,7 @@ from tests.kit.topics import Given, produce
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hapax.core.ports import Batch
     from hapax.kafka.consume.source import KafkaSource
@@ -94,7 +94,7 @@ class Topic:
 
 
 @pytest.fixture
-def topic(sandbox: Sandbox, unique: Callable[[str], str]) -> Topic:
+def topic(sandbox, unique):
     return Topic(sandbox, unique("identity"))
 
 

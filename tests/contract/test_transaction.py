@@ -11,7 +11,7 @@ TEN = [b"%d" % number for number in range(10)]
 
 
 @pytest.fixture
-def ready(world: World) -> World:
+def ready(world):
     """Ten records taken, a producer open."""
     world.write(*TEN)
     joined(world)

@@ -26,10 +26,6 @@ from tests.kit.topics import Given, produce, unmarked
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
     from tests.kit.proof import Proof
 
@@ -157,7 +153,7 @@ def test_partitions_that_are_added_under_a_worker_are_read_from_their_beginning(
 
 
 @pytest.fixture
-def wide(cluster: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def wide(cluster, tmp_path):
     """A route on three brokers."""
     route = PipelineUnderTest(cluster, tmp_path, **QUICK)
     yield route

@@ -16,24 +16,21 @@ from tests.kit.redis_cluster import move_slot, redis_cluster
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Redis, Sandbox
+    from hapax.sandbox import Redis
 
 EVENTS = range(2500)
 NAMES = sorted(b"event-%d" % number for number in EVENTS)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Redis]:
+def store(tmp_path):
     """A Redis of one's own."""
     with redis_server(tmp_path / "redis") as server:
         yield server
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, store: Redis, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(sandbox, store, tmp_path):
     route = PipelineUnderTest(
         sandbox,
         tmp_path,

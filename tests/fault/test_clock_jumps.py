@@ -44,7 +44,7 @@ def _compiler() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory):
     compiler = machine._find(_compiler, ("build-essential",))
     assert compiler is not None, "cc is missing. Run: sudo apt-get install build-essential"
     made = tmp_path_factory.mktemp("library") / "wall_clock.so"
@@ -55,12 +55,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def clock(library: Path, tmp_path: Path) -> Clock:
+def clock(library, tmp_path):
     return Clock(library, tmp_path / "clock")
 
 
 @pytest.fixture
-def skewed(clock: Clock) -> type[WorkerProcess]:
+def skewed(clock):
     """Workers that live by that clock."""
 
     class Skewed(WorkerProcess):

@@ -16,9 +16,6 @@ from tests.kit.waiting import await_
 from tests.kit.worlds import KafkaWorld, joined, message, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Sandbox
     from tests.kit.pipeline_under_test import PipelineUnderTest
 
 TWENTY = numbers(range(10, 30))
@@ -27,7 +24,7 @@ route_of = routes_of(proxied=True, **QUICK)
 
 
 @pytest.fixture
-def world(sandbox: Sandbox) -> Iterator[KafkaWorld]:
+def world(sandbox):
     world = KafkaWorld(sandbox)
     yield world
     world.close()

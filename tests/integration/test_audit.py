@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -27,14 +26,9 @@ from tests.kit.topics import (
 )
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 
 @pytest.fixture
-def pipeline(sandbox: Sandbox, unique: Callable[[str], str]) -> Callable[..., Pipeline]:
+def pipeline(sandbox, unique):
     def made(partitions: int = 1, **settings: str) -> Pipeline:
         app = unique("audit")
         for name, count in (("in", partitions), ("out", 1), ("dead", 1)):

@@ -17,10 +17,6 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
     from tests.kit.pipeline_under_test import PipelineUnderTest
     from tests.kit.proxy import ProxiedBroker
 
@@ -40,9 +36,7 @@ SHUTDOWN_S = 4
 
 
 @pytest.fixture
-def flowing(
-    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], Flow]]:
+def flowing(sandbox, tmp_path, monkeypatch):
     """Makes a flow whose calls take up to 10 ms."""
     monkeypatch.setenv(PAUSE_MAX_S, "0.01")
     made: list[Flow] = []

@@ -12,15 +12,13 @@ from hapax.commands.tree import app
 from tests.kit.topics import produce, produce_aborted, produce_committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typer.testing import Result
 
     from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
-def topic(sandbox: Sandbox, unique: Callable[[str], str]) -> str:
+def topic(sandbox, unique):
     name = unique("read")
     sandbox.create_topic(name, 1)
     produce_committed(sandbox.bootstrap_servers, name, b"one")

@@ -28,13 +28,13 @@ HAPAX = (sys.executable, "-m", "hapax")
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     create_project("orders", tmp_path)
     return tmp_path / "orders"
 
 
 @pytest.fixture
-def environ() -> dict[str, str]:
+def environ():
     """The environment, which counts more than settings.env: ports that are free here."""
     with closing(Ports()) as ports:
         kafka, store, page = (ports.reserve() for _ in range(3))

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from hapax.sandbox import Sandbox
-
     Fault = Callable[[Clinic], AbstractContextManager[dict[str, str]]]
 
 HOUR_MS = 3_600_000
@@ -34,7 +32,7 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def sound(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+def sound(cluster, tmp_path_factory):
     with clinic(cluster, tmp_path_factory.mktemp("clinic")) as made:
         yield made
 

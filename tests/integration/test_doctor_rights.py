@@ -20,7 +20,6 @@ from tests.kit.secured import INSTANCE, login, needed, settings_of
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from typer.testing import Result
@@ -42,7 +41,7 @@ lacks one leaves."""
 
 
 @pytest.fixture
-def route(guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]) -> PipelineUnderTest:
+def route(guarded, tmp_path, unique):
     """Topics, and a user of its own that was granted nothing yet."""
     user = unique("doctor")
     guarded.rights.set_password(user, PASSWORD, "SCRAM-SHA-256")

@@ -24,10 +24,9 @@ from tests.kit.topics import produce
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from hapax.sandbox import Broker, Sandbox
-    from tests.kit.proxy import ProxiedBroker
+    from hapax.sandbox import Broker
 
 pytestmark = needs_fast
 APIS = ["AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit"]
@@ -40,19 +39,14 @@ LATE_MS = 2500
 
 
 @pytest.fixture(scope="module")
-def table(pytestconfig: pytest.Config) -> Iterator[Table]:
+def table(pytestconfig):
     found = Table()
     yield found
     found.note(pytestconfig.rootpath / "build" / "doubts")
 
 
 @pytest.fixture
-def trial(
-    sandbox: Sandbox,
-    proxied_broker: ProxiedBroker,
-    unique: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Trial]:
+def trial(sandbox, proxied_broker, unique, monkeypatch):
     source, target = unique("source"), unique("target")
     sandbox.create_topic(source)
     sandbox.create_topic(target)
@@ -241,9 +235,7 @@ def test_what_leaves_no_request_behind_is_doubted_by_no_count(trial, proxied_bro
 
 
 @pytest.fixture
-def replicated(
-    cluster: Sandbox, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Replicated]:
+def replicated(cluster, unique, monkeypatch):
     source, target, app = unique("source"), unique("target"), unique("app")
     cluster.create_topic(source)
     cluster.create_topic(target)

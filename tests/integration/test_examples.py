@@ -10,16 +10,13 @@ from contextlib import closing
 from http.server import ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from hapax.sandbox.ports import Ports
 from tests.kit.commands import run_captured
 from tests.kit.proof import at_length
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(file.parent for file in (ROOT / "examples").glob("*/settings.env"))
@@ -28,7 +25,7 @@ REDIS = "HAPAX_DEDUP__REDIS_URL"
 
 
 @pytest.fixture
-def environ() -> dict[str, str]:
+def environ():
     """The environment, which counts more than settings.env: ports that are free here."""
     with closing(Ports()) as ports:
         kafka, store = ports.reserve(), ports.reserve()
@@ -41,7 +38,7 @@ def environ() -> dict[str, str]:
 
 
 @pytest.fixture
-def names() -> Iterator[int]:
+def names():
     """The service of the enrichment, at a free port."""
     spec = spec_from_file_location("names_of_example", ROOT / "examples/enrichment/names.py")
     assert spec is not None

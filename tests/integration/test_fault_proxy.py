@@ -13,9 +13,6 @@ from tests.kit.topics import read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
     from tests.kit.proxy import ProxiedBroker
 
 MESSAGE_TOO_LARGE = 10
@@ -23,7 +20,7 @@ INVALID_TRANSACTION_TIMEOUT = 50
 
 
 @pytest.fixture
-def topic(sandbox: Sandbox, unique: Callable[[str], str]) -> str:
+def topic(sandbox, unique):
     name = unique("proxied")
     sandbox.create_topic(name, config={"max.message.bytes": "1000"})
     return name

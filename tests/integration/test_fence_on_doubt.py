@@ -6,7 +6,6 @@ Each case runs with the fence and, as control, without it: the control must lose
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,11 +15,6 @@ from tests.kit.parts import Parts
 from tests.kit.rulebook import disregard
 from tests.kit.topics import committed, produce, read_back
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
 
@@ -29,7 +23,7 @@ pytestmark = pytest.mark.parametrize("fast", PATHS)
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, unique: Callable[[str], str]) -> tuple[str, str, str]:
+def route(sandbox, unique):
     """Ten records, waiting: source, target, app."""
     source, target = unique("source"), unique("target")
     sandbox.create_topic(source)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,17 +20,12 @@ from tests.kit.naive import (
 )
 from tests.kit.topics import committed, produce, read_back
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, unique: Callable[[str], str]) -> Route:
+def route(sandbox, unique):
     """Ten records, waiting."""
     source, target = unique("source"), unique("target")
     sandbox.create_topic(source)

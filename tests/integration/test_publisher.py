@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hapax.core.fixed_batches import FixedBatch
-    from hapax.sandbox import Sandbox
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]
 
@@ -81,14 +80,14 @@ def whole(found: Published | FixedBatch) -> Published:
 
 
 @pytest.fixture
-def stage(sandbox: Sandbox, unique: Callable[[str], str]) -> Stage:
+def stage(sandbox, unique):
     topic = unique("out")
     sandbox.create_topic(topic)
     return Stage(sandbox.bootstrap_servers, topic)
 
 
 @pytest.fixture
-def publisher(stage: Stage) -> Iterator[KafkaPublisher]:
+def publisher(stage):
     made = stage.publisher()
     yield made
     made.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -13,16 +11,11 @@ from hapax.core.errors import PreflightError
 from hapax.kafka.admin.adoption import cluster_id, recommit_here
 from hapax.settings import Settings, load_settings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 OF_THE_OTHER = CommittedMetadata("of-the-other-topic-001", "of-the-other-cluster-1", began=2)
 
 
 @pytest.fixture
-def settings(sandbox: Sandbox, unique: Callable[[str], str]) -> Settings:
+def settings(sandbox, unique):
     app = unique("recommit")
     sandbox.create_topic(f"{app}-in", partitions=2)
     sandbox.create_topic(f"{app}-out")

@@ -24,11 +24,7 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.operations.audit.result import Audit
-    from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
 
 QUICK = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "1000"}
@@ -42,7 +38,7 @@ FORMS = {
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path):
     given: dict[str, Any] = {
         name.removeprefix("HAPAX_"): text for name, text in sandbox.environment().items()
     }

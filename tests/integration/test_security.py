@@ -30,7 +30,6 @@ from tests.kit.secured import (
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from hapax.core.rights import Right
@@ -75,9 +74,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def journeys(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Journey]]:
+def journeys(guarded, tmp_path_factory):
     folder, started = tmp_path_factory.mktemp("ways"), {}
     for name, (how, more) in KINDS.items():
         chosen = way(guarded, how)
@@ -117,9 +114,7 @@ def _named(route: PipelineUnderTest, right: Right) -> str:
 
 
 @pytest.fixture(scope="module")
-def deprived(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Journey]]:
+def deprived(guarded, tmp_path_factory):
     """Workers that lack one right each."""
     folder, started = tmp_path_factory.mktemp("rights"), {}
     for number in range(len(LEFT_OUT)):

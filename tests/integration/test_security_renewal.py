@@ -18,7 +18,6 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
@@ -105,9 +104,7 @@ def _issue(guarded: Sandbox, folder: Path, user: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def workers(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, AtWork]]:
+def workers(guarded, tmp_path_factory):
     make = {"password": _by_password, "certificate": _by_certificate}
     started = {name: one(guarded, tmp_path_factory.mktemp(name)) for name, one in make.items()}
     yield started

@@ -26,7 +26,6 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
@@ -79,9 +78,7 @@ def _start(guarded: Sandbox, folder: Path, name: str) -> AtWork:
 
 
 @pytest.fixture(scope="module")
-def at_work(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, AtWork]]:
+def at_work(guarded, tmp_path_factory):
     folder = tmp_path_factory.mktemp("secrets")
     started = {name: _start(guarded, folder / name.replace(" ", "-"), name) for name in WAYS}
     yield started

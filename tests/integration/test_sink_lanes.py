@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hapax.engines.spark.dataframe.parts import LaneReport
     from hapax.engines.spark.dataframe.publication import PublishedBatch
-    from hapax.sandbox import Sandbox
 
 TASKS, ROWS = 4, 20
 LANES = 2
@@ -87,14 +86,14 @@ class App:
 
 
 @pytest.fixture
-def app(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> App:
+def app(sandbox, unique, tmp_path):
     topic = unique("out")
     sandbox.create_topic(topic)
     return App(sandbox.bootstrap_servers, topic, tmp_path)
 
 
 @pytest.fixture
-def _a_transaction_for_each_parcel(monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_transaction_for_each_parcel(monkeypatch):
     monkeypatch.setattr(sink_lane, "PART_OF_TIMEOUT", 1e9)
 
 

@@ -27,8 +27,6 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import psutil  # type: ignore[import-untyped] # it carries no types
 
 VALUES = [b"v%d" % number for number in range(200)]
@@ -75,7 +73,7 @@ LEAVE_S = 180.0
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Sandbox]:
+def servers():
     """A broker, a Redis, and a Spark cluster of two workers."""
     sandbox = Sandbox().with_spark(2)
     try:
@@ -87,7 +85,7 @@ def servers() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def code(tmp_path, monkeypatch):
     """A folder of code that only the driver knows."""
     folder = tmp_path / "code"
     folder.mkdir()
@@ -99,9 +97,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def route_of(
-    servers: Sandbox, tmp_path: Path, code: Path
-) -> Iterator[Callable[..., PipelineUnderTest]]:
+def route_of(servers, tmp_path, code):
     routes = []
 
     def make(**settings: str | None) -> PipelineUnderTest:
@@ -126,7 +122,7 @@ def route_of(
 
 
 @pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+def bare_python(tmp_path_factory):
     """A Python that has the libraries of this one, and no Hapax."""
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)

@@ -19,11 +19,9 @@ from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from hapax.core.records import Headers, Record
-    from hapax.sandbox import Sandbox
 
 PARTITIONS = 3
 NOON_MS = 1_700_000_000_123
@@ -76,7 +74,7 @@ def ordinary(start: int, count: int) -> list[Given]:
 
 
 @pytest.fixture(scope="module")
-def both(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def both(sandbox, tmp_path_factory):
     folder = tmp_path_factory.mktemp("both")
     settings: dict[str, Any] = {
         "DEDUP__REDIS_URL": sandbox.redis_url,
@@ -182,7 +180,7 @@ route_of = routes_of(kind=SparkProcess)
 
 
 @pytest.fixture
-def without_native(tmp_path: Path) -> str:
+def without_native(tmp_path):
     """Return the property of Spark that makes executors lack hapax_fast."""
     lacking = tmp_path / "lacking"
     lacking.mkdir()

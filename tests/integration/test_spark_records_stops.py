@@ -15,8 +15,6 @@ from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.sandbox import Sandbox
 
 TEN = [b"%d" % number for number in range(10)]
@@ -31,9 +29,7 @@ class Stopping(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def stopping(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Stopping]]:
+def stopping(sandbox, tmp_path_factory):
     """All of them at once: most of the time a driver waits for its JVM, or for its next attempt."""
     routes: list[PipelineUnderTest] = []
 

@@ -21,7 +21,6 @@ from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hapax.sandbox import Sandbox
@@ -113,9 +112,7 @@ def test_a_jvm_that_is_killed_under_load_ends_the_driver_with_events_only(route)
 
 
 @pytest.fixture
-def pipeline_at_work(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> Iterator[SparkProcess]:
+def pipeline_at_work(sandbox, unique, tmp_path):
     """A pipeline that has published its first micro-batch of many records."""
     given, out = unique("in"), unique("out")
     sandbox.create_topic(given, partitions=2)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-    from hapax.sandbox import Sandbox
 
 # What cuts the rows of a task off half-way, each once: a flag in a folder remembers.
 
@@ -128,7 +127,7 @@ NUMBERS = [value(number).encode() for number in range(ROWS)]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_batches_and_other_formats(spark: SparkSession) -> Iterator[None]:
+def _small_batches_and_other_formats(spark):
     spark.dataSource.register(NaiveSink)
     spark.dataSource.register(Counting)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
@@ -137,7 +136,7 @@ def _small_batches_and_other_formats(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def given(sandbox: Sandbox) -> str:
+def given(sandbox):
     """A topic with all numbers in one partition, so that one task has them all."""
     sandbox.create_topic("truncated-in")
     topics.produce(sandbox.bootstrap_servers, "truncated-in", *NUMBERS)
@@ -167,7 +166,7 @@ class Sinks:
 
 
 @pytest.fixture
-def sinks(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Sinks:
+def sinks(sandbox, unique, tmp_path):
     topic = unique("out")
     sandbox.create_topic(topic)
     return Sinks(sandbox.bootstrap_servers, topic, tmp_path)

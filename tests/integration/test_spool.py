@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.publish import Receipt
-    from hapax.sandbox import Sandbox
 
 
 class Stage(NamedTuple):
@@ -41,7 +40,7 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture
-def stage(sandbox: Sandbox, tmp_path: Path) -> Stage:
+def stage(sandbox, tmp_path):
     stage = Stage(sandbox.bootstrap_servers, f"spool-{uuid.uuid4().hex[:8]}", tmp_path / "spool")
     sandbox.create_topic(stage.topic)
     return stage

@@ -58,7 +58,7 @@ AGAIN_MS = 10_000
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with opened_browser() as browser:
         yield browser
 

@@ -22,22 +22,20 @@ from tests.kit.topics import Given, produce_aborted, produce_committed, produce_
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from hapax.sandbox import Sandbox
 
 HOUR_S = 3_600
 WEEK_S = 7 * 86_400
 
 
 @pytest.fixture
-def port() -> int:
+def port():
     return free_port()
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, port: int) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path, port):
     route = PipelineUnderTest(
         sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s"
     )

@@ -72,7 +72,7 @@ def collecting() -> Iterator[Collector]:
 
 
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def collector(monkeypatch):
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -15,9 +15,6 @@ from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
 
@@ -27,9 +24,7 @@ other = an_other_cluster()
 
 
 @pytest.fixture
-def route(
-    sandbox: Sandbox, other: Sandbox, tmp_path: Path, redis_url: str
-) -> Iterator[PipelineUnderTest]:
+def route(sandbox, other, tmp_path, redis_url):
     """A pipeline whose topics are in both clusters."""
     made = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
     made.create()

@@ -18,9 +18,6 @@ from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
 
@@ -29,7 +26,7 @@ first = an_other_cluster()
 
 
 @pytest.fixture
-def route(first: Sandbox, sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(first, sandbox, tmp_path):
     """A pipeline whose topics are in both clusters, which reads the first."""
     made = PipelineUnderTest(first, tmp_path)
     made.create()

@@ -19,7 +19,7 @@ route = a_route(partitions=2, TELEMETRY__LOG_LEVEL="debug")
 
 
 @pytest.fixture
-def port() -> int:
+def port():
     return free_port()
 
 

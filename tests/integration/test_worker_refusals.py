@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +12,6 @@ from tests.kit.at_work import left, refused, untouched
 from tests.kit.claim_stores import redis_server, tell
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.kit.managed_process import WorkerProcess
 
 SECRET = "open-sesame-4711"  # noqa: S105 - the point is that it is never shown
 TEN = [b"%d" % number for number in range(10)]
@@ -29,7 +23,7 @@ closed = a_route(*TEN, scope="module")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def unanswered(closed: PipelineUnderTest) -> Iterator[dict[str, WorkerProcess]]:
+def unanswered(closed):
     """Workers without brokers: the one refusal that takes its time runs beside all others.
 
     Without a bound of its run the first would wait (test_worker_starts_in_outage.py).

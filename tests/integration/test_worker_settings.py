@@ -16,11 +16,7 @@ from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.core.records import Record
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -28,9 +24,7 @@ route_of = routes_of()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def consumer_protocol(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[PipelineUnderTest, list[WorkerProcess]]]:
+def consumer_protocol(sandbox, tmp_path_factory):
     """Two members of a KIP-848 group, one of them killed and started again.
 
     The broker misses the dead one for its session timeout of 45 s: all other tests run meanwhile.

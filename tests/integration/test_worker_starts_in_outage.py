@@ -20,21 +20,18 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from tests.kit.managed_process import WorkerProcess
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[Sandbox]:
+def mortal():
     """One broker that these tests may stop."""
     with Sandbox(redis=False) as sandbox:
         yield sandbox
 
 
 @pytest.fixture
-def route(mortal: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(mortal, tmp_path):
     route = PipelineUnderTest(mortal, tmp_path)
     route.create()
     yield route

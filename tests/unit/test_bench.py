@@ -20,8 +20,6 @@ from hapax import Output, Record
 from hapax.core.forms import load_transform
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bench.contenders import Contender
 
 RECORDS = 3
@@ -299,7 +297,7 @@ def line(records: int, **phases_ms: float) -> str:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path):
     path = tmp_path / "run-1.log"
     lines = [line(10, claim=2.0, commit=3.0), "no JSON", line(30, claim=1.0, send_offsets=500.0)]
     path.write_text("\n".join(lines))

@@ -35,7 +35,7 @@ S = "HAPAX_KAFKA__SECURITY__"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("authority"))
 
 

@@ -25,8 +25,6 @@ from tests.kit.pipeline import Pipeline
 from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.settings import Settings
 
 URL = "memory://claims"
@@ -34,13 +32,13 @@ ENVIRONMENT = {**REQUIRED, "HAPAX_DEDUP__REDIS_URL": URL, "HAPAX_DEDUP__ID": "he
 
 
 @pytest.fixture(autouse=True)
-def _row() -> Iterator[None]:
+def _row():
     with registered(Hand()):
         yield
 
 
 @pytest.fixture
-def settings() -> Settings:
+def settings():
     return load_settings(ENVIRONMENT)
 
 

@@ -15,7 +15,7 @@ LOCK = "open-sesame"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("tls"))
 
 

@@ -15,7 +15,6 @@ from tests.unit.test_settings import REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 RUN = CliRunner()
 REDIS = {"HAPAX_DEDUP__REDIS_URL": "redis://127.0.0.1:1/0"}
@@ -93,7 +92,7 @@ WRONG = {
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def elsewhere(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 

@@ -15,7 +15,7 @@ from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Started = Callable[[str], tuple[Application, int]]
@@ -84,7 +84,7 @@ def test_python_workers_are_those_that_the_pool_has_forked():
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Started]:
+def started(tmp_path):
     watchdog = ChildWatchdog()
     applications: list[Application] = []
 

@@ -43,7 +43,7 @@ RUN = CliRunner()
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Case], Case]], None]:
+def looks(monkeypatch):
     """Let the facts of the next examination be those of a healthy pipeline, changed."""
 
     def set_(change: Callable[[Case], Case]) -> None:

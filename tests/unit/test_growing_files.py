@@ -26,14 +26,14 @@ CSV_ROWS = [
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_once(monkeypatch):
     """Nothing else writes to these files: there is nothing to wait for."""
     monkeypatch.setattr(growing, "POLL_S", 0)
     monkeypatch.setattr(growing, "QUIET_S", 0)
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path):
     return tmp_path / "orders.log"
 
 

@@ -23,14 +23,13 @@ from hapax.kafka.admin.isolated import TRIES, CrashedError, run_in_subprocess
 from hapax.kafka.produce.call_timeout import Caller, HangingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 LIMIT_S = 20.0
 
 
 @pytest.fixture
-def calls() -> Iterator[IsolatedCalls]:
+def calls():
     made = IsolatedCalls("tests.kit.killers:obey", CallLimits(), LIMIT_S)
     yield made
     made.close()

@@ -53,7 +53,7 @@ class Brokers:
 
 
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+def brokers(monkeypatch):
     brokers = Brokers()
     monkeypatch.setattr(kafka_ends, "Consumer", brokers.client)
     return brokers

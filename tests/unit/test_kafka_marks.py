@@ -44,7 +44,7 @@ def _answered(one: TopicPartition, answer: int | None) -> Any:
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> OffsetClient:
+def client(monkeypatch):
     monkeypatch.setattr(kafka_marks, "_REST_S", 0.0)
     return OffsetClient(load_settings(REQUIRED))
 

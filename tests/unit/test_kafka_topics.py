@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.kafka.client_log import Remade, TopicIds
-from tests.kit.consumers import OUT_OF_RANGE, FakeConsumer, event, message, source
+from tests.kit.consumers import OUT_OF_RANGE, event, message, source
 
 if TYPE_CHECKING:
     from hapax.kafka.consume.source import KafkaSource
@@ -34,7 +34,7 @@ def beside(topic_id: str) -> str:
 
 
 @pytest.fixture
-def known(monkeypatch: Patch) -> tuple[KafkaSource, FakeConsumer]:
+def known(monkeypatch):
     """A source that has heard the id of its topic."""
     kafka, consumer, _ = source(monkeypatch)
     monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())

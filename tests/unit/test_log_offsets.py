@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -13,9 +13,6 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.produce.stable_offset import stable_offset
 from hapax.kafka.read import offset_queries
 from hapax.kafka.read.log_offsets import Logs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P0, P1 = ("in", 0), ("in", 1)
 
@@ -58,14 +55,14 @@ class Client:
 
 
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+def brokers(monkeypatch):
     brokers = Brokers()
     monkeypatch.setattr(offset_queries, "Consumer", brokers.client)
     return brokers
 
 
 @pytest.fixture
-def logs() -> Callable[[], Logs]:
+def logs():
     return lambda: Logs(
         {"group.id": "shop"},
         leaders={P0: 1, P1: 2},

@@ -104,7 +104,7 @@ class Client:
 
 
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+def brokers(monkeypatch):
     brokers = Brokers()
     monkeypatch.setattr(offset_queries, "Consumer", brokers.client)
     monkeypatch.setattr(kafka_survey, "AdminClient", brokers.admin)

@@ -39,7 +39,7 @@ def settings(**more: str) -> Settings:
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def alone(monkeypatch):
     """No identity but what the test gives, and nobody is asked for one."""
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)

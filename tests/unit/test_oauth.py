@@ -16,8 +16,6 @@ from hapax.sandbox.tls import Authority
 from tests.unit.test_kafka_clients import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.settings import Settings
 
 CA = "https.ca.location"
@@ -25,12 +23,12 @@ WRONG = "wr0ng"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
-def tokens(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
+def tokens(authority, tmp_path_factory):
     folder = tmp_path_factory.mktemp("oauth")
     with closing(TokenServer(folder, authority.issue("server"))) as server:
         yield server

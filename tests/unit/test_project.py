@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     create_project("new-orders", tmp_path)
     return tmp_path / "new-orders"
 

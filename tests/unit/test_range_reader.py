@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -15,9 +15,6 @@ from hapax.operations import reading
 from hapax.operations.reading import await_decided, read_ranges, undecided
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P0, P1 = ("in", 0), ("in", 1)
 EOF = KafkaError._PARTITION_EOF
@@ -88,7 +85,7 @@ def fetch(consumer: Saying, *, over: tuple[int, ...] = ()) -> RangeFetch:
 
 
 @pytest.fixture
-def say(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Saying]:
+def say(monkeypatch):
     def saying(*batches: list[Said]) -> Saying:
         consumer = Saying(*batches)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,9 +28,6 @@ from tests.kit.requests_hooks import (
     compiler,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler on this machine")
 pytestmark = needs_compiler
 
@@ -49,24 +45,24 @@ STRESS = Path(__file__).parents[1] / "kit" / "requests_stress.c"
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("requests")
     return ctypes.CDLL(str(compiled(folder, SOURCES / "requests.c", "-shared", "-fPIC")))
 
 
 @pytest.fixture
-def requests(library: ctypes.CDLL) -> Requests:
+def requests(library):
     return Requests(library)
 
 
 @pytest.fixture
-def broker(requests: Requests) -> Iterator[BrokerThread]:
+def broker(requests):
     with BrokerThread(requests) as thread:
         yield thread
 
 
 @pytest.fixture
-def main(requests: Requests) -> Iterator[BrokerThread]:
+def main(requests):
     """librdkafka's main thread: it sends nothing, and repeats what it is handed."""
     with BrokerThread(requests, "main") as thread:
         yield thread

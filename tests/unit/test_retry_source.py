@@ -77,7 +77,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: Patch) -> World:
+def world(monkeypatch):
     return World(monkeypatch)
 
 

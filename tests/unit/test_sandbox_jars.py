@@ -22,7 +22,7 @@ LOCKED = (
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path(tmp_path, monkeypatch):
     """A machine without Maven and PySpark, and an empty cache; two small jars are wanted."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -138,7 +138,7 @@ def test_the_ivy_inside_pyspark_does_without_maven(path, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def archive(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def archive(path, tmp_path, monkeypatch):
     """An archive that is wanted in the place of jars."""
     made = tmp_path / "made.zip"
     with zipfile.ZipFile(made, "w") as content:

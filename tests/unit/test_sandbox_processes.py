@@ -17,18 +17,18 @@ from hapax.sandbox.processes import Server
 from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 @pytest.fixture
-def watchdog() -> Iterator[ChildWatchdog]:
+def watchdog():
     dog = ChildWatchdog()
     yield dog
     dog.close()
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path, watchdog: ChildWatchdog) -> Iterator[Server]:
+def sleeper(tmp_path, watchdog):
     server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], tmp_path / "log", watchdog)
     server.start()
     yield server
@@ -133,7 +133,7 @@ Recorded = tuple[str, ...]
 
 
 @pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def archive(tmp_path, monkeypatch):
     """Where both archives are; nothing is there yet."""
     found = tmp_path / "archives" / "one.jsa"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

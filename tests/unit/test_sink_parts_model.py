@@ -169,7 +169,7 @@ class Played:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], World]:
+def play(monkeypatch, tmp_path):
     monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
     monkeypatch.setattr(sink_lane, "MarkedTransaction", Played)
     monkeypatch.setattr("hapax.engines.spark.dataframe.staging.Place.sync", lambda *_: None)

@@ -35,7 +35,7 @@ class FakeContext:
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def code(tmp_path, monkeypatch):
     """A folder that modules are imported from."""
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path

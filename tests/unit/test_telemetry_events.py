@@ -72,7 +72,7 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 

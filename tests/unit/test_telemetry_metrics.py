@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 @pytest.fixture
-def metrics() -> Metrics:
+def metrics():
     return Metrics()
 
 

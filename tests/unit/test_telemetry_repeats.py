@@ -14,7 +14,7 @@ REFUSED = "[thrd:b:9092/1]: b:9092/1: Connect failed: refused (after {})"
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 

@@ -35,7 +35,7 @@ SETTLED = BatchResult(
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told("info")
 
 

@@ -18,12 +18,12 @@ UNASSIGNED = "waiting for the first assignment of partitions"
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 
 @pytest.fixture
-def ready(told: Told) -> Told:
+def ready(told):
     told.events.service_ready()
     told.events.partitions_assigned([ORDERS])
     assert told.health.readyz() == (True, [])

@@ -31,7 +31,7 @@ EVIL = '<script>alert("1")</script>&\'"><b>'
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 

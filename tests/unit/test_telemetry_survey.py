@@ -33,7 +33,7 @@ OURS = PartitionLag(
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     told = Told()
     told.events.partitions_assigned([ORDERS])
     return told

@@ -35,7 +35,7 @@ from tests.kit.pipeline import Pipeline
 from tests.unit.test_telemetry_events import Told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -67,7 +67,7 @@ class Spans:
 
 
 @pytest.fixture
-def spans() -> Spans:
+def spans():
     return Spans()
 
 
@@ -277,7 +277,7 @@ def test_where_tracing_is_off_nothing_of_it_is_imported_and_the_core_is_bare():
 
 
 @pytest.fixture
-def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def unset(monkeypatch):
     """No provider is set in this process; what would be set is in the list."""
     made: list[Any] = []
     monkeypatch.setattr(
@@ -317,7 +317,7 @@ def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack):
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
+def stack():
     with ExitStack() as stack:
         yield stack
 

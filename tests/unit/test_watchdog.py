@@ -38,12 +38,12 @@ class Left:
 
 
 @pytest.fixture
-def left() -> Left:
+def left():
     return Left()
 
 
 @pytest.fixture
-def watchdog(left: Left, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
+def watchdog(left, monkeypatch):
     monkeypatch.setattr(module, "TICK_S", 0.002)
     dog = Watchdog(0.02, on_overrun=left.overrun, leave=left.leave)
     dog.start()
@@ -125,7 +125,7 @@ def test_an_alarm_makes_its_interrupt_due_once(monkeypatch):
 
 
 @pytest.fixture
-def _handlers() -> Iterator[None]:
+def _handlers():
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():

@@ -21,12 +21,8 @@ from tests.kit.topics import lag, transaction
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from confluent_kafka import Message
 
-    from hapax.sandbox import Sandbox
     from tests.fault.feeding.ledger import Ledger
     from tests.fault.watching.live import LiveHistory
 
@@ -44,7 +40,7 @@ class Played:
 
 
 @pytest.fixture
-def played(sandbox: Sandbox, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Played]:
+def played(sandbox, tmp_path, unique):
     app = unique("checked")
     topics = Topics.create(sandbox, app, PARTITIONS, headers=True)
     environment = topics.environment(
