@@ -1,9 +1,8 @@
 """What every claim store must do: in memory, and in Redis, in both formats and all bucket sizes."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.store import kind_of
+from hapax.core.ports import Claims
 from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import (
@@ -27,11 +27,6 @@ from tests.kit.claim_stores import (
     redis_server,
 )
 from tests.kit.memory_store import registered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hapax.core.ports import Claims
 
 apps = (f"app-{number}" for number in itertools.count())
 

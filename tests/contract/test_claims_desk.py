@@ -1,7 +1,5 @@
 """What people ask of the claim store, on a real Redis."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.errors import ClaimsUnavailableError

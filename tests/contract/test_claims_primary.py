@@ -1,12 +1,12 @@
 """A claim store whose server changes: sentinels name another one, or a slot has another node."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from hapax.claims.redis import RedisClaims
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
@@ -17,12 +17,6 @@ from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import bare, ids, records
 from tests.kit.redis_cluster import follows, move_slot, redis_cluster, take_over
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from hapax.claims.redis import RedisClaims
 
 # A Redis with a replica, and a sentinel that makes the replica the primary when it dies.
 

@@ -1,7 +1,5 @@
 """The driver's membership on a real broker: it holds partitions, fetches nothing, and is lent."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,18 +1,12 @@
 """The source of a task on a real broker: placed where the driver says, confirmed by the group."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
+from hapax.kafka.consume.range_source import KafkaRange
 from tests.kit.consumers import metadata
 from tests.kit.spark_ranges import Application, taken
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed
-
-if TYPE_CHECKING:
-    from hapax.kafka.consume.range_source import KafkaRange
 
 LIVE = metadata(3, "member-1")
 INTAKES_MAX = 100

@@ -1,8 +1,6 @@
 """How far tasks are that have not reported yet: the group's word, without waiting for anybody."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -11,9 +9,6 @@ from hapax.core.lag import GroupProgress
 from hapax.kafka.read.task_progress import TaskProgress
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, transaction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The Transaction port: what every implementation keeps, in memory and on a broker."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError

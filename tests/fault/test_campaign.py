@@ -1,7 +1,5 @@
 """The nemesis itself: its catalogue, its measures, and one short campaign on a real cluster."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import random
@@ -9,8 +7,9 @@ import signal
 import sys
 import time
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaException
@@ -18,7 +17,7 @@ from confluent_kafka import KafkaException
 from tests.fault import campaign, plans
 from tests.fault.cluster import java_hash
 from tests.fault.members import Member, await_exit
-from tests.fault.plan import CALLS, PAUSED
+from tests.fault.plan import CALLS, PAUSED, Plan, Step
 from tests.fault.plans import Wish
 from tests.fault.reporting.matrix import MATRIX
 from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
@@ -29,11 +28,6 @@ from tests.fault.striking.strikes_requests import INVALID_PRODUCER_EPOCH
 from tests.fault.watching.monitor import Progress
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.proof import at_length
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.fault.plan import Plan, Step
 
 ROWS = {
     *(f"P{number}" for number in range(1, 24)),

@@ -1,9 +1,5 @@
 """Topics that change under a worker: made again, widened, offline in part, truncated."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
@@ -20,14 +16,12 @@ from tests.kit.at_work import (
     partitions_known,
     values,
 )
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import Proof
 from tests.kit.topics import Given, produce, unmarked
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.managed_process import WorkerProcess
-    from tests.kit.proof import Proof
 
 # -- made again ---------------------------------------------------------------------------
 

@@ -1,7 +1,5 @@
 """Clocks that jump by hours under a worker, and under its brokers."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

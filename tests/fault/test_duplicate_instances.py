@@ -1,9 +1,6 @@
 """Two processes of one name, and a supervisor that asks whether a waiting worker lives."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
@@ -16,12 +13,10 @@ from tests.kit.at_work import (
     numbers,
     values,
 )
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port, ready
 from tests.kit.routes import a_route
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 MANY = numbers(range(3000))
 

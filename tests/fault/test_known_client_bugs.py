@@ -1,22 +1,17 @@
 """Bugs that other clients and services had: each as a scenario on a real broker."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.at_work import QUICK, at_work, await_told, numbers, values
 from tests.kit.faults import Rule
 from tests.kit.orders import told
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import routes_of
 from tests.kit.topics import Given, produce_aborted, produce_committed, read_back
 from tests.kit.waiting import await_
 from tests.kit.worlds import KafkaWorld, joined, message, take
-
-if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 TWENTY = numbers(range(10, 30))
 

@@ -1,7 +1,5 @@
 """Brokers that cannot hear each other, while clients and controllers hear all of them."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import pytest

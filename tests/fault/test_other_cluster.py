@@ -1,15 +1,13 @@
 """Two clusters, both struck: a mirror stays exact when workers and brokers of either side die."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 
 from hapax.kafka.produce.target_lane import target_names
+from hapax.sandbox import Broker
 from tests.fault.cluster import Cluster
 from tests.kit.at_work import QUICK, at_work
 from tests.kit.managed_process import WorkerProcess
@@ -17,9 +15,6 @@ from tests.kit.mirror_frozen import FREEZE_AT
 from tests.kit.mirrors import Mirror, a_mirror, an_other_cluster, given
 from tests.kit.proof import rounds
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Broker
 
 pytestmark = pytest.mark.long
 FREEZE_S = 8.0

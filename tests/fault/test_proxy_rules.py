@@ -1,7 +1,5 @@
 """Rules of the proxy that campaigns need: changed and held answers, counts, one broker alone."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 

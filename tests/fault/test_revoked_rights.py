@@ -1,8 +1,6 @@
 """Rights that are revoked and passwords that change while a worker is at work."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -16,11 +14,9 @@ from tests.kit.at_work import (
     untouched,
     values,
 )
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.managed_process import WorkerProcess
 
 USER, PASSWORD, ANOTHER = "hapax", "open-sesame", "close-sesame"
 

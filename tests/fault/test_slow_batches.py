@@ -1,19 +1,13 @@
 """Batches that take longer than a timeout allows."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.kit.at_work import QUICK, TEN, await_told, numbers, values
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.managed_process import WorkerProcess
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 route = a_route(**QUICK)
 

@@ -1,7 +1,5 @@
 """Rows of the Spark engine that no other test shows: one driver through all of them."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Servers of other releases of Debian, unpacked into a folder; nothing of them is installed."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """hapax audit on a real broker: the worker's output is clean, what others leave is not."""
 
-from __future__ import annotations
-
 import json
 import sys
 

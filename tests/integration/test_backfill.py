@@ -1,7 +1,5 @@
 """``hapax backfill``: killed on its way, started again, handed over while records come."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

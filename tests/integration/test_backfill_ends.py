@@ -1,7 +1,5 @@
 """Both ends of a backfill, to the record: markers, aborted records, holes and empty partitions."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,20 +1,15 @@
 """Who may read a span: several processes of one app, and nobody who came for something else."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
 from tests.kit.commands import run_captured
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, beside
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.managed_process import WorkerProcess
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 PARTITIONS, EACH = 4, 25
 ALL = {"INPUT__END": "latest", "GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}

@@ -1,9 +1,6 @@
 """Kills, rebalances, stops and aborts while calls are in flight."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,13 +9,11 @@ from tests.kit.at_work import at_work, await_told
 from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
+from tests.kit.proxy import ProxiedBroker
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
-    from tests.kit.proxy import ProxiedBroker
 
 LISTS = ("list", "coroutine of a list")
 FORMS = {

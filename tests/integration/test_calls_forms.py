@@ -1,11 +1,8 @@
 """Every form of a transform: each record has its effect once, in input order, per key in series."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from hapax.core.records import Record
 from tests.fault.rules import is_poison
 from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE, PAUSE_MAX_S, STAMPS, Stamps
@@ -14,9 +11,6 @@ from tests.kit.flow import Flow
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
 
 FORMS = {
     # 1 is what it is unless set.

@@ -1,7 +1,5 @@
 """What is wrong with a transform is said clearly, before anything is read or in a dead letter."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.at_work import refused, untouched

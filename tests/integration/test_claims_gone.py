@@ -1,21 +1,15 @@
 """Events whose first copy was claimed, never committed, and can no longer be read."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.kit.night import Desk
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 COMPACTED = {
     "cleanup.policy": "compact",

@@ -1,14 +1,13 @@
 """``hapax init`` and ``hapax dev``: a project of one's own, on a real Kafka, from one terminal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
@@ -18,10 +17,6 @@ from hapax.dev.project import create_project
 from hapax.sandbox.ports import Ports
 from tests.kit.commands import run_captured
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WITHIN_S = 90
 HAPAX = (sys.executable, "-m", "hapax")

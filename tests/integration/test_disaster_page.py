@@ -3,20 +3,15 @@
 A mirror that takes over is in test_two_clusters.py.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
 from tests.kit.night import Desk, ran
 from tests.kit.pages import section, type_section
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 PAGE = "disaster-recovery.md"
 

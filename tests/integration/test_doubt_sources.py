@@ -4,16 +4,16 @@
 docs/decisions/own-detector.md in build/doubts.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
+from hapax.sandbox import Broker
 from tests.fault.cluster import Cluster
 from tests.kit.doubt_sources import CLIENT, Row, Table, Trial, Verdict
 from tests.kit.fast import needs_fast
@@ -22,11 +22,6 @@ from tests.kit.proof import at_length, rounds
 from tests.kit.proxy import FaultProxy
 from tests.kit.topics import produce
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Broker
 
 pytestmark = needs_fast
 APIS = ["AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit"]

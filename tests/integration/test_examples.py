@@ -1,7 +1,5 @@
 """The examples: their tests pass, and the commands of their pages do what is written there."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -3,8 +3,6 @@
 Each case runs with the fence and, as control, without it: the control must lose or regress.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Where HAPAX_INPUT__START=latest begins, over kills and with several members at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -1,15 +1,14 @@
 """A new operator's first outage: the alert, the probe, the doctor, the runbook. All of it real."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
@@ -23,9 +22,6 @@ from tests.kit.probes import ask, ready
 from tests.kit.prometheus import firing, impatient_rules, query
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ALERT = "HapaxClaimStoreDown"
 PAGE = Path(__file__).parents[2] / "docs/alerts.md"

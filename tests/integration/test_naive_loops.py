@@ -1,7 +1,5 @@
 """The controls: faults that are real, shown on loops that do not withstand them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

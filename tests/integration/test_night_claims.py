@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.kit.night import Desk, ran
 from tests.kit.routes import a_route
 from tests.kit.topics import Given

@@ -1,22 +1,16 @@
 """``hapax offsets set``, ``rewind`` and ``skip`` on a real group."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from hapax.core.committed_metadata import CommittedMetadata
+from hapax.sandbox import Sandbox
 from tests.kit.damage import damage
 from tests.kit.night import Desk, ran
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce_aborted
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 route = a_route(redis=True, partitions=2, GROUP__MEMBERSHIP="dynamic")
 

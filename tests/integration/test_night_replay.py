@@ -1,27 +1,23 @@
 """A replay of dead letters has its effect once, whatever ends it and however often it is run."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from hapax.core.errors import DuplicateInstanceError
 from hapax.core.ports import Message
+from hapax.core.records import Record
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
 from hapax.settings import load_settings
 from tests.kit.audited import audited
 from tests.kit.night import Desk, ran, settle
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce, produce_open, read_back
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 DIE = """
 import os, signal, sys

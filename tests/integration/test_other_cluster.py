@@ -1,15 +1,13 @@
 """Outputs on another cluster: a mirror that is exact to the byte, whatever dies."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.headers import SOURCE
+from hapax.core.records import Record
 from tests.kit.at_work import QUICK, at_work, await_exit, await_told, delete_topic, refused
 from tests.kit.mirrors import Mirror, a_mirror, an_other_cluster, given
 from tests.kit.night import Desk
@@ -26,9 +24,6 @@ from tests.kit.translations import (
     quick_cleaner,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
 
 other = an_other_cluster()
 mirror = a_mirror()

@@ -1,7 +1,5 @@
 """The commands of the pages that a newcomer types, read from the pages and typed as they are."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """``hapax pause`` and ``hapax resume`` on real workers."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

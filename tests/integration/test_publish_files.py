@@ -1,26 +1,21 @@
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kit.managed_process import ManagedProcess
 from tests.kit.night import Desk
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
 from tests.kit.routes import a_route
 from tests.kit.topics import read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 HAPAX = (sys.executable, "-m", "hapax")
 

@@ -1,7 +1,5 @@
 """Offsets that were copied from another cluster are committed again as those of this one."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient

@@ -1,7 +1,5 @@
 """``hapax sandbox up --secure``: what it prints leads a worker in, and holds no secret."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Schemas from a registry, around a real worker: what it decodes, and what its outages cost."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """A real registry around a real worker: killed under load, frozen, beside the official serdes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,18 +3,20 @@
 All workers of this file start together: what takes time is the start of a process.
 """
 
-from __future__ import annotations
-
 import time
+from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.core.rights import Right
 from hapax.kafka.connection import access
+from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.at_work import untouched
 from tests.kit.doctor import ENVIRON
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import (
     INSTANCE,
@@ -28,13 +30,6 @@ from tests.kit.secured import (
     way,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.core.rights import Right
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 TEN = [b"%d" % number for number in range(10)]
 WITHIN_S = 90.0

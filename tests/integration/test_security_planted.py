@@ -3,8 +3,6 @@
 No broker is needed: what a start, a refusal and a doctor without an answer say is what leaks first.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

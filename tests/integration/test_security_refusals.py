@@ -3,24 +3,19 @@
 All workers of this file start together: each waits ten seconds for a broker to change its mind.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.sandbox import Sandbox
 from hapax.sandbox.tls import Authority
 from tests.kit.at_work import untouched
 from tests.kit.forwarder import Forwarder
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import KEY_PASSWORD, way
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 SECURITY = "KAFKA__SECURITY__"
 ELSEWHERE = "127.0.0.2"

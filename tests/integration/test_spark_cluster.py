@@ -3,8 +3,6 @@
 The executors know the installed libraries and nothing of the driver's import path.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
@@ -12,8 +10,8 @@ import sysconfig
 import tarfile
 import venv
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import psutil  # type: ignore[import-untyped] # it carries no types
 import pytest
 
 from hapax.core.errors import ExitCode
@@ -25,9 +23,6 @@ from tests.kit.proof import at_length
 from tests.kit.spark_process import SparkProcess, executors, runs_tasks, send, spark_variables
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    import psutil  # type: ignore[import-untyped] # it carries no types
 
 VALUES = [b"v%d" % number for number in range(200)]
 RULE = """

@@ -1,17 +1,12 @@
 """A record that kills or hangs the process of its task: the driver lives, and plans again."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tests.kit.done import header
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 DEATHS_MAX = 3
 CULPRITS = [b"hang", b"segfault", b"exit", b"killed"]

@@ -1,14 +1,14 @@
 """The records form does what the worker does: same environment, same input, same output."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.core.records import Headers, Record
 from tests.kit.done import Done, header
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
@@ -17,11 +17,6 @@ from tests.kit.routes import routes_of
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.records import Headers, Record
 
 PARTITIONS = 3
 NOON_MS = 1_700_000_000_123

@@ -4,8 +4,6 @@ All tests share one flow and, where they leave it alive, one driver. Each strike
 in, then lets the flow come to its end and has all that ever happened on it judged anew.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

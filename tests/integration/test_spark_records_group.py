@@ -3,8 +3,6 @@
 The tests share one flow and its drivers; each has all that ever happened judged anew.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,8 +1,6 @@
 """What is around a Spark driver fails: brokers and the claim store."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -14,10 +12,6 @@ from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 EVENTS_PER_S = 300
 

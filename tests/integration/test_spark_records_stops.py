@@ -1,11 +1,10 @@
 """What stops a Spark driver for good, and what it does not even start with."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
+from hapax.sandbox import Sandbox
 from tests.kit.at_work import left, refused, untouched
 from tests.kit.done import source, values
 from tests.kit.managed_process import WorkerProcess
@@ -13,9 +12,6 @@ from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
 
 TEN = [b"%d" % number for number in range(10)]
 LEAVES_WITHIN_S = 90

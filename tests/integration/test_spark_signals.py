@@ -3,15 +3,14 @@
 Whatever dies, both streams hold nothing but JSON lines of the service.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from hapax.sandbox import Sandbox
 from tests.kit import topics
 from tests.kit.at_work import at_work
 from tests.kit.pipeline_process import environment, pipeline_process
@@ -19,11 +18,6 @@ from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 GONE_S = 5.0
 """How long a process may live on after the driver has left."""

@@ -3,8 +3,6 @@
 The tests share one flow and one driver, whose ranges may last far longer than any test waits.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import time

@@ -1,24 +1,18 @@
 """``hapax.publish.Publisher`` on a real broker: killed, copied, restored, left alone."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import threading
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from hapax.core.ports import Message
-from hapax.publish import Publisher, SpoolDisagreesError, SpoolMovedError, SpoolOwnedError
+from hapax.publish import Publisher, Receipt, SpoolDisagreesError, SpoolMovedError, SpoolOwnedError
 from tests.kit import topics
 from tests.kit.sink_parts import sink_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.publish import Receipt
 
 
 class Stage(NamedTuple):

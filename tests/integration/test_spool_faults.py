@@ -1,7 +1,5 @@
 """``hapax.publish.Publisher`` when things go wrong, on a real broker."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import subprocess

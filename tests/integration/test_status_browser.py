@@ -1,16 +1,16 @@
 """The status page in a real browser, at the width of a desk and of a phone."""
 
-from __future__ import annotations
-
 import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
@@ -19,13 +19,6 @@ from hapax.telemetry.http.server import TelemetryServer
 from tests.kit.status_page import Told
 from tests.unit.test_telemetry_events import IDLE, OUT_LAG, WHERE
 from tests.unit.test_telemetry_survey import OURS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from playwright.sync_api import Browser, Page
-
 
 # A real browser, driven from tests: Chromium as Debian packs it.
 #

@@ -1,11 +1,10 @@
 """What a worker finds out about the logs around it, on a real broker, and shows."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,10 +19,6 @@ from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 HOUR_S = 3_600
 WEEK_S = 7 * 86_400

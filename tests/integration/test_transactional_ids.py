@@ -1,7 +1,5 @@
 """Whose transactions are whose: pipelines whose names join alike, and ids of earlier versions."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Offset

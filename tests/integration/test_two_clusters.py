@@ -1,22 +1,16 @@
 """One claim store, and another Kafka cluster with the same topics behind the same settings."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from hapax.sandbox import Sandbox
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.mirrors import an_other_cluster
 from tests.kit.night import Desk
 from tests.kit.pages import type_section
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 IN_FLIGHT = [f"e-{number}" for number in range(5)]
 

@@ -1,28 +1,23 @@
 """Workers of two versions in one group: a rolling upgrade and the way back, under load."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.kit.commands import run_captured
 from tests.kit.done import header
 from tests.kit.managed_process import WorkerProcess, clean_environment
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,7 +1,5 @@
 """Other versions of Kafka in the sandbox."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Workers are killed, frozen and stopped under load; each event still has its effect once."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """What is around the workers fails: brokers, the claim store, and a twin with the same name."""
 
-from __future__ import annotations
-
 import random
 import time
 

@@ -1,7 +1,5 @@
 """Ids of every kind: twins are dropped, and nothing else is."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.done import Done, header, source, values

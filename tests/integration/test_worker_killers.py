@@ -1,19 +1,14 @@
 """A record that kills or hangs its process: real workers, killed by their own transform."""
 
-from __future__ import annotations
-
 import signal
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.killers import supervise
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 DEATHS_MAX = 3
 INNOCENT = [b"%d" % number for number in range(3000)]

@@ -1,7 +1,5 @@
 """Lag reaches 0 on transactional input, stays there, and costs nothing once it has."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Each partitioner puts records where its name says, and murmur2 where Java does."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

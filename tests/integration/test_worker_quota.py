@@ -1,7 +1,5 @@
 """A producer quota of the brokers: transactions that would outlive their timeout become smaller."""
 
-from __future__ import annotations
-
 import statistics
 import time
 

@@ -1,19 +1,15 @@
 """Records of every shape, ids of every kind, and outputs that brokers refuse: one effect each."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from hapax.core.records import Headers, Record
 from tests.kit.done import Done, header, source, values
 from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from hapax.core.records import Headers, Record
 
 NOON_MS = 1_700_000_000_123
 LARGE = bytes(range(250)) * 2000  # 500 kB

@@ -1,7 +1,5 @@
 """What must not start does not start: one clear message, the right exit code, nothing consumed."""
 
-from __future__ import annotations
-
 import socket
 from datetime import datetime
 

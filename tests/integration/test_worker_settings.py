@@ -1,22 +1,17 @@
 """Settings do what their table says: starts, bounds, memberships."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from hapax.core.records import Record
 from tests.kit.at_work import await_told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import routes_of
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
 
 TEN = [b"%d" % number for number in range(10)]
 

@@ -1,7 +1,5 @@
 """What makes a running worker stop for good: a lost position, much poison, a stop that hangs."""
 
-from __future__ import annotations
-
 import time
 from typing import cast
 

@@ -1,12 +1,8 @@
 """Commands as a person types them: what they print, and how they end."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Any
 
 
 def run_captured(

@@ -1,7 +1,5 @@
 """Which record path a test takes: both where hapax_fast is, or where it could have been built."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from importlib.util import find_spec

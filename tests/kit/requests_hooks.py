@@ -4,20 +4,16 @@ The file is compiled by itself, with the sanitizers for addresses and undefined 
 test asks for them, so that it is tested also where the extension is not built.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from tests.kit.commands import run_captured
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SOURCES = Path(__file__).parents[2] / "fast" / "src"
 APIS = {

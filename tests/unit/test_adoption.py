@@ -1,7 +1,5 @@
 """Ids of topics, as brokers answer for them; tests/integration/test_recommit.py has brokers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

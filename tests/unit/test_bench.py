@@ -1,14 +1,12 @@
 """The benchmark: a wrong run is void, goals are judged, a slower path fails the guard."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from bench import calls, course, guard, pairs, report, results, steps, throughput, traffic
-from bench.contenders import FUNCTION, NATIVE, PYTHON, Service
+from bench.contenders import FUNCTION, NATIVE, PYTHON, Contender, Service
 from bench.course import THROUGHPUT, Plan
 from bench.measure import VoidRunError
 from bench.peers.contenders import PLAIN, Peer
@@ -18,9 +16,6 @@ from bench.report.tables import goals_table
 from bench.transforms import STRAGGLER
 from hapax import Output, Record
 from hapax.core.forms import load_transform
-
-if TYPE_CHECKING:
-    from bench.contenders import Contender
 
 RECORDS = 3
 

@@ -1,8 +1,7 @@
 """Which calls may begin, and what an answer or an error makes of a unit of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,10 +20,6 @@ from hapax.core.errors import Poison
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure
 from tests.kit.calls import Stamps
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 LIMITS, ONCE = CallLimits(), CallLimits(attempts_max=1)
 

@@ -1,7 +1,5 @@
 """Certificates of the claim store are looked at before the first connection, its login at each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,10 +1,9 @@
 """Settings from files and from ``--set``: what counts more, and what is refused."""
 
-from __future__ import annotations
-
 import os
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,6 @@ from hapax.kafka.property_names import nearest_property, property_names
 from hapax.settings.env_file import assignment, read_env_file
 from tests.kit.commands import run_captured
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
 
 TRANSFORM = (
     "from hapax import Output\n\n\ndef transform(record):\n    return Output(record.value)\n"

@@ -1,13 +1,8 @@
-from __future__ import annotations
-
+import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.kit.commands import run_captured
-
-if TYPE_CHECKING:
-    import subprocess
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,7 +1,5 @@
 """Intake that an operator has paused: nothing is taken, the membership is kept."""
 
-from __future__ import annotations
-
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline

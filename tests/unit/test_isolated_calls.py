@@ -1,12 +1,10 @@
 """Calls in a process of their own: whatever ends it, ours goes on and says how it ended."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -21,9 +19,6 @@ from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.isolated_process import memory_left
 from hapax.kafka.admin.isolated import TRIES, CrashedError, run_in_subprocess
 from hapax.kafka.produce.call_timeout import Caller, HangingError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMIT_S = 20.0
 

@@ -1,7 +1,5 @@
 """What Spark's JVM prints becomes entries: one for each thing, none for what says nothing."""
 
-from __future__ import annotations
-
 import os
 import threading
 

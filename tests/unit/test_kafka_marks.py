@@ -1,7 +1,5 @@
 """Offsets of partitions between two leaders, of those that may not be read, and without brokers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What is asked of the brokers before the first record is read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Offsets for the doctor, on clients made by hand; tests/integration/test_doctor.py has brokers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +23,7 @@ class Brokers:
         self.away = False
         self.asked: list[tuple[bool, int, int]] = []
 
-    def client(self, properties: dict[str, Any], *, logger: object) -> Client:
+    def client(self, properties: dict[str, Any], *, logger: object) -> "Client":
         return Client(self, committed=properties["isolation.level"] == "read_committed")
 
 

@@ -1,8 +1,7 @@
 """The thread that looks at the logs, and what it asks; tests/integration has brokers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -16,10 +15,6 @@ from hapax.kafka.read.lag_probe import KafkaLagProbe
 from tests.kit.doubles import Told
 from tests.kit.spark_driver import STOP, done, played
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 P0, P1, OUT = ("in", 0), ("in", 1), ("out", 0)
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -47,11 +42,11 @@ class Brokers:
         }
         self.configs_asked = 0
 
-    def client(self, properties: dict[str, Any], *, logger: object) -> Client:
+    def client(self, properties: dict[str, Any], *, logger: object) -> "Client":
         self.clients.append(properties)
         return Client(self, committed_only=properties["isolation.level"] == "read_committed")
 
-    def admin(self, properties: dict[str, Any], *, logger: object) -> Brokers:
+    def admin(self, properties: dict[str, Any], *, logger: object) -> "Brokers":
         return self
 
     def describe_configs(self, asked: list[Any], request_timeout: float) -> dict[Any, Any]:

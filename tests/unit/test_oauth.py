@@ -1,10 +1,7 @@
 """Tokens over TLS: what the client needs for it, and the token service of the sandbox."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +10,8 @@ from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.properties import consumer_properties
 from hapax.sandbox.oauth import TokenServer
 from hapax.sandbox.tls import Authority
+from hapax.settings import Settings
 from tests.unit.test_kafka_clients import settings
-
-if TYPE_CHECKING:
-    from hapax.settings import Settings
 
 CA = "https.ca.location"
 WRONG = "wr0ng"

@@ -1,7 +1,5 @@
 """Records of owners, on a client made by hand; tests/integration has brokers."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading ranges, on a client whose messages are said beforehand."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

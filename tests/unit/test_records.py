@@ -1,7 +1,5 @@
 """Values: coordinates, records, outputs."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

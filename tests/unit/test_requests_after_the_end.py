@@ -1,7 +1,5 @@
 """librdkafka calls on_destroy, and then its brokers' threads report the ends of connections."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -4,8 +4,6 @@ The order of the calls is librdkafka's (2.16): a lost connection is DOWN first, 
 each request that was sent, then the same error for each that still waited to be sent.
 """
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 

@@ -1,15 +1,14 @@
 """The retry topic beside the inputs, on messages made by hand."""
 
-from __future__ import annotations
-
 import random
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
 
 from hapax.core.headers import Retried
+from hapax.core.records import Coordinates
 from hapax.core.retry_levels import (
     FACTOR,
     LEVELS,
@@ -25,9 +24,6 @@ from hapax.kafka.consume import shelf
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from tests.kit.consumers import FakeConsumer, message
 from tests.kit.doubles import Ticking
-
-if TYPE_CHECKING:
-    from hapax.core.records import Coordinates
 
 EOF, BAD = KafkaError._PARTITION_EOF, KafkaError._BAD_MSG
 LEVEL_0, LEVEL_2 = ("app-retry", 0), ("app-retry", 2)

@@ -1,24 +1,18 @@
-from __future__ import annotations
-
 import csv
 import io
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from hapax.core.errors import HapaxError
+from hapax.core.ports import Message
 from hapax.operations.files import lines as lines_of_files
 from hapax.operations.files.lines import whole_lines
-from hapax.operations.files.rows import SourceRow, SourceRows
+from hapax.operations.files.rows import RowForm, SourceRow, SourceRows
 from hapax.operations.publish import CONTENT, LineError, Lines
-
-if TYPE_CHECKING:
-    from hapax.core.ports import Message
-    from hapax.operations.files.rows import RowForm
 
 
 def rows(form: RowForm, text: bytes) -> list[SourceRow]:

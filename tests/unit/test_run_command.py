@@ -1,7 +1,5 @@
 """``hapax run`` before the service itself has begun, and behind it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

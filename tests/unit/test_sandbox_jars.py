@@ -1,18 +1,13 @@
-from __future__ import annotations
-
 import hashlib
 import zipfile
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.jars import Jar, locked
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ARCHIVE = "registry-1.0-all.zip"
 LOCKED = (

@@ -1,18 +1,13 @@
-from __future__ import annotations
-
 import fcntl
 import os
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.core.errors import ExitCode
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def script(folder: Path, name: str, *lines: str) -> Path:

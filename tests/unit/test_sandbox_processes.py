@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
@@ -15,9 +13,6 @@ from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import LOOPBACK, Ports
 from hapax.sandbox.processes import Server
 from hapax.sandbox.watchdog import ChildWatchdog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture

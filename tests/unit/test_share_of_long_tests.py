@@ -1,7 +1,5 @@
 """Which of the long tests a run plays where it does not play all."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.proof import is_played

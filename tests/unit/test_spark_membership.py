@@ -1,7 +1,5 @@
 """The driver in its group: partitions come, go, and are shared out over lanes."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.errors import (

@@ -1,7 +1,5 @@
 """Which ranges the driver plans, when, and what a plan says."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.errors import StopError

@@ -1,7 +1,5 @@
 """What the driver does with a report: one reaction for each outcome."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,19 +1,15 @@
 """What goes to executors: which code, as which archives."""
 
-from __future__ import annotations
-
 import sys
 import zipfile
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from hapax.core.errors import ConfigurationError
 from hapax.engines.spark import shipping
 from hapax.engines.spark.shipping import Ware
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class FakeContext:

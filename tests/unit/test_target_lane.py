@@ -1,10 +1,8 @@
 """A lane of another cluster: when its progress is committed once more, and when it is not."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -15,21 +13,14 @@ from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.headers import ID, PATH, SOURCE
 from hapax.core.mirror import OtherCluster
 from hapax.core.offset_commit import GroupOffset
-from hapax.core.plan import Destinations, Planner
-from hapax.core.records import Output, Record
+from hapax.core.plan import Destinations, Plan, Planner
+from hapax.core.ports import Message
+from hapax.core.records import Headers, Output, Record, TopicPartition
 from hapax.core.translation import Halving
 from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.target_lane import KEEP_INTERVAL_S, TargetLane, shown_id, target_names
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from tests.unit.test_settings import REQUIRED, TARGET
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hapax.core.plan import Plan
-    from hapax.core.ports import Message
-    from hapax.core.records import Headers, TopicPartition
-    from hapax.settings import Settings
 
 WHERE = ("in-a", 3)
 PROGRESS = GroupOffset(*WHERE, 7)

@@ -1,7 +1,5 @@
 """Each event makes the line of its name and moves its metric."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json

@@ -1,7 +1,5 @@
 """The server: paths, probes, formats, and clients that misbehave."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

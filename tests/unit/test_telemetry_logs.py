@@ -1,7 +1,5 @@
 """Lines: one JSON object each for machines, plain text for people, nothing for what is off."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

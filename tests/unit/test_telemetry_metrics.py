@@ -1,7 +1,5 @@
 """The table of metrics: bounded labels, one exposition, one page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What repeats is told first and counted after."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The canonical line of a transaction, and the metrics that come from the same facts."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.batch_result import BatchResult

@@ -1,7 +1,5 @@
 """Probes: what they answer, why, and which events change it."""
 
-from __future__ import annotations
-
 from threading import Event
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Surveys become gauges, which go when nobody can tell them any more."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

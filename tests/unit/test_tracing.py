@@ -1,16 +1,15 @@
 """Spans around transactions, on the SDK's own exporter in memory."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from threading import Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -24,7 +23,7 @@ from hapax.core.errors import (
 )
 from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from hapax.telemetry import tracing_sdk
 from hapax.telemetry.tracing import LINKS_MAX, TracedCore, links
 from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
@@ -33,13 +32,6 @@ from tests.kit.batches import filled, opened, run
 from tests.kit.commands import run_captured
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_telemetry_events import Told
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from opentelemetry.sdk.trace import ReadableSpan
-
-    from hapax.settings import Settings
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"

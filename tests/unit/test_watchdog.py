@@ -1,11 +1,9 @@
 """The watchdog: a call or a stop that never ends is ended; a long batch is cut."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,9 +12,6 @@ from hapax.engines import watchdog as module
 from hapax.engines.lifecycle import Lifecycle
 from hapax.engines.watchdog import Watchdog
 from tests.kit.doubles import Ticking
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WAIT_S = 10.0
 
