@@ -1,9 +1,8 @@
 """What every claim store must do: in memory, and in Redis, in both formats and all bucket sizes."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.store import kind_of
+from hapax.core.ports import Claims
 from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import (
@@ -27,11 +27,6 @@ from tests.kit.claim_stores import (
     redis_server,
 )
 from tests.kit.memory_store import registered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from hapax.core.ports import Claims
 
 apps = (f"app-{number}" for number in itertools.count())
 
@@ -53,9 +48,7 @@ class NewStore(Protocol):
         pytest.param("redis, the format before, small buckets", marks=pytest.mark.real),
     ],
 )
-def stores(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[NewStore]:
+def stores(request, tmp_path_factory):
     if request.param == "memory":
 
         def in_memory(*topic_ids: Mapping[str, str]) -> list[Claims]:
@@ -92,7 +85,7 @@ def stores(
 
 
 @pytest.fixture
-def store(stores: NewStore) -> Claims:
+def store(stores):
     return stores({})[0]
 
 

@@ -1,7 +1,5 @@
 """The benchmark of claims finds what docs/performance.md and its goals are made of."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench import claims, results

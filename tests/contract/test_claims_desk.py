@@ -1,29 +1,20 @@
 """What people ask of the claim store, on a real Redis."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates, Record
 from tests.kit.claim_stores import HOUR_MS, SMALL_BUCKETS, bare, ids, mutate, records, redis_server
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox.redis_server import Redis
-
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+def server(tmp_path_factory):
     with redis_server(tmp_path_factory.mktemp("redis")) as running:
         yield running
 
 
 @pytest.fixture
-def url(server: Redis) -> str:
+def url(server):
     server.flush()
     return server.url
 

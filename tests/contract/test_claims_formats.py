@@ -1,14 +1,14 @@
 """Two formats of the store: which one a worker uses, and how claims move to the one of today."""
 
-from __future__ import annotations
-
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_claim import IdBatch
 from hapax.claims.redis_migrate import Migration
 from hapax.commands.tree import app
@@ -27,11 +27,6 @@ from tests.kit.claim_stores import (
     records,
 )
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hapax.claims.redis import RedisClaims
 
 pytestmark = pytest.mark.real
 

@@ -1,27 +1,19 @@
 """What is found before the start: wrong server, settings, rights; and the way by TLS."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import PERMISSIONS, Tls
 from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox.ports import Ports
+from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import admin, bare, old, records, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.claims.redis import RedisClaims
-    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 
@@ -119,7 +111,7 @@ def test_a_server_that_is_away_is_an_outage_and_no_reason_not_to_start(server):
 
 
 @pytest.fixture
-def tls_port(server: Redis, tmp_path: Path) -> Iterator[int]:
+def tls_port(server, tmp_path):
     openssl = shutil.which("openssl")
     assert openssl, "install openssl"
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"

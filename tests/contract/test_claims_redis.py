@@ -1,13 +1,11 @@
 """What Redis can do to a claim store: die, hang, forget, fill up, refuse, and follow another."""
 
-from __future__ import annotations
-
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_buckets import TURN
 from hapax.claims.redis_claim import Claim
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
@@ -24,9 +22,6 @@ from tests.kit.claim_stores import (
     records,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.claims.redis import RedisClaims
 
 pytestmark = pytest.mark.real
 

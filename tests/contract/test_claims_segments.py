@@ -1,12 +1,9 @@
 """The format before: segments of time that open, fill up, grow old and go as a whole."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.core.records import Coordinates
+from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import (
     HOUR_MS,
     OLD_SMALL_BUCKETS,
@@ -18,9 +15,6 @@ from tests.kit.claim_stores import (
     records,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 

@@ -1,17 +1,17 @@
 """How claims are forgotten: by date, in buckets that a cursor sweeps, divides and joins."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_layout import bucket_prefix
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
+from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import (
     HOUR_MS,
     SMALL_BUCKETS,
@@ -26,10 +26,6 @@ from tests.kit.claim_stores import (
     records,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.claims.redis import RedisClaims
-    from hapax.sandbox.redis_server import Redis
 
 pytestmark = pytest.mark.real
 

@@ -1,21 +1,16 @@
 """A member that leaves while the assignment is on its way that it has not served yet."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from select import select
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
+from hapax.sandbox import Sandbox
 from tests.kit.waiting import await_, patient
 from tests.kit.worlds import KafkaWorld, consumer_of, joined
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
 
 CLIENT_ALONE = """
 import sys, time

@@ -1,33 +1,26 @@
 """What the doctor asks of a real Redis, and what it leaves there: nothing."""
 
-from __future__ import annotations
-
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.claims.redis_url import CLAIM_COMMANDS
+from hapax.core.claim_store import StoreHealth
+from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.core.claim_store import StoreHealth
-    from hapax.sandbox.redis_server import Redis
 
 KEYS = ("~hapax:{shop}:claims*", "~hapax{shop}*")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+def server(tmp_path_factory):
     with redis_server(tmp_path_factory.mktemp("redis")) as started:
         yield started
 
 
 @pytest.fixture
-def store(server: Redis) -> Redis:
+def store(server):
     server.flush()
     return server
 

@@ -1,7 +1,5 @@
 """The trial of a transactional id on a real broker: it says what is asked, and fences nobody."""
 
-from __future__ import annotations
-
 from hapax.kafka.admin.answers import check_transactional_id_acl
 from tests.kit.topics import read_back, transaction
 

@@ -1,7 +1,5 @@
 """What the client does with an exception that is handled while one of its calls fails."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,31 +1,23 @@
 """Records that wait in the order of their key, at the Source port of a real broker."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from contextlib import ExitStack, closing, nullcontext
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.headers import DONE, Retried
+from hapax.core.ports import Batch
 from hapax.core.retry_later import RetryTopic
 from hapax.core.retry_line import RetryLine
 from hapax.kafka.consume import line_source
 from hapax.kafka.consume.line_source import KafkaLineSource
 from hapax.kafka.properties import consumer_properties
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit.parts import MachineClock, Quiet, settings_of
 from tests.kit.topics import Given, produce, produce_open
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.core.ports import Batch
-    from hapax.sandbox import Sandbox
 
 RECORDS_S = 60.0
 
@@ -81,7 +73,7 @@ class World:
 
 
 @pytest.fixture
-def world(sandbox: Sandbox) -> Iterator[World]:
+def world(sandbox):
     with ExitStack() as exits:
         yield World(sandbox, exits)
 

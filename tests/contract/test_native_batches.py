@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -18,17 +18,12 @@ from hapax.kafka.consume.native_intake import ROUTES_S
 from tests.kit.native_members import Group
 from tests.kit.worlds import BYTES_MAX, KafkaWorld, consumer_of, joined, take
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Sandbox
-
 pytest.importorskip("hapax_fast")
 HUNDRED = [b"%d" % number for number in range(100)]
 
 
 @pytest.fixture
-def native(sandbox: Sandbox) -> Iterator[KafkaWorld]:
+def native(sandbox):
     """A world whose records take the native path, and whose producer's queue is tiny."""
     world = KafkaWorld(sandbox, "on", **{"queue.buffering.max.messages": 7})
     yield world

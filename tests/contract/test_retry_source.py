@@ -1,31 +1,24 @@
 """Records of the retry topic at the Source port: held until their time, in memory and real."""
 
-from __future__ import annotations
-
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.headers import Retried
+from hapax.core.records import Headers, Progress, Record
 from hapax.core.retry_levels import LEVELS
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.properties import consumer_properties
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from tests.kit.doubles import Ticking
 from tests.kit.parts import MachineClock, Quiet, settings_of
 from tests.kit.topics import Given, produce
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.core.records import Headers, Progress, Record
-    from hapax.sandbox import Sandbox
 
 LATE_S = 5.0
 """So much later than its time a record may come here: other tests have the machine as well."""
@@ -99,7 +92,7 @@ Member = MemorySource | KafkaRetrySource
 
 
 @pytest.fixture(params=["memory", "kafka"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request):
     if request.param == "memory":
         yield MemoryRetry()
         return

@@ -1,20 +1,14 @@
 """Epochs: who may still end a transaction, and who may not. In memory and on a broker."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from tests.kit.committing import Committing
 from tests.kit.rulebook import Rulebook, places, send, shown, unfenced, until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kit.committing import Committing
-
-    Make = Callable[..., Rulebook]
+Make = Callable[..., Rulebook]
 
 CALLS = ("send_offsets", "commit", "abort")
 

@@ -1,21 +1,14 @@
 """Whose progress a group believes, classic and KIP-848, in memory and on a broker."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError
-from tests.kit.rulebook import Claim, Rulebook, places, send, share, shown, until
+from tests.kit.committing import Committing
+from tests.kit.rulebook import Claim, Member, Rulebook, places, send, share, shown, until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kit.committing import Committing
-    from tests.kit.rulebook import Member
-
-    Make = Callable[..., Rulebook]
+Make = Callable[..., Rulebook]
 
 
 def offer(world: Rulebook, transaction: Committing, number: int, offset: int) -> bool:

@@ -4,17 +4,17 @@ A broker takes it as long as the epoch is the same: records are lost or half vis
 back, and every call of the client succeeds. After a new epoch it is refused.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from tests.kit.committing import Committing
 from tests.kit.rulebook import (
     ACCEPTED,
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
+    Late,
     Rulebook,
     disregard,
     message,
@@ -26,13 +26,7 @@ from tests.kit.rulebook import (
     visible,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kit.committing import Committing
-    from tests.kit.rulebook import Late
-
-    Make = Callable[..., Rulebook]
+Make = Callable[..., Rulebook]
 
 ENDS = [True, False]
 

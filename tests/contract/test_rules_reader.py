@@ -1,19 +1,13 @@
 """What a reader of committed records may see while transactions are open, in memory and real."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from hapax.core.ports import Source
 from tests.kit.rulebook import Rulebook, places, share, until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.ports import Source
-
-    Make = Callable[..., Rulebook]
+Make = Callable[..., Rulebook]
 
 
 class Reading:

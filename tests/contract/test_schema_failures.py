@@ -22,8 +22,6 @@ from tests.kit.schema_registry import RegistryDouble
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.operations.doctor.check import Case
 
 ORDER = {
@@ -35,7 +33,7 @@ VALUE = b"\0\0\0\0\1\x02\x02a"
 
 
 @pytest.fixture
-def registry() -> Iterator[RegistryDouble]:
+def registry():
     with RegistryDouble() as registry:
         registry.add("orders-value", ORDER)
         yield registry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,6 @@ from tests.kit.avro_orders import ORDER
 from tests.kit.schema_registry import RegistryDouble
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 HOLDER = {
     "type": "record",
     "name": "Holder",
@@ -31,7 +28,7 @@ NOTHING: list[dict[str, Any]] = [{}, {"schema": None}, {"schema": 7}]
 
 
 @pytest.fixture
-def registry() -> Iterator[RegistryDouble]:
+def registry():
     with RegistryDouble() as registry:
         yield registry
 

@@ -26,8 +26,6 @@ from hapax.schemas.lookup import Lookup
 from tests.kit.schema_registry import RegistryDouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.core.formats import Format
 
 TOPIC = "sales"
@@ -59,7 +57,7 @@ SHAPES: list[dict[str, Any]] = [{"id": 1}, {"id": 2, "item": {"sku": "ä"}, "mor
 
 
 @pytest.fixture(scope="module")
-def registry() -> Iterator[RegistryDouble]:
+def registry():
     with RegistryDouble() as registry:
         registry.add("item", ITEM)
         item = [{"name": "shop.Item", "subject": "item", "version": 1}]

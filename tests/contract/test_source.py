@@ -1,16 +1,10 @@
 """The Source port: what every implementation keeps, in memory and on a broker."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError
+from hapax.core.ports import Batch
 from tests.kit.worlds import INTAKES_MAX, joined, message, take
-
-if TYPE_CHECKING:
-    from hapax.core.ports import Batch
 
 TEN = [b"%d" % number for number in range(10)]
 

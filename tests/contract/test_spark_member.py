@@ -1,9 +1,6 @@
 """The driver's membership on a real broker: it holds partitions, fetches nothing, and is lent."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -13,16 +10,9 @@ from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_open, transaction
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.sandbox import Sandbox
-
 
 @pytest.fixture(params=["classic", "consumer"])
-def app(
-    request: pytest.FixtureRequest, sandbox: Sandbox, unique: Callable[[str], str]
-) -> Iterator[Application]:
+def app(request, sandbox, unique):
     made = Application(sandbox, unique("member"), HAPAX_GROUP__PROTOCOL=request.param)
     yield made
     made.close()
@@ -152,7 +142,7 @@ def test_metadata_of_a_member_that_left_is_refused(app):
 
 
 @pytest.fixture
-def classic(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+def classic(sandbox, unique):
     made = Application(sandbox, unique("ends"))
     yield made
     made.close()

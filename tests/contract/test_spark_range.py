@@ -1,28 +1,19 @@
 """The source of a task on a real broker: placed where the driver says, confirmed by the group."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
+from hapax.kafka.consume.range_source import KafkaRange
 from tests.kit.consumers import metadata
 from tests.kit.spark_ranges import Application, taken
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.kafka.consume.range_source import KafkaRange
-    from hapax.sandbox import Sandbox
 
 LIVE = metadata(3, "member-1")
 INTAKES_MAX = 100
 
 
 @pytest.fixture
-def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+def app(sandbox, unique):
     made = Application(sandbox, unique("range"))
     yield made
     made.close()

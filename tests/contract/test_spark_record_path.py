@@ -6,7 +6,7 @@ import gc
 import platform
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,11 +20,6 @@ from hapax.wiring.task import RangeParts
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.sandbox import Sandbox
-
 fast = pytest.importorskip("hapax_fast", reason="the native part is optional")
 
 END_S = 20.0
@@ -34,7 +29,7 @@ UPPER = [value.upper() for value in TEN]
 
 
 @pytest.fixture
-def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+def app(sandbox, unique):
     made = Application(sandbox, unique("path"), partitions=1)
     produce(made.bootstrap, made.input, *(Given(value, partition=0) for value in TEN))
     yield made
@@ -42,7 +37,7 @@ def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]
 
 
 @pytest.fixture
-def _without_native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _without_native(monkeypatch):
     """Be an executor whose Python lacks hapax_fast."""
     monkeypatch.setitem(sys.modules, "hapax_fast", None)
     native._found.cache_clear()

@@ -1,18 +1,17 @@
 """A task on a real broker: the worker's core on a range, exactly once, whatever came before."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, ExitCode
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
-from hapax.engines.spark.plan import RangeOutcome
+from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
+from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.produce.fences import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.wiring.task import run_plans
@@ -22,21 +21,12 @@ from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed, transaction
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from confluent_kafka import Producer
-
-    from hapax.engines.spark.plan import RangePlan, RangeReport
-    from hapax.kafka.consume.group_member import KafkaMember
-    from hapax.sandbox import Sandbox
-
 TEN = [b"v%d" % number for number in range(10)]
 UPPER = [value.upper() for value in TEN]
 
 
 @pytest.fixture
-def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+def app(sandbox, unique):
     made = Application(sandbox, unique("task"), partitions=1)
     yield made
     made.close()

@@ -1,8 +1,6 @@
 """How far tasks are that have not reported yet: the group's word, without waiting for anybody."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -12,14 +10,9 @@ from hapax.kafka.read.task_progress import TaskProgress
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.sandbox import Sandbox
-
 
 @pytest.fixture
-def app(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Application]:
+def app(sandbox, unique):
     made = Application(sandbox, unique("progress"))
     yield made
     made.close()

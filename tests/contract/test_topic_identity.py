@@ -1,29 +1,23 @@
 """Which topic a name stands for, on a real broker: what the client tells in time, and what the
 group keeps beside its offsets."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import ExitCode, PositionLostError
+from hapax.core.ports import Batch
 from hapax.engines.spark.plan import RangeOutcome
+from hapax.kafka.consume.source import KafkaSource
+from hapax.sandbox import Sandbox
 from tests.kit.parts import Parts
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.core.ports import Batch
-    from hapax.kafka.consume.source import KafkaSource
-    from hapax.sandbox import Sandbox
 
 TAKE_S = 60.0
 OTHER = "hapax topic=another-topic-0123456A"
@@ -94,7 +88,7 @@ class Topic:
 
 
 @pytest.fixture
-def topic(sandbox: Sandbox, unique: Callable[[str], str]) -> Topic:
+def topic(sandbox, unique):
     return Topic(sandbox, unique("identity"))
 
 

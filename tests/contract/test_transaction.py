@@ -1,7 +1,5 @@
 """The Transaction port: what every implementation keeps, in memory and on a broker."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
@@ -11,7 +9,7 @@ TEN = [b"%d" % number for number in range(10)]
 
 
 @pytest.fixture
-def ready(world: World) -> World:
+def ready(world):
     """Ten records taken, a producer open."""
     world.write(*TEN)
     joined(world)

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """A real API server.
 
     Missing programs are a skip, in CI as well and unlike every other server of the tests: to build
-    them takes a core longer than all tests without a broker together, and no registry has them built.
+    them takes a core longer than all other tests together, and no registry has them built.
     The reason of the skip is in the summary of the run. What is built and does not start is a
     failure.
     """

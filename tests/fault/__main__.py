@@ -6,8 +6,6 @@
 ``run`` leaves with 1 when the run is not as expected: clean, or for a control not clean.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import replace

@@ -3,19 +3,12 @@
 There is a gate in it, which is open unless the environment names a folder of gates.
 """
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from hapax import Output
+from hapax import Output, Record
 from tests.fault import rules
 from tests.fault.controls import gate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax import Record
 
 _WHO = f"{os.environ.get('HAPAX_INSTANCE', '')}/{os.getpid()}".encode()
 

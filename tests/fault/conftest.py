@@ -3,15 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.kit.at_work import QUICK, TEN
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Sandbox
+    import pytest
 
 _LONG = "test_checker_broker"
 
@@ -27,11 +23,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("long")
 
 
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    """A route with quick timeouts and ten records in its input; most files have their own."""
-    route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
+route = a_route(*TEN, **QUICK)
+"""A route with quick timeouts and ten records in its input; most files have their own."""

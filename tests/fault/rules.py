@@ -3,8 +3,6 @@
 Standard library only: the peers beside which we are measured run it in environments of their own.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 from zlib import crc32
 

@@ -1,15 +1,9 @@
 """Business code that takes as long as the record says."""
 
-from __future__ import annotations
-
 import ctypes
 import time
-from typing import TYPE_CHECKING
 
-from hapax import Output
-
-if TYPE_CHECKING:
-    from hapax import Record
+from hapax import Output, Record
 
 
 def sleep(record: Record) -> Output:

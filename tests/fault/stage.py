@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from hapax.sandbox import Sandbox
+from hapax.sandbox.ports import LOOPBACK, Ports
 from hapax.sandbox.spark_cluster import driver_properties
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
@@ -20,7 +21,7 @@ from tests.fault.feeding.feed import Feeder
 from tests.fault.members import IN_PYTHON, PROXIED, Member
 from tests.fault.watching.live import LiveReader
 from tests.fault.watching.monitor import Offsets, Progress
-from tests.kit.driver_door import DriverDoor
+from tests.kit.forwarder import Forwarder
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.proxy import FaultProxy
 from tests.kit.spark_process import SparkProcess
@@ -30,6 +31,54 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.fault.plan import Plan
+
+# The ports of a Spark driver that its executors come to, so that the way can be cut.
+
+ADDRESS = "127.0.0.2"
+"""Where executors are told that the driver is; it listens on the same ports of 127.0.0.1."""
+
+
+class DriverDoor:
+    """Passes executors on to a driver that has been given ``properties``; one driver at a time."""
+
+    def __init__(self) -> None:
+        self._exits = ExitStack()
+        self._ports: list[int] = []
+        self._doors: list[Forwarder] = []
+
+    def __enter__(self) -> Self:
+        ports = Ports()
+        self._exits.callback(ports.close)
+        self._ports = [ports.reserve(), ports.reserve()]
+        self._doors = [
+            self._exits.enter_context(Forwarder(port, ADDRESS, port)) for port in self._ports
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Spark's, which make a driver listen behind this door."""
+        calls, blocks = self._ports
+        return {
+            "spark.driver.host": ADDRESS,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.driver.port": str(calls),
+            "spark.driver.blockManager.port": str(blocks),
+            # Behind another port nobody would find it.
+            "spark.port.maxRetries": "1",
+        }
+
+    def cut(self) -> int:
+        """Break all connections and refuse new ones; return how many broke."""
+        return sum(door.lead_to(0) for door in self._doors)
+
+    def open(self) -> None:
+        """Let connections through again."""
+        for door, port in zip(self._doors, self._ports, strict=True):
+            door.lead_to(port)
 
 
 class Stage:

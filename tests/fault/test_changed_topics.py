@@ -1,9 +1,5 @@
 """Topics that change under a worker: made again, widened, offline in part, truncated."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
@@ -20,18 +16,12 @@ from tests.kit.at_work import (
     partitions_known,
     values,
 )
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import Proof
 from tests.kit.topics import Given, produce, unmarked
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
-    from tests.kit.proof import Proof
 
 # -- made again ---------------------------------------------------------------------------
 
@@ -157,7 +147,7 @@ def test_partitions_that_are_added_under_a_worker_are_read_from_their_beginning(
 
 
 @pytest.fixture
-def wide(cluster: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def wide(cluster, tmp_path):
     """A route on three brokers."""
     route = PipelineUnderTest(cluster, tmp_path, **QUICK)
     yield route

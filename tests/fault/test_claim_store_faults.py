@@ -1,13 +1,11 @@
 """The claim store hangs, fills up, loses what it knew: nothing is lost, and it is said."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.sandbox import Redis
 from tests.kit.at_work import QUICK, at_work, await_told, event, values
 from tests.kit.claim_stores import admin, redis_server, tell
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -15,25 +13,19 @@ from tests.kit.probes import free_port, ready
 from tests.kit.redis_cluster import move_slot, redis_cluster
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Redis, Sandbox
-
 EVENTS = range(2500)
 NAMES = sorted(b"event-%d" % number for number in EVENTS)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Redis]:
+def store(tmp_path):
     """A Redis of one's own."""
     with redis_server(tmp_path / "redis") as server:
         yield server
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, store: Redis, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(sandbox, store, tmp_path):
     route = PipelineUnderTest(
         sandbox,
         tmp_path,

@@ -1,14 +1,12 @@
 """Clocks that jump by hours under a worker, and under its brokers."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,11 +14,8 @@ from hapax.sandbox import Sandbox, machine
 from tests.kit.at_work import QUICK, at_work, event, numbers, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 MANY = numbers(range(3000))
 HOUR_S = 3600
@@ -47,7 +42,7 @@ def _compiler() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory):
     compiler = machine._find(_compiler, ("build-essential",))
     assert compiler is not None, "cc is missing. Run: sudo apt-get install build-essential"
     made = tmp_path_factory.mktemp("library") / "wall_clock.so"
@@ -58,12 +53,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def clock(library: Path, tmp_path: Path) -> Clock:
+def clock(library, tmp_path):
     return Clock(library, tmp_path / "clock")
 
 
 @pytest.fixture
-def skewed(clock: Clock) -> type[WorkerProcess]:
+def skewed(clock):
     """Workers that live by that clock."""
 
     class Skewed(WorkerProcess):
@@ -73,12 +68,7 @@ def skewed(clock: Clock) -> type[WorkerProcess]:
     return Skewed
 
 
-@pytest.fixture
-def route(sandbox: Sandbox, redis_url: str, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url, **QUICK)
-    route.create()
-    yield route
-    route.close()
+route = a_route(redis=True, **QUICK)
 
 
 def away_h(worker: WorkerProcess) -> int:

@@ -1,42 +1,18 @@
 """One event that comes several times: in a batch, later, elsewhere, around its owner's commit."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.kit.at_work import QUICK, at_work, await_told, event, values
 from tests.kit.done import source
 from tests.kit.faults import Rule
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.proof import Proof
+from tests.kit.proxy import ProxiedBroker
+from tests.kit.routes import a_route
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
-    from tests.kit.proof import Proof
-    from tests.kit.proxy import ProxiedBroker
-
-
-@pytest.fixture
-def route(
-    sandbox: Sandbox, proxied_broker: ProxiedBroker, redis_url: str, tmp_path: Path
-) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        partitions=2,
-        KAFKA__BOOTSTRAP_SERVERS=proxied_broker.proxied,
-        DEDUP__REDIS_URL=redis_url,
-        **QUICK,
-    )
-    route.create()
-    yield route
-    route.close()
+route = a_route(proxied=True, redis=True, partitions=2, **QUICK)
 
 
 def place_of(worker: WorkerProcess) -> int:

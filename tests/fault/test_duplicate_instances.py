@@ -1,9 +1,6 @@
 """Two processes of one name, and a supervisor that asks whether a waiting worker lives."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
@@ -18,29 +15,12 @@ from tests.kit.at_work import (
 )
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port, ready
+from tests.kit.routes import a_route
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 MANY = numbers(range(3000))
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        TRANSFORM="tests.kit.orders:slow",
-        TRANSACTION__RECORDS_MAX="100",
-        **QUICK,
-    )
-    route.create()
-    yield route
-    route.close()
+route = a_route(TRANSFORM="tests.kit.orders:slow", TRANSACTION__RECORDS_MAX="100", **QUICK)
 
 
 def hijack(route: PipelineUnderTest) -> None:

@@ -1,7 +1,5 @@
 """A disk that is full: that of a broker, and what a worker writes to."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack
 

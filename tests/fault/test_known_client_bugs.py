@@ -1,9 +1,6 @@
 """Bugs that other clients and services had: each as a scenario on a real broker."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,45 +8,18 @@ from tests.kit.at_work import QUICK, at_work, await_told, numbers, values
 from tests.kit.faults import Rule
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import routes_of
 from tests.kit.topics import Given, produce_aborted, produce_committed, read_back
 from tests.kit.waiting import await_
 from tests.kit.worlds import KafkaWorld, joined, message, take
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.proxy import ProxiedBroker
-
-    MakeRoute = Callable[..., PipelineUnderTest]
-
 TWENTY = numbers(range(10, 30))
 
-
-@pytest.fixture
-def route_of(
-    sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path
-) -> Iterator[MakeRoute]:
-    """Routes whose workers reach the broker through the proxy."""
-    routes = []
-
-    def make(partitions: int = 1) -> PipelineUnderTest:
-        proxied = proxied_broker.proxied
-        route = PipelineUnderTest(
-            sandbox, tmp_path, partitions=partitions, KAFKA__BOOTSTRAP_SERVERS=proxied, **QUICK
-        )
-        route.create()
-        routes.append(route)
-        return route
-
-    yield make
-    for route in routes:
-        route.close()
+route_of = routes_of(proxied=True, **QUICK)
 
 
 @pytest.fixture
-def world(sandbox: Sandbox) -> Iterator[KafkaWorld]:
+def world(sandbox):
     world = KafkaWorld(sandbox)
     yield world
     world.close()

@@ -1,7 +1,5 @@
 """Positions that are lost: by retention, with the group's offsets, with the topic itself."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,8 +1,6 @@
 """Brokers that cannot hear each other, while clients and controllers hear all of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pytest
 from confluent_kafka import Producer
@@ -16,11 +14,6 @@ from tests.kit.proof import at_length
 from tests.kit.proxy import FaultProxy
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
 BETWEEN_BROKERS = {
     # Replication and markers go through the proxy; clients and controllers do not.
     "inter.broker.listener.name": "PROXIED",
@@ -32,7 +25,7 @@ Late = Literal["delay", "reset_after"]
 
 
 @pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sandbox, FaultProxy]]:
+def apart(tmp_path_factory):
     """Three brokers with a proxy between them."""
     with (
         Sandbox(nodes=3, redis=False, proxied=True, properties=BETWEEN_BROKERS) as sandbox,
@@ -42,7 +35,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sandbox, F
 
 
 @pytest.fixture
-def route(apart: tuple[Sandbox, FaultProxy], tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(apart, tmp_path):
     sandbox, _proxy = apart
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "50"}
     route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, **(QUICK | settings))

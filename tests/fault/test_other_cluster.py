@@ -1,28 +1,20 @@
 """Two clusters, both struck: a mirror stays exact when workers and brokers of either side die."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 
 from hapax.kafka.produce.target_lane import target_names
-from hapax.sandbox import Sandbox
+from hapax.sandbox import Broker
 from tests.fault.cluster import Cluster
 from tests.kit.at_work import QUICK, at_work
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.mirror_frozen import FREEZE_AT
-from tests.kit.mirrors import Mirror, given
+from tests.kit.mirrors import Mirror, a_mirror, an_other_cluster, given
 from tests.kit.proof import rounds
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Broker
 
 pytestmark = pytest.mark.long
 FREEZE_S = 8.0
@@ -37,19 +29,8 @@ class Frozen(WorkerProcess):
         return stat.rpartition(")")[2].split()[0] == "T"
 
 
-@pytest.fixture(scope="module")
-def other() -> Iterator[Sandbox]:
-    """The cluster of the outputs."""
-    with Sandbox(redis=False) as made:
-        yield made
-
-
-@pytest.fixture
-def mirror(sandbox: Sandbox, other: Sandbox, tmp_path: Path) -> Iterator[Mirror]:
-    made = Mirror(sandbox, other, tmp_path, partitions=3, **QUICK)
-    made.create()
-    yield made
-    made.close()
+other = an_other_cluster()
+mirror = a_mirror(**QUICK)
 
 
 def zombie(mirror: Mirror, folder: Path, transform: str) -> None:

@@ -1,19 +1,9 @@
 """Rules of the proxy that campaigns need: changed and held answers, counts, one broker alone."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kit.faults import ALWAYS, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.proxy import ProxiedBroker
 
 INVALID_TRANSACTION_TIMEOUT = 50
 NEVER = 1
@@ -48,7 +38,7 @@ class Bound:
 
 
 @pytest.fixture
-def bound(sandbox: Sandbox, proxied_broker: ProxiedBroker, unique: Callable[[str], str]) -> Bound:
+def bound(sandbox, proxied_broker, unique):
     topic = unique("bound")
     sandbox.create_topic(topic)
     return Bound(proxied_broker.proxied, topic)

@@ -1,14 +1,12 @@
 """A publisher with a spool before a pipeline, without Redis: all are killed, its disk is full."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,10 +20,6 @@ from tests.kit.managed_process import ManagedProcess, WorkerProcess
 from tests.kit.proof import rounds
 from tests.kit.small_disk import fill, small_disk
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 DISK_BYTES = 8 << 20
 KEYS = 40

@@ -1,24 +1,18 @@
 """Redis fails over to a replica that has not seen the last claims."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from hapax.sandbox import Redis
 from tests.kit.at_work import QUICK, await_told, event, values
 from tests.kit.claim_stores import admin, redis_server, tell
 from tests.kit.forwarder import Forwarder
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Redis
 
 BEFORE, LAST, AFTER = range(100), range(100, 200), range(200, 300)
 

@@ -1,8 +1,6 @@
 """Rights that are revoked and passwords that change while a worker is at work."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -16,15 +14,9 @@ from tests.kit.at_work import (
     untouched,
     values,
 )
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Rights
-    from tests.kit.managed_process import WorkerProcess
 
 USER, PASSWORD, ANOTHER = "hapax", "open-sesame", "close-sesame"
 
@@ -39,7 +31,7 @@ class Right(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Sandbox]:
+def guarded():
     """A broker that asks for a password and knows rights; no Redis."""
     with Sandbox(redis=False, guarded=True) as sandbox:
         sandbox.rights.set_password(USER, PASSWORD)
@@ -47,12 +39,12 @@ def guarded() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def rights(guarded: Sandbox) -> Rights:
+def rights(guarded):
     return guarded.rights
 
 
 @pytest.fixture
-def route(guarded: Sandbox, rights: Rights, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(guarded, rights, tmp_path):
     route = PipelineUnderTest(
         guarded,
         tmp_path,

@@ -1,31 +1,15 @@
 """Batches that take longer than a timeout allows."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.kit.at_work import QUICK, TEN, await_told, numbers, values
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
-    route.create()
-    yield route
-    route.close()
-
+route = a_route(**QUICK)
 
 STUCK = Given(b"stuck", headers=(("sleep-s", b"10"),))
 

@@ -1,9 +1,6 @@
 """Rows of the Spark engine that no other test shows: one driver through all of them."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -14,22 +11,13 @@ from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.proxy import ProxiedBroker
-
 IDLE_S = 4.0
 REQUESTS_PER_S_MAX = 60
 """Two clients that hold a fetch or a heartbeat each, and a question for ends now and then."""
 
 
 @pytest.fixture
-def route(
-    sandbox: Sandbox, proxied_broker: ProxiedBroker, tmp_path: Path
-) -> Iterator[PipelineUnderTest]:
+def route(sandbox, proxied_broker, tmp_path):
     route = PipelineUnderTest(
         sandbox,
         tmp_path,

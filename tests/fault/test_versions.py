@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.fault.versions import BEGIN, END, PAGE, Row, write_table

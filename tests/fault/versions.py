@@ -9,8 +9,6 @@ cannot be had on this machine is told in its cell. ``--only kafka,valkey`` runs 
 the others stay as they are in the folder, or else on the page.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,11 +1,10 @@
 """Servers of other releases of Debian, unpacked into a folder; nothing of them is installed."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
 from hapax.sandbox.machine import SandboxError
+from tests.kit.commands import run_captured
 
 _MIRROR = "http://deb.debian.org/debian"
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -69,9 +68,7 @@ def _apt(root: Path, suite: str) -> list[str]:
 
 def _run(words: list[str], folder: Path) -> None:
     try:
-        done = subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
+        done = run_captured(words, cwd=folder, timeout=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxError(f"{words[0]}: {error}") from error
     if done.returncode:

@@ -1,11 +1,7 @@
 """hapax audit on a real broker: the worker's output is clean, what others leave is not."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -14,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from hapax.operations.audit.result import NAMES
 from hapax.sandbox import SandboxTopic
 from tests.kit.audited import Pipeline, audited
+from tests.kit.commands import run_captured
 from tests.kit.flow import Flow
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
 from tests.kit.orders import told
@@ -28,14 +25,9 @@ from tests.kit.topics import (
 )
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 
 @pytest.fixture
-def pipeline(sandbox: Sandbox, unique: Callable[[str], str]) -> Callable[..., Pipeline]:
+def pipeline(sandbox, unique):
     def made(partitions: int = 1, **settings: str) -> Pipeline:
         app = unique("audit")
         named = (("in", partitions), ("out", 1), ("dead", 1))
@@ -242,9 +234,7 @@ def test_the_command_tells_a_broken_pipeline_by_its_exit_code(pipeline, options)
     produce(p.bootstrap, p.target, p.effect(0, 1, b"1"))
     p.commit(ends(p.bootstrap, p.source)[0])
     command = [sys.executable, "-m", "hapax", "audit", "--json", *options]
-    done = subprocess.run(
-        command, env=p.environment, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = run_captured(command, env=p.environment, timeout=120)
     assert done.returncode == 1, done.stderr
     told_ = json.loads(done.stdout)
     assert told_["anomalies"] == {"missing": 1}

@@ -109,7 +109,7 @@ REMARKED = {
 
 
 @pytest.fixture(scope="module")
-def audit(spark: SparkSession) -> Audit:
+def audit(spark):
     return judged(spark)
 
 

@@ -18,7 +18,7 @@ from tests.kit import histories
 from tests.kit.audited import judged_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
 
@@ -43,7 +43,7 @@ PLANTS = [plant for plants in PLANTED.values() for plant in plants]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_chunks() -> Iterator[None]:
+def _small_chunks():
     """The order is judged in chunks; here a lane has several of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spark_audit, "CHUNK_OFFSETS", 5)
@@ -102,7 +102,7 @@ class Judged(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def all_judged(spark: SparkSession) -> Judged:
+def all_judged(spark):
     kept = [right(seed, whole=False) for seed in range(CLEAN)]
     cases = [(plant, *case) for plant in PLANTS for case in planted(plant, EACH)]
     audit = judged(spark, [*kept, *(history for _plant, history, _count in cases)])

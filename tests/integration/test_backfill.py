@@ -1,12 +1,10 @@
 """``hapax backfill``: killed on its way, started again, handed over while records come."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -15,12 +13,6 @@ from tests.kit.managed_process import WorkerProcess
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import committed, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 OLD, WITHIN_S = 15_000, 120
 COMMAND = (sys.executable, "-m", "hapax", "backfill", "--json", "--from", "earliest", "--until")
@@ -56,9 +48,7 @@ def _read(line: str) -> dict[str, object]:
 
 
 @pytest.fixture(params=KINDS, ids=["worker", "spark"])
-def backfilling(
-    request: pytest.FixtureRequest, sandbox: Sandbox, tmp_path: Path
-) -> Iterator[Backfilling]:
+def backfilling(request, sandbox, tmp_path):
     """Old records, a moment, and records that come after it all the time."""
     flow = Flow(
         sandbox,

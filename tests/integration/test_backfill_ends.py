@@ -1,9 +1,6 @@
 """Both ends of a backfill, to the record: markers, aborted records, holes and empty partitions."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +9,6 @@ from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import FOREVER, Given, produce_aborted, produce_committed, produce_open
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 T = 1_700_000_000_000
 """Unix ms; records are seconds after it."""
@@ -37,7 +28,7 @@ def at(partition: int, *seconds: float) -> list[Given]:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path):
     """Six partitions, each with another end.
 
     0 plain records · 1 markers and aborted records around both ends · 2 empty · 3 all too early

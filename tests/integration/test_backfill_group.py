@@ -1,54 +1,35 @@
 """Who may read a span: several processes of one app, and nobody who came for something else."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
-from typing import TYPE_CHECKING
-
-import pytest
 
 from hapax.core.committed_metadata import CommittedMetadata
+from tests.kit.commands import run_captured
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, beside
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 PARTITIONS, EACH = 4, 25
 ALL = {"INPUT__END": "latest", "GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
 WITHIN_S = 60
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS)
-    made.create()
-    made.write(
-        *(
-            Given(b"%d/%d" % (partition, n), partition=partition)
-            for n in range(EACH)
-            for partition in range(PARTITIONS)
-        )
-    )
-    yield made
-    made.close()
+route = a_route(
+    *(
+        Given(b"%d/%d" % (partition, n), partition=partition)
+        for n in range(EACH)
+        for partition in range(PARTITIONS)
+    ),
+    partitions=PARTITIONS,
+)
 
 
 def backfill(route: PipelineUnderTest, *words: str, **settings: str) -> tuple[int, str, str]:
     """Run the command to its end; return exit code, standard output and standard error."""
-    end = subprocess.run(
+    end = run_captured(
         [sys.executable, "-m", "hapax", "backfill", *words],
         env={**route.environment(**settings), "HAPAX_INSTANCE": "b-0"},
-        capture_output=True,
-        check=False,
-        text=True,
         timeout=WITHIN_S,
     )
     return end.returncode, end.stdout, end.stderr

@@ -1,20 +1,14 @@
 """The guard of the record path sees a slower one, on a real broker."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from bench import guard, throughput
 from bench.contenders import PYTHON
-from hapax import Output
+from hapax import Output, Record
 from hapax.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from hapax import Record
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 

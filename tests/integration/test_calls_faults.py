@@ -1,9 +1,6 @@
 """Kills, rebalances, stops and aborts while calls are in flight."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,17 +9,11 @@ from tests.kit.at_work import at_work, await_told
 from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
+from tests.kit.proxy import ProxiedBroker
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.pipeline_under_test import PipelineUnderTest
-    from tests.kit.proxy import ProxiedBroker
 
 LISTS = ("list", "coroutine of a list")
 FORMS = {
@@ -40,9 +31,7 @@ SHUTDOWN_S = 4
 
 
 @pytest.fixture
-def flowing(
-    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], Flow]]:
+def flowing(sandbox, tmp_path, monkeypatch):
     """Makes a flow whose calls take up to 10 ms."""
     monkeypatch.setenv(PAUSE_MAX_S, "0.01")
     made: list[Flow] = []

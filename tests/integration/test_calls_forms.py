@@ -1,11 +1,8 @@
 """Every form of a transform: each record has its effect once, in input order, per key in series."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from hapax.core.records import Record
 from tests.fault.rules import is_poison
 from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE, PAUSE_MAX_S, STAMPS, Stamps
@@ -14,13 +11,6 @@ from tests.kit.flow import Flow
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.core.records import Record
-    from hapax.sandbox import Sandbox
 
 FORMS = {
     # 1 is what it is unless set.
@@ -41,7 +31,7 @@ OPENED = ["class", "class of a list", "context"]
 
 
 @pytest.fixture
-def stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stamps:
+def stamps(tmp_path, monkeypatch):
     path = tmp_path / "stamps"
     monkeypatch.setenv(STAMPS, str(path))
     monkeypatch.setenv(PAUSE_MAX_S, "0.004")
@@ -49,7 +39,7 @@ def stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stamps:
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, stamps: Stamps) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path, stamps):
     """Its processes leave stamps."""
     assert not stamps.calls()
     route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, CALL__RECORDS_MAX="32")

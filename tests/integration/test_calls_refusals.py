@@ -1,33 +1,16 @@
 """What is wrong with a transform is said clearly, before anything is read or in a dead letter."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.kit.at_work import refused, untouched
 from tests.kit.calls import MODULE
 from tests.kit.done import header
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 TEN = [Given(b"%d" % number, b"key-%d" % number) for number in range(10)]
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path)
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
+route = a_route(*TEN)
 
 
 @pytest.mark.parametrize("name", ["of_two", "of_none", "generator"])

@@ -1,7 +1,5 @@
 """Calls that take too long: a coroutine is cancelled, a thread ends its process."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,24 +1,15 @@
 """Events whose first copy was claimed, never committed, and can no longer be read."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -28,12 +19,7 @@ COMPACTED = {
     "delete.retention.ms": "0",
 }
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
-    yield made
-    made.close()
+route = a_route(created=False, redis=True, partitions=2)
 
 
 def event(name: str, key: bytes = b"k", partition: int = 0) -> Given:

@@ -1,26 +1,17 @@
 """``hapax consume`` on a real broker: what a ``read_committed`` reader finds, and no more."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
+from hapax.sandbox import Sandbox
 from tests.kit.topics import produce, produce_aborted, produce_committed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from typer.testing import Result
-
-    from hapax.sandbox import Sandbox
 
 
 @pytest.fixture
-def topic(sandbox: Sandbox, unique: Callable[[str], str]) -> str:
+def topic(sandbox, unique):
     name = unique("read")
     sandbox.create_topic(name, 1)
     produce_committed(sandbox.bootstrap_servers, name, b"one")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -11,6 +9,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it carries no types
 import pytest
+
+from tests.kit.commands import run_captured
 
 COMMAND = [sys.executable, "-m", "hapax", "demo"]
 ROOT = Path(__file__).parents[2]
@@ -27,13 +27,8 @@ pytestmark = pytest.mark.real
 
 @pytest.mark.timeout(280)
 def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reordered():
-    done = subprocess.run(
-        [*COMMAND, "--json", "--seconds", "5", "--rate", "1500"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    done = run_captured(
+        [*COMMAND, "--json", "--seconds", "5", "--rate", "1500"], cwd=ROOT, timeout=240
     )
     assert done.returncode == 0, done.stderr + done.stdout
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -62,13 +57,10 @@ def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reorder
 
 
 def _broken_demo() -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_captured(
         [sys.executable, "-c", BROKEN, "demo", "--seconds", "5", "--rate", "3000"],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=180,
-        check=False,
     )
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -11,6 +9,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it carries no types
 import pytest
 
+from tests.kit.commands import run_captured
 from tests.kit.proof import at_length
 
 COMMAND = [sys.executable, "-m", "hapax", "demo", "--engine", "spark"]
@@ -39,14 +38,11 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
     unique, tmp_path
 ):
     mark = unique("demo")
-    done = subprocess.run(
+    done = run_captured(
         [*COMMAND, "--json", "--seconds", "5", "--rate", "1500"],
         cwd=ROOT,
         env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
         timeout=500,
-        check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -94,14 +90,11 @@ def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_i
     unique, tmp_path
 ):
     mark = unique("demo")
-    done = subprocess.run(
+    done = run_captured(
         [*COMMAND, "--cluster", "--json", "--seconds", "5", "--rate", "1000"],
         cwd=ROOT,
         env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
         timeout=800,
-        check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -118,14 +111,7 @@ def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_i
 
 
 def test_a_cluster_without_spark_is_refused():
-    done = subprocess.run(
-        [sys.executable, "-m", "hapax", "demo", "--cluster"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_captured([sys.executable, "-m", "hapax", "demo", "--cluster"], cwd=ROOT, timeout=60)
     assert done.returncode == 2
     assert "--engine spark" in done.stderr
 

@@ -1,14 +1,13 @@
 """``hapax init`` and ``hapax dev``: a project of one's own, on a real Kafka, from one terminal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
@@ -16,24 +15,21 @@ import pytest
 from hapax.dev.changes import FileChanges
 from hapax.dev.project import create_project
 from hapax.sandbox.ports import Ports
+from tests.kit.commands import run_captured
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WITHIN_S = 90
 HAPAX = (sys.executable, "-m", "hapax")
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     create_project("orders", tmp_path)
     return tmp_path / "orders"
 
 
 @pytest.fixture
-def environ() -> dict[str, str]:
+def environ():
     """The environment, which counts more than settings.env: ports that are free here."""
     with closing(Ports()) as ports:
         kafka, store, page = (ports.reserve() for _ in range(3))
@@ -93,15 +89,8 @@ def running(project: Path, environ: dict[str, str]) -> Iterator[Dev]:
 @pytest.mark.real
 def test_what_is_piped_in_is_processed_and_what_came_out_is_printed(project, environ):
     with (project / "events.jsonl").open() as events:
-        done = subprocess.run(
-            [*HAPAX, "dev", "--once"],
-            cwd=project,
-            env=environ,
-            stdin=events,
-            capture_output=True,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
+        done = run_captured(
+            [*HAPAX, "dev", "--once"], cwd=project, env=environ, stdin=events, timeout=WITHIN_S
         )
     assert done.returncode == 0, done.stderr
     lines = [line.split("  ") for line in done.stdout.splitlines()]
@@ -152,14 +141,11 @@ def test_a_killed_command_leaves_no_process_behind(project, environ):
     ],
 )
 def test_servers_of_other_machines_are_refused(project, variable, value):
-    done = subprocess.run(
+    done = run_captured(
         [*HAPAX, "dev", "--set", f"{variable}={value}"],
         cwd=project,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=WITHIN_S,
-        check=False,
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"hapax: {variable}"), done.stderr
@@ -168,23 +154,14 @@ def test_servers_of_other_machines_are_refused(project, variable, value):
 
 @pytest.mark.parametrize("name", ["Orders", "or_ders", "../orders", "", "-a", "a" * 63])
 def test_a_name_that_is_no_topic_group_and_image_at_once_is_refused(tmp_path, name):
-    done = subprocess.run(
-        [*HAPAX, "init", "--", name],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
+    done = run_captured([*HAPAX, "init", "--", name], cwd=tmp_path, timeout=WITHIN_S)
     assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
 
 
 def test_nothing_is_written_into_a_folder_that_holds_files(tmp_path):
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders/notes.txt").write_text("mine")
-    done = subprocess.run(
-        [*HAPAX, "init", "orders"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_captured([*HAPAX, "init", "orders"], cwd=tmp_path)
     assert done.returncode == 2
     assert "nothing was written" in done.stderr
     assert [file.name for file in (tmp_path / "orders").iterdir()] == ["notes.txt"]

@@ -3,34 +3,19 @@
 A mirror that takes over is in test_two_clusters.py.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
-import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.kit.night import Desk, ran
 from tests.kit.pages import section, type_section
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 PAGE = "disaster-recovery.md"
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
-    made.create()
-    yield made
-    made.close()
+route = a_route(redis=True)
 
 
 def event(name: str, *headers: tuple[str, bytes]) -> Given:

@@ -1,13 +1,12 @@
 """Faults planted into a live pipeline: the doctor names each; a sound one gets no word."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -20,13 +19,7 @@ from tests.kit.clinic import Clinic, clinic
 from tests.kit.topics import Given, produce, produce_open
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from hapax.sandbox import Sandbox
-
-    Fault = Callable[[Clinic], AbstractContextManager[dict[str, str]]]
+Fault = Callable[[Clinic], AbstractContextManager[dict[str, str]]]
 
 HOUR_MS = 3_600_000
 PATIENCE_S = 60.0
@@ -34,7 +27,7 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def sound(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+def sound(cluster, tmp_path_factory):
     with clinic(cluster, tmp_path_factory.mktemp("clinic")) as made:
         yield made
 

@@ -1,32 +1,24 @@
 """The doctor on a cluster that asks who it is: with the least rights, without one, and refused."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
+from hapax.core.rights import Right
 from hapax.operations.doctor.acls import target_rights
+from hapax.sandbox import Sandbox
 from hapax.sandbox.tls import Authority
 from tests.kit.at_work import await_exit
 from tests.kit.mirrors import Mirror, given
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed, settings_of
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from typer.testing import Result
-
-    from hapax.core.rights import Right
-    from hapax.sandbox import Sandbox
 
 PASSWORD = "ask-me-anything"  # noqa: S105 - of a user that lives for seconds
 PATIENCE_S = 60.0
@@ -42,7 +34,7 @@ lacks one leaves."""
 
 
 @pytest.fixture
-def route(guarded: Sandbox, tmp_path: Path, unique: Callable[[str], str]) -> PipelineUnderTest:
+def route(guarded, tmp_path, unique):
     """Topics, and a user of its own that was granted nothing yet."""
     user = unique("doctor")
     guarded.rights.set_password(user, PASSWORD, "SCRAM-SHA-256")

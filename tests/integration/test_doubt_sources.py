@@ -4,17 +4,16 @@
 docs/decisions/own-detector.md in build/doubts.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Broker, SandboxTopic
 from tests.fault.cluster import Cluster
 from tests.kit.doubt_sources import CLIENT, Row, Table, Trial, Verdict
 from tests.kit.fast import needs_fast
@@ -23,12 +22,6 @@ from tests.kit.proof import at_length, rounds
 from tests.kit.proxy import FaultProxy
 from tests.kit.topics import produce
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.sandbox import Broker, Sandbox
-    from tests.kit.proxy import ProxiedBroker
 
 pytestmark = needs_fast
 APIS = ["AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit"]
@@ -41,19 +34,14 @@ LATE_MS = 2500
 
 
 @pytest.fixture(scope="module")
-def table(pytestconfig: pytest.Config) -> Iterator[Table]:
+def table(pytestconfig):
     found = Table()
     yield found
     found.note(pytestconfig.rootpath / "build" / "doubts")
 
 
 @pytest.fixture
-def trial(
-    sandbox: Sandbox,
-    proxied_broker: ProxiedBroker,
-    unique: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Trial]:
+def trial(sandbox, proxied_broker, unique, monkeypatch):
     source, target = unique("source"), unique("target")
     sandbox.create_topics(SandboxTopic(source), SandboxTopic(target))
     produce(sandbox.bootstrap_servers, source, *(b"%d" % number for number in range(400)))
@@ -241,9 +229,7 @@ def test_what_leaves_no_request_behind_is_doubted_by_no_count(trial, proxied_bro
 
 
 @pytest.fixture
-def replicated(
-    cluster: Sandbox, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Replicated]:
+def replicated(cluster, unique, monkeypatch):
     source, target, app = unique("source"), unique("target"), unique("app")
     cluster.create_topics(SandboxTopic(source), SandboxTopic(target))
     produce(cluster.bootstrap_servers, source, *(b"%d" % number for number in range(100)))

@@ -1,25 +1,20 @@
 """The examples: their tests pass, and the commands of their pages do what is written there."""
 
-from __future__ import annotations
-
 import os
 import re
-import subprocess
 import sys
 import threading
 from contextlib import closing
 from http.server import ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from hapax.sandbox.ports import Ports
+from tests.kit.commands import run_captured
 from tests.kit.proof import at_length
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(file.parent for file in (ROOT / "examples").glob("*/settings.env"))
@@ -28,7 +23,7 @@ REDIS = "HAPAX_DEDUP__REDIS_URL"
 
 
 @pytest.fixture
-def environ() -> dict[str, str]:
+def environ():
     """The environment, which counts more than settings.env: ports that are free here."""
     with closing(Ports()) as ports:
         kafka, store = ports.reserve(), ports.reserve()
@@ -41,7 +36,7 @@ def environ() -> dict[str, str]:
 
 
 @pytest.fixture
-def names() -> Iterator[int]:
+def names():
     """The service of the enrichment, at a free port."""
     spec = spec_from_file_location("names_of_example", ROOT / "examples/enrichment/names.py")
     assert spec is not None
@@ -87,13 +82,8 @@ def with_long_ones(word: str, *marks: pytest.MarkDecorator) -> list[Any]:
 def test_the_tests_of_an_example_pass(example, environ):
     assert commands(example)[0] == "python -m pytest"
     inherited = {name: text for name, text in environ.items() if not name.startswith("HAPAX_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=example,
-        env=inherited,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_captured(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=example, env=inherited
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -104,14 +94,11 @@ def test_what_the_page_types_brings_what_is_expected(example, environ, names):
     command = commands(example)[-1]
     if REDIS not in (example / "settings.env").read_text():
         del environ[REDIS]
-    done = subprocess.run(
+    done = run_captured(
         ["/bin/sh", "-c", command],
         cwd=example,
         env=environ | {"NAMES_URL": f"http://127.0.0.1:{names}"},
-        capture_output=True,
-        text=True,
         timeout=280,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = [line.split("  ", 2) for line in done.stdout.splitlines()]

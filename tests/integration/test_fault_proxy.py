@@ -1,29 +1,19 @@
 """The fault proxy does what its rules say, to a real client in front of a real broker."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.kit.proxy import FaultProxy, Rule
+from tests.kit.proxy import FaultProxy, ProxiedBroker, Rule
 from tests.kit.topics import read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.proxy import ProxiedBroker
 
 MESSAGE_TOO_LARGE = 10
 INVALID_TRANSACTION_TIMEOUT = 50
 
 
 @pytest.fixture
-def topic(sandbox: Sandbox, unique: Callable[[str], str]) -> str:
+def topic(sandbox, unique):
     name = unique("proxied")
     sandbox.create_topic(name, config={"max.message.bytes": "1000"})
     return name

@@ -3,10 +3,7 @@
 Each case runs with the fence and, as control, without it: the control must lose or regress.
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,11 +14,6 @@ from tests.kit.parts import Parts
 from tests.kit.rulebook import disregard
 from tests.kit.topics import committed, produce, read_back
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
 
@@ -30,7 +22,7 @@ pytestmark = pytest.mark.parametrize("fast", PATHS)
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, unique: Callable[[str], str]) -> tuple[str, str, str]:
+def route(sandbox, unique):
     """Ten records, waiting: source, target, app."""
     source, target = unique("source"), unique("target")
     sandbox.create_topics(SandboxTopic(source), SandboxTopic(target))

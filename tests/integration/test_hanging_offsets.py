@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -12,17 +8,12 @@ from tests.kit.night import Desk, ran
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
 HELD_S = 3.0
 """Long enough for an answer that is not held back."""
 
 
 @pytest.fixture
-def route(tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(tmp_path):
     """A pipeline on a broker of its own, which is restarted."""
     with Sandbox(redis=False) as sandbox:
         made = PipelineUnderTest(sandbox, tmp_path)

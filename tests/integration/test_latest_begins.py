@@ -1,26 +1,16 @@
 """Where HAPAX_INPUT__START=latest begins, over kills and with several members at once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 PARTITIONS, OLD = 4, 50
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path):
     """A topic with old records in every partition, and no group that knows it."""
     made = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, INPUT__START="latest")
     made.create()

@@ -1,15 +1,14 @@
 """A new operator's first outage: the alert, the probe, the doctor, the runbook. All of it real."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
@@ -17,14 +16,12 @@ import pytest
 
 from hapax.sandbox import machine
 from tests.deploy.test_monitoring_dashboard import everywhere
+from tests.kit.commands import run_captured
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.probes import ask, ready
 from tests.kit.prometheus import firing, impatient_rules, query
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ALERT = "HapaxClaimStoreDown"
 PAGE = Path(__file__).parents[2] / "docs/alerts.md"
@@ -120,12 +117,8 @@ class Operator:
         )
 
     def hapax(self, *words: str) -> Any:
-        answer = subprocess.run(
-            [sys.executable, "-m", "hapax", *words, "--json"],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
+        answer = run_captured(
+            [sys.executable, "-m", "hapax", *words, "--json"], env=self._environment
         )
         assert answer.stdout.startswith("{"), answer.stdout + answer.stderr
         return json.loads(answer.stdout)
@@ -210,11 +203,5 @@ def every_panel_has_an_answer(operator: Operator) -> None:
 
 def promtool_has_no_complaint(operator: Operator) -> None:
     _status, exposition = ask(operator.port, "/metrics")
-    checked = subprocess.run(
-        [machine.promtool(), "check", "metrics"],
-        input=exposition,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = run_captured([machine.promtool(), "check", "metrics"], input=exposition)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

@@ -1,7 +1,5 @@
 """A topic is about to lose records that nobody has read: told while there is time."""
 
-from __future__ import annotations
-
 import time
 
 from hapax.sandbox import monitoring

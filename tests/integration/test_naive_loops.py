@@ -1,12 +1,9 @@
 """The controls: faults that are real, shown on loops that do not withstand them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,17 +19,12 @@ from tests.kit.naive import (
 )
 from tests.kit.topics import committed, produce, read_back
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, unique: Callable[[str], str]) -> Route:
+def route(sandbox, unique):
     """Ten records, waiting."""
     source, target = unique("source"), unique("target")
     sandbox.create_topics(SandboxTopic(source), SandboxTopic(target))

@@ -12,10 +12,6 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
 
 pytest.importorskip("hapax_fast")
@@ -24,7 +20,7 @@ EACH, AGAIN = 400, 40
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path):
     route = PipelineUnderTest(
         sandbox,
         tmp_path,

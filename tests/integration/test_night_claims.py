@@ -1,26 +1,8 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-import pytest
-
 from tests.kit.night import Desk, ran
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
-    made.create()
-    yield made
-    made.close()
+route = a_route(redis=True, partitions=2)
 
 
 def event(name: str, *headers: tuple[str, bytes], partition: int = 0) -> Given:

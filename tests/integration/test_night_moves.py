@@ -1,34 +1,18 @@
 """``hapax offsets set``, ``rewind`` and ``skip`` on a real group."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from hapax.core.committed_metadata import CommittedMetadata
+from hapax.sandbox import Sandbox
 from tests.kit.damage import damage
 from tests.kit.night import Desk, ran
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce_aborted
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(
-        sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url, GROUP__MEMBERSHIP="dynamic"
-    )
-    made.create()
-    yield made
-    made.close()
+route = a_route(redis=True, partitions=2, GROUP__MEMBERSHIP="dynamic")
 
 
 def event(name: str, partition: int = 0) -> Given:

@@ -1,32 +1,15 @@
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
-
-import pytest
 
 from tests.kit.night import Desk, ran
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce_open
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=2)
-    made.create()
-    yield made
-    made.close()
+route = a_route(partitions=2)
 
 
 def test_offsets_and_lag_are_told_by_partition_in_records_and_in_time(route):

@@ -1,28 +1,12 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.kit.night import Desk
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import read_back
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 LINES = '{"order": {"id": 7}, "who": "a"}\n\n{"order": {"id": 8}, "who": "b"}\n'
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path)
-    made.create()
-    yield made
-    made.close()
+route = a_route()
 
 
 @pytest.mark.parametrize("how", [(), ("--transactional",)], ids=["plain", "transactional"])

@@ -1,30 +1,23 @@
 """A replay of dead letters has its effect once, whatever ends it and however often it is run."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from hapax.core.errors import DuplicateInstanceError
 from hapax.core.ports import Message
+from hapax.core.records import Record
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
 from hapax.settings import load_settings
 from tests.kit.audited import audited
 from tests.kit.night import Desk, ran, settle
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce, produce_open, read_back
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.core.records import Record
-    from hapax.sandbox import Sandbox
 
 DIE = """
 import os, signal, sys
@@ -40,13 +33,7 @@ from hapax.__main__ import main
 main()
 """
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, DEDUP__REDIS_URL=redis_url)
-    made.create()
-    yield made
-    made.close()
+route = a_route(redis=True, partitions=2)
 
 
 def bad(event: str, *, partition: int = 0) -> Given:

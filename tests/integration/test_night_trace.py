@@ -1,26 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 from tests.kit.night import Desk, ran, settle
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
-    made.create()
-    yield made
-    made.close()
+route = a_route(redis=True)
 
 
 def event(name: str, *headers: tuple[str, bytes]) -> Given:

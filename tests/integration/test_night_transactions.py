@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaException
@@ -10,23 +7,11 @@ from hapax.kafka.produce.standalone import fence
 from hapax.settings import load_settings
 from tests.kit.hanging import hang, unverified
 from tests.kit.night import Desk, settle
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import read_back, transaction
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path)
-    made.create()
-    yield made
-    made.close()
+route = a_route()
 
 
 def test_an_open_transaction_is_told_and_aborted_by_hand(route):

@@ -1,18 +1,15 @@
 """Outputs on another cluster: a mirror that is exact to the byte, whatever dies."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.headers import SOURCE
-from hapax.sandbox import Sandbox
+from hapax.core.records import Record
 from tests.kit.at_work import QUICK, at_work, await_exit, await_told, delete_topic, refused
-from tests.kit.mirrors import Mirror, given
+from tests.kit.mirrors import Mirror, a_mirror, an_other_cluster, given
 from tests.kit.night import Desk
 from tests.kit.topics import Given, committed, produce_aborted, produce_committed, read_back
 from tests.kit.topics import ends as topic_ends
@@ -28,26 +25,8 @@ from tests.kit.translations import (
 )
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.core.records import Record
-
-
-@pytest.fixture(scope="module")
-def other() -> Iterator[Sandbox]:
-    """The cluster of the outputs."""
-    with Sandbox(redis=False) as made:
-        yield made
-
-
-@pytest.fixture
-def mirror(sandbox: Sandbox, other: Sandbox, tmp_path: Path) -> Iterator[Mirror]:
-    made = Mirror(sandbox, other, tmp_path, partitions=3)
-    made.create()
-    yield made
-    made.close()
+other = an_other_cluster()
+mirror = a_mirror()
 
 
 def test_a_mirror_has_every_record_once_in_order_and_equal_to_the_byte(mirror):

@@ -1,7 +1,5 @@
 """The commands of the pages that a newcomer types, read from the pages and typed as they are."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hapax.sandbox.ports import Ports
+from tests.kit.commands import run_captured
 from tests.kit.proof import at_length
 
 ROOT = Path(__file__).parents[2]
@@ -100,15 +99,12 @@ def typed(text: str, tmp_path: Path, *, cold: bool = False) -> subprocess.Comple
     }
     if cold:
         environ |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PIP_NO_CACHE_DIR": "1"}
-    return subprocess.run(
+    return run_captured(
         ["/bin/bash", "-c", script(steps(text))],
         cwd=checkout,
         env=environ,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=WITHIN_S * 2,
-        check=False,
     )
 
 

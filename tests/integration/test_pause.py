@@ -1,32 +1,17 @@
 """``hapax pause`` and ``hapax resume`` on real workers."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 from tests.kit.at_work import await_told
 from tests.kit.night import Desk
-from tests.kit.pipeline_under_test import PipelineUnderTest, metric
+from tests.kit.pipeline_under_test import metric
 from tests.kit.probes import ask, free_port, ready
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, GROUP__MEMBERSHIP="dynamic")
-    made.create()
-    yield made
-    made.close()
+route = a_route(partitions=2, GROUP__MEMBERSHIP="dynamic")
 
 
 def status(port: int) -> Any:

@@ -1,12 +1,11 @@
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,24 +13,13 @@ from tests.kit.managed_process import ManagedProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
+from tests.kit.routes import a_route
 from tests.kit.topics import read_back
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 HAPAX = (sys.executable, "-m", "hapax")
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path)
-    made.create()
-    yield made
-    made.close()
+route = a_route()
 
 
 class Growing(threading.Thread):

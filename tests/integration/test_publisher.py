@@ -1,13 +1,13 @@
-from __future__ import annotations
-
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import PositionLostError, StopError
+from hapax.core.fixed_batches import FixedBatch
 from hapax.core.micro_batches import Marker, MicroBatch
 from hapax.core.ports import Message
 from hapax.kafka.produce.marked_transaction import sink_names
@@ -15,13 +15,7 @@ from hapax.kafka.produce.micro_batch import KafkaPublisher, Published
 from hapax.settings import load_settings
 from tests.kit import topics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from hapax.core.fixed_batches import FixedBatch
-    from hapax.sandbox import Sandbox
-
-    Chunks = Callable[[], Iterable[Sequence[Message]]]
+Chunks = Callable[[], Iterable[Sequence[Message]]]
 
 QUERY = "query-1"
 
@@ -81,14 +75,14 @@ def whole(found: Published | FixedBatch) -> Published:
 
 
 @pytest.fixture
-def stage(sandbox: Sandbox, unique: Callable[[str], str]) -> Stage:
+def stage(sandbox, unique):
     topic = unique("out")
     sandbox.create_topic(topic)
     return Stage(sandbox.bootstrap_servers, topic)
 
 
 @pytest.fixture
-def publisher(stage: Stage) -> Iterator[KafkaPublisher]:
+def publisher(stage):
     made = stage.publisher()
     yield made
     made.close()

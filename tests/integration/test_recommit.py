@@ -1,9 +1,5 @@
 """Offsets that were copied from another cluster are committed again as those of this one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -14,16 +10,11 @@ from hapax.kafka.admin.adoption import cluster_id, recommit_here
 from hapax.sandbox import SandboxTopic
 from hapax.settings import Settings, load_settings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.sandbox import Sandbox
-
 OF_THE_OTHER = CommittedMetadata("of-the-other-topic-001", "of-the-other-cluster-1", began=2)
 
 
 @pytest.fixture
-def settings(sandbox: Sandbox, unique: Callable[[str], str]) -> Settings:
+def settings(sandbox, unique):
     app = unique("recommit")
     sandbox.create_topics(SandboxTopic(f"{app}-in", 2), SandboxTopic(f"{app}-out"))
     return load_settings(

@@ -20,17 +20,13 @@ from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hapax.core.records import Record
     from hapax.operations.audit.result import Audit
-    from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path):
     given: dict[str, Any] = {
         name.removeprefix("HAPAX_"): text for name, text in sandbox.environment().items()
     }

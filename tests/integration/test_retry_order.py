@@ -1,35 +1,26 @@
 """Later tries in the order of their key on a real broker: through kills and rebalances."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from hapax.operations.audit.result import Compare
+from hapax.operations.audit.result import Audit, Compare
 from hapax.sandbox import metadata
 from tests.kit.accounted import accounted
 from tests.kit.configs import configure
 from tests.kit.later import assigned
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.operations.audit.result import Audit
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 QUICK = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "1000"}
 KEYS, PARTITIONS, AGAIN = 20, 3, 12
@@ -42,7 +33,7 @@ FORMS = {
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path):
     given: dict[str, Any] = {
         name.removeprefix("HAPAX_"): text for name, text in sandbox.environment().items()
     }

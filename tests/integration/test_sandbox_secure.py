@@ -1,7 +1,5 @@
 """``hapax sandbox up --secure``: what it prints leads a worker in, and holds no secret."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.commands import run_captured
 
 pytestmark = pytest.mark.real
 
@@ -34,13 +34,8 @@ def test_what_the_secure_sandbox_prints_leads_a_worker_in():
             "HAPAX_STOP_AFTER__AT_END": "true",
             "HAPAX_TELEMETRY__PORT": "0",
         }
-        done = subprocess.run(
-            [*command, "run"],
-            env={**os.environ, **variables, **worker},
-            capture_output=True,
-            text=True,
-            timeout=RUN_S,
-            check=False,
+        done = run_captured(
+            [*command, "run"], env={**os.environ, **variables, **worker}, timeout=RUN_S
         )
     finally:
         sandbox.send_signal(signal.SIGTERM)

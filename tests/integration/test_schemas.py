@@ -1,9 +1,6 @@
 """Schemas from a registry, around a real worker: what it decodes, and what its outages cost."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
@@ -17,24 +14,15 @@ from tests.kit.schema_registry import RegistryDouble
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.pipeline_under_test import PipelineUnderTest
-
 
 @pytest.fixture
-def registry() -> Iterator[RegistryDouble]:
+def registry():
     with RegistryDouble() as registry:
         yield registry
 
 
 @pytest.fixture
-def route(
-    sandbox: Sandbox, tmp_path: Path, registry: RegistryDouble
-) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path, registry):
     route = avro_route(sandbox, tmp_path, registry)
     yield route
     route.close()

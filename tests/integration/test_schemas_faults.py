@@ -19,10 +19,6 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
     from tests.kit.managed_process import WorkerProcess
     from tests.kit.pipeline_under_test import PipelineUnderTest
 
@@ -30,15 +26,13 @@ DESCRIPTOR = base64.b64encode(Order.DESCRIPTOR.file.serialized_pb).decode()
 
 
 @pytest.fixture
-def registry() -> Iterator[RegistryDouble]:
+def registry():
     with RegistryDouble() as registry:
         yield registry
 
 
 @pytest.fixture
-def route(
-    sandbox: Sandbox, tmp_path: Path, registry: RegistryDouble
-) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path, registry):
     route = avro_route(sandbox, tmp_path, registry)
     yield route
     route.close()
@@ -200,12 +194,12 @@ def test_a_flipped_byte_of_an_id_holds_its_partition_until_the_policy_is_to_give
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
+def authority(tmp_path):
     return Authority(tmp_path / "authority")
 
 
 @pytest.fixture
-def guarded(authority: Authority) -> Iterator[RegistryDouble]:
+def guarded(authority):
     """A registry of a private authority, which asks for a certificate of the same."""
     ours = authority.issue("registry")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

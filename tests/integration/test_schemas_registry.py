@@ -1,12 +1,10 @@
 """A real registry around a real worker: killed under load, frozen, beside the official serdes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
@@ -24,10 +22,6 @@ from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length, rounds
 from tests.kit.topics import Given
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
 _INTEGERS = {"type": "object", "additionalProperties": False}
@@ -42,13 +36,13 @@ JSON_TOTAL = {
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Sandbox]:
+def servers():
     with Sandbox(redis=False).with_registry() as servers:
         yield servers
 
 
 @pytest.fixture
-def client(servers: Sandbox) -> Iterator[SchemaRegistryClient]:
+def client(servers):
     servers.registry.resume()
     if not servers.registry.running:  # a test before has failed
         servers.registry.start()
@@ -58,7 +52,7 @@ def client(servers: Sandbox) -> Iterator[SchemaRegistryClient]:
 
 
 @pytest.fixture
-def route(servers: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(servers, tmp_path):
     """Its outputs have a schema, and an id that the registry denies is a dead letter at once."""
     schema = tmp_path / "total.avsc"
     schema.write_text(json.dumps(TOTAL))

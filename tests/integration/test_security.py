@@ -3,18 +3,20 @@
 All workers of this file start together: what takes time is the start of a process.
 """
 
-from __future__ import annotations
-
 import time
+from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.core.rights import Right
 from hapax.kafka.connection import access
+from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.at_work import untouched
 from tests.kit.doctor import ENVIRON
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import (
     INSTANCE,
@@ -28,14 +30,6 @@ from tests.kit.secured import (
     way,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.core.rights import Right
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 TEN = [b"%d" % number for number in range(10)]
 WITHIN_S = 90.0
@@ -75,9 +69,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def journeys(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Journey]]:
+def journeys(guarded, tmp_path_factory):
     folder, started = tmp_path_factory.mktemp("ways"), {}
     for name, (how, more) in KINDS.items():
         chosen = way(guarded, how)
@@ -117,9 +109,7 @@ def _named(route: PipelineUnderTest, right: Right) -> str:
 
 
 @pytest.fixture(scope="module")
-def deprived(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Journey]]:
+def deprived(guarded, tmp_path_factory):
     """Workers that lack one right each."""
     folder, started = tmp_path_factory.mktemp("rights"), {}
     for number in range(len(LEFT_OUT)):

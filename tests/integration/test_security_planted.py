@@ -3,24 +3,17 @@
 No broker is needed: what a start, a refusal and a doctor without an answer say is what leaks first.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import tarfile
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.sandbox.ports import Ports
 from tests.kit.probes import ask, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WITHIN_S = 60.0
 PATHS = ("/", "/status.json", "/metrics", "/livez", "/readyz", "/startupz")
@@ -43,7 +36,7 @@ SPARK_PROPERTIES = {
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
+def environ(tmp_path):
     ports = Ports()
     password = tmp_path / "password"
     password.write_text("canary11\n")

@@ -3,26 +3,19 @@
 All workers of this file start together: each waits ten seconds for a broker to change its mind.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.sandbox import Sandbox
 from hapax.sandbox.tls import Authority
 from tests.kit.at_work import untouched
 from tests.kit.forwarder import Forwarder
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import KEY_PASSWORD, way
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 SECURITY = "KAFKA__SECURITY__"
 ELSEWHERE = "127.0.0.2"
@@ -164,9 +157,7 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def closed(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PipelineUnderTest]:
+def closed(guarded, tmp_path_factory):
     """A route on which nothing ever starts; its record must still be there."""
     route = PipelineUnderTest(guarded, tmp_path_factory.mktemp("closed"))
     route.create()
@@ -176,9 +167,7 @@ def closed(
 
 
 @pytest.fixture(scope="module")
-def refusals(
-    guarded: Sandbox, closed: PipelineUnderTest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, tuple[WorkerProcess, Refusal]]]:
+def refusals(guarded, closed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     wrong = _logins(guarded) | _certificates(guarded, folder) | _claims(guarded, folder)
     with ExitStack() as stack:

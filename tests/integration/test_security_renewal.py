@@ -3,26 +3,20 @@
 The workers of this file start together.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import redis
 
 from hapax.operations.doctor.acls import store_rights
+from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import MUTUAL
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed, security, settings_of
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 OLD, NEW = "old sesame", "new sesame"
 WITHIN_S = 60.0
@@ -105,9 +99,7 @@ def _issue(guarded: Sandbox, folder: Path, user: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def workers(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, AtWork]]:
+def workers(guarded, tmp_path_factory):
     make = {"password": _by_password, "certificate": _by_certificate}
     started = {name: one(guarded, tmp_path_factory.mktemp(name)) for name, one in make.items()}
     yield started

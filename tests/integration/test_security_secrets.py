@@ -3,16 +3,17 @@
 All workers of this file start together.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from hapax.operations.doctor.acls import store_rights
+from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import PLAIN_PASSWORD
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.secured import (
@@ -24,13 +25,6 @@ from tests.kit.secured import (
 )
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 REDIS_PASSWORD = "redis%/& sesame"  # noqa: S105 - characters that an address must escape
 WITHIN_S = 90.0
@@ -79,9 +73,7 @@ def _start(guarded: Sandbox, folder: Path, name: str) -> AtWork:
 
 
 @pytest.fixture(scope="module")
-def at_work(
-    guarded: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, AtWork]]:
+def at_work(guarded, tmp_path_factory):
     folder = tmp_path_factory.mktemp("secrets")
     started = {name: _start(guarded, folder / name.replace(" ", "-"), name) for name in WAYS}
     yield started

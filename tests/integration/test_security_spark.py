@@ -1,7 +1,5 @@
 """Spark on encrypted ways, with the least rights: our clients in tasks, and Java's in the JVM."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.operations.doctor.acls import kafka_rights

@@ -1,31 +1,23 @@
 """Lanes of the sink on a real broker, without Spark: killed at every commit, late, forgotten."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.core.errors import PositionLostError, StopError
 from hapax.core.micro_batches import Marker
-from hapax.engines.spark.dataframe.parts import LanePlan
-from hapax.engines.spark.dataframe.publication import Publication, Publishing
+from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
+from hapax.engines.spark.dataframe.publication import Publication, PublishedBatch, Publishing
 from hapax.kafka.produce import sink_lane
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
 from hapax.spark import open_publisher, publish_lanes
 from tests.kit import topics
 from tests.kit.configs import configure
 from tests.kit.sink_parts import QUERY, batch, sink_settings, spool_of, staged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from hapax.engines.spark.dataframe.parts import LaneReport
-    from hapax.engines.spark.dataframe.publication import PublishedBatch
-    from hapax.sandbox import Sandbox
 
 TASKS, ROWS = 4, 20
 LANES = 2
@@ -87,14 +79,14 @@ class App:
 
 
 @pytest.fixture
-def app(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> App:
+def app(sandbox, unique, tmp_path):
     topic = unique("out")
     sandbox.create_topic(topic)
     return App(sandbox.bootstrap_servers, topic, tmp_path)
 
 
 @pytest.fixture
-def _a_transaction_for_each_parcel(monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_transaction_for_each_parcel(monkeypatch):
     monkeypatch.setattr(sink_lane, "PART_OF_TIMEOUT", 1e9)
 
 

@@ -3,33 +3,26 @@
 The executors know the installed libraries and nothing of the driver's import path.
 """
 
-from __future__ import annotations
-
 import json
 import signal
-import subprocess
 import sys
 import sysconfig
 import tarfile
 import venv
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import psutil  # type: ignore[import-untyped] # it carries no types
 import pytest
 
 from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
 from hapax.sandbox.spark_cluster import driver_properties
+from tests.kit.commands import run_captured
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
 from tests.kit.spark_process import SparkProcess, executors, runs_tasks, send, spark_variables
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import psutil  # type: ignore[import-untyped] # it carries no types
 
 VALUES = [b"v%d" % number for number in range(200)]
 RULE = """
@@ -75,7 +68,7 @@ LEAVE_S = 180.0
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Sandbox]:
+def servers():
     """A broker, a Redis, and a Spark cluster of two workers."""
     sandbox = Sandbox().with_spark(2)
     try:
@@ -87,7 +80,7 @@ def servers() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def code(tmp_path, monkeypatch):
     """A folder of code that only the driver knows."""
     folder = tmp_path / "code"
     folder.mkdir()
@@ -99,9 +92,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def route_of(
-    servers: Sandbox, tmp_path: Path, code: Path
-) -> Iterator[Callable[..., PipelineUnderTest]]:
+def route_of(servers, tmp_path, code):
     routes = []
 
     def make(**settings: str | None) -> PipelineUnderTest:
@@ -126,7 +117,7 @@ def route_of(
 
 
 @pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+def bare_python(tmp_path_factory):
     """A Python that has the libraries of this one, and no Hapax."""
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)
@@ -218,13 +209,8 @@ def test_a_backfill_and_its_audit_run_the_shipped_function(route_of, servers):
 
     def typed(command: str) -> str:
         words = ["--engine", "spark", "--master", servers.spark.url, "--json"]
-        end = subprocess.run(
-            [sys.executable, "-m", "hapax", command, *words],
-            env=environment,
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=4 * LEAVE_S,
+        end = run_captured(
+            [sys.executable, "-m", "hapax", command, *words], env=environment, timeout=4 * LEAVE_S
         )
         assert end.returncode == 0, end.stdout[-2000:] + end.stderr[-2000:]
         return end.stdout

@@ -1,37 +1,19 @@
 """A record that kills or hangs the process of its task: the driver lives, and plans again."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
-
-import pytest
 
 from tests.kit.done import header
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 DEATHS_MAX = 3
 CULPRITS = [b"hang", b"segfault", b"exit", b"killed"]
 INNOCENT = [b"%d" % number for number in range(400)]
 WITHIN_S = 120.0
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(
-        sandbox, tmp_path, partitions=2, kind=SparkProcess, TRANSFORM="tests.kit.killers:obey"
-    )
-    made.create()
-    yield made
-    made.close()
+route = a_route(partitions=2, kind=SparkProcess, TRANSFORM="tests.kit.killers:obey")
 
 
 def write(route: PipelineUnderTest, culprits: list[bytes]) -> None:

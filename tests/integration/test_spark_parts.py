@@ -15,18 +15,16 @@ from tests.kit.proof import at_length
 from tests.kit.spark_queries import records, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from hapax.sandbox import Sandbox
 
 PARTITIONS = 4
 
 
 @pytest.fixture
-def stage(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Stage:
+def stage(sandbox, unique, tmp_path):
     given, out = unique("in"), unique("out")
     sandbox.create_topics(SandboxTopic(given, PARTITIONS), SandboxTopic(out, PARTITIONS))
     return Stage(sandbox.bootstrap_servers, given, out, tmp_path / "checkpoint")

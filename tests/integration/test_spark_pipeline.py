@@ -1,7 +1,5 @@
 """A pipeline as the service runs it: a process of its own, killed and asked to stop."""
 
-from __future__ import annotations
-
 import json
 import random
 import urllib.request

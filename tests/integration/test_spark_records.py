@@ -1,28 +1,22 @@
 """The records form does what the worker does: same environment, same input, same output."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.core.records import Headers, Record
 from tests.kit.done import Done, header
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import routes_of
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.core.records import Headers, Record
-    from hapax.sandbox import Sandbox
 
 PARTITIONS = 3
 NOON_MS = 1_700_000_000_123
@@ -75,7 +69,7 @@ def ordinary(start: int, count: int) -> list[Given]:
 
 
 @pytest.fixture(scope="module")
-def both(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def both(sandbox, tmp_path_factory):
     folder = tmp_path_factory.mktemp("both")
     settings: dict[str, Any] = {
         "DEDUP__REDIS_URL": sandbox.redis_url,
@@ -177,25 +171,11 @@ def test_nothing_is_left_of_a_driver_that_has_come_to_its_end(both):
 # -- starts and bounds --------------------------------------------------------------------
 
 
-@pytest.fixture
-def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[Callable[..., PipelineUnderTest]]:
-    routes = []
-
-    def make(partitions: int = 1, **settings: str) -> PipelineUnderTest:
-        route = PipelineUnderTest(
-            sandbox, tmp_path, partitions=partitions, kind=SparkProcess, **settings
-        )
-        route.create()
-        routes.append(route)
-        return route
-
-    yield make
-    for route in routes:
-        route.close()
+route_of = routes_of(kind=SparkProcess)
 
 
 @pytest.fixture
-def without_native(tmp_path: Path) -> str:
+def without_native(tmp_path):
     """Return the property of Spark that makes executors lack hapax_fast."""
     lacking = tmp_path / "lacking"
     lacking.mkdir()

@@ -4,13 +4,10 @@ All tests share one flow and, where they leave it alive, one driver. Each strike
 in, then lets the flow come to its end and has all that ever happened on it judged anew.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,17 +18,12 @@ from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.topics import ends
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.sandbox import Sandbox
-
 TRANSACTION_S = 4.0
 EVENTS_PER_S = 1200
 
 
 @pytest.fixture(scope="module")
-def flow(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
+def flow(sandbox, tmp_path_factory):
     flow = Flow(
         sandbox,
         tmp_path_factory.mktemp("spark-faults"),
@@ -43,12 +35,12 @@ def flow(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="module")
-def only_driver(flow: Flow) -> SparkProcess:
+def only_driver(flow):
     return flow.start(SparkProcess, "s-0")
 
 
 @pytest.fixture
-def driver(flow: Flow, only_driver: SparkProcess) -> Iterator[SparkProcess]:
+def driver(flow, only_driver):
     """Return the driver, at work; what the test has done to it must not show in the topics."""
     if not only_driver.running:
         only_driver.start()
@@ -59,7 +51,7 @@ def driver(flow: Flow, only_driver: SparkProcess) -> Iterator[SparkProcess]:
 
 
 @pytest.fixture
-def judged(flow: Flow, driver: SparkProcess) -> Callable[[], None]:
+def judged(flow, driver):
     """Return what brings the flow to its end and judges it."""
 
     def judge() -> None:

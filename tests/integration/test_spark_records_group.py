@@ -3,9 +3,7 @@
 The tests share one flow and its drivers; each has all that ever happened judged anew.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -14,11 +12,6 @@ from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.proof import at_length
 from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.sandbox import Sandbox
 
 QUICK = {
     "GROUP__SESSION_TIMEOUT": "6s",
@@ -38,7 +31,7 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def drivers(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def drivers(sandbox, tmp_path_factory):
     flow = Flow(sandbox, tmp_path_factory.mktemp("spark-group"), **QUICK)
     try:
         yield Pair(flow, flow.start(SparkProcess, "s-0"), flow.start(SparkProcess, "s-1"))
@@ -47,7 +40,7 @@ def drivers(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-def pair(drivers: Pair) -> Iterator[Pair]:
+def pair(drivers):
     """Return both at work, each with partitions of its own."""
     flow, *both = drivers
     for driver in both:
@@ -61,7 +54,7 @@ def pair(drivers: Pair) -> Iterator[Pair]:
 
 
 @pytest.fixture
-def judged(pair: Pair) -> Callable[[], None]:
+def judged(pair):
     """Return what brings the flow to its end and judges it."""
 
     def judge() -> None:

@@ -1,8 +1,6 @@
 """What is around a Spark driver fails: brokers and the claim store."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -15,16 +13,11 @@ from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.sandbox import Sandbox
-
 EVENTS_PER_S = 300
 
 
 @pytest.fixture(scope="module")
-def flow(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
+def flow(cluster, tmp_path_factory):
     flow = Flow(
         cluster,
         tmp_path_factory.mktemp("spark-outside"),
@@ -36,12 +29,12 @@ def flow(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="module")
-def only_driver(flow: Flow) -> SparkProcess:
+def only_driver(flow):
     return flow.start(SparkProcess, "s-0")
 
 
 @pytest.fixture
-def driver(flow: Flow, only_driver: SparkProcess) -> Iterator[SparkProcess]:
+def driver(flow, only_driver):
     """Return the driver, at work; it must live through all of it."""
     flow.feed_beside(EVENTS_PER_S)
     at_work(only_driver, 4)
@@ -51,7 +44,7 @@ def driver(flow: Flow, only_driver: SparkProcess) -> Iterator[SparkProcess]:
 
 
 @pytest.fixture
-def judged(flow: Flow, driver: SparkProcess) -> Callable[[], None]:
+def judged(flow, driver):
     """Return what brings the flow to its end and judges it."""
 
     def judge() -> None:

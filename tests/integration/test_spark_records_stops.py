@@ -1,22 +1,17 @@
 """What stops a Spark driver for good, and what it does not even start with."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
+from hapax.sandbox import Sandbox
 from tests.kit.at_work import left, refused, untouched
 from tests.kit.done import source, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Sandbox
 
 TEN = [b"%d" % number for number in range(10)]
 LEAVES_WITHIN_S = 90
@@ -30,9 +25,7 @@ class Stopping(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def stopping(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Stopping]]:
+def stopping(sandbox, tmp_path_factory):
     """All of them at once: most of the time a driver waits for its JVM, or for its next attempt."""
     routes: list[PipelineUnderTest] = []
 
@@ -93,16 +86,8 @@ def stopped(stopping: Stopping, code: int, *words: str) -> None:
 # -- before Spark starts ------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def closed(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PipelineUnderTest]:
-    """A route on which nothing ever starts."""
-    route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("closed"), kind=SparkProcess)
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
+closed = a_route(*TEN, scope="module", kind=SparkProcess)
+"""A route on which nothing ever starts."""
 
 
 @pytest.mark.parametrize(

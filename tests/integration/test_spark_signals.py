@@ -3,39 +3,26 @@
 Whatever dies, both streams hold nothing but JSON lines of the service.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit import topics
 from tests.kit.at_work import at_work
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 GONE_S = 5.0
 """How long a process may live on after the driver has left."""
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=2, kind=SparkProcess)
-    made.create()
-    yield made
-    made.close()
+route = a_route(partitions=2, kind=SparkProcess)
 
 
 def left_in_peace(driver: SparkProcess, traces: int = 0) -> None:
@@ -119,9 +106,7 @@ def test_a_jvm_that_is_killed_under_load_ends_the_driver_with_events_only(route)
 
 
 @pytest.fixture
-def pipeline_at_work(
-    sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path
-) -> Iterator[SparkProcess]:
+def pipeline_at_work(sandbox, unique, tmp_path):
     """A pipeline that has published its first micro-batch of many records."""
     given, out = unique("in"), unique("out")
     sandbox.create_topics(SandboxTopic(given, 2), SandboxTopic(out))

@@ -19,7 +19,6 @@ from tests.kit.dying_sinks import STEPS, CuttingSink, DyingSink
 from tests.kit.spark_queries import records, run, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +41,7 @@ def test_every_row_is_published_once_with_its_micro_batch(spark, sandbox, unique
 
 
 @pytest.fixture
-def stage(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Stage:
+def stage(sandbox, unique, tmp_path):
     given, out = unique("in"), unique("out")
     sandbox.create_topics(SandboxTopic(given, 2), SandboxTopic(out, 2))
     return Stage(sandbox, given, out, tmp_path / "checkpoint")

@@ -1,7 +1,5 @@
 """Pipelines with state, as in examples/spark_stateful: killed, started again, each result once."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What the status page of a real driver says of Spark, and where it leads."""
 
-from __future__ import annotations
-
 import json
 from http import HTTPStatus
 from typing import Any

@@ -3,12 +3,9 @@
 The tests share one flow and one driver, whose ranges may last far longer than any test waits.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,11 +13,6 @@ from tests.kit.at_work import await_told
 from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Sandbox
 
 EVENTS_PER_S = 200
 RECORDS, PER_RANGE = 2000, 100
@@ -31,7 +23,7 @@ LEAVES_WITHIN_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def flow(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
+def flow(sandbox, tmp_path_factory):
     flow = Flow(
         sandbox,
         tmp_path_factory.mktemp("spark-trickle"),
@@ -44,7 +36,7 @@ def flow(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def driver(flow: Flow) -> Iterator[SparkProcess]:
+def driver(flow):
     """Return the driver, with events flowing and its tasks staying."""
     driver = next((one for one in flow.workers if isinstance(one, SparkProcess)), None)
     if driver is None:

@@ -1,25 +1,18 @@
 """``hapax.publish.Publisher`` on a real broker: killed, copied, restored, left alone."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import threading
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from hapax.core.ports import Message
-from hapax.publish import Publisher, SpoolDisagreesError, SpoolMovedError, SpoolOwnedError
+from hapax.publish import Publisher, Receipt, SpoolDisagreesError, SpoolMovedError, SpoolOwnedError
 from tests.kit import topics
 from tests.kit.sink_parts import sink_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.publish import Receipt
-    from hapax.sandbox import Sandbox
 
 
 class Stage(NamedTuple):
@@ -41,7 +34,7 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture
-def stage(sandbox: Sandbox, tmp_path: Path) -> Stage:
+def stage(sandbox, tmp_path):
     stage = Stage(sandbox.bootstrap_servers, f"spool-{uuid.uuid4().hex[:8]}", tmp_path / "spool")
     sandbox.create_topic(stage.topic)
     return stage

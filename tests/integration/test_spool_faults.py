@@ -1,14 +1,12 @@
 """``hapax.publish.Publisher`` when things go wrong, on a real broker."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
@@ -31,9 +29,6 @@ from tests.kit.proof import rounds
 from tests.kit.sink_parts import sink_settings
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -54,7 +49,7 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture
-def stage(sandbox: Sandbox, tmp_path: Path) -> Stage:
+def stage(sandbox, tmp_path):
     stage = Stage(sandbox.bootstrap_servers, f"spool-{uuid.uuid4().hex[:8]}", tmp_path / "spool")
     sandbox.create_topic(stage.topic)
     return stage

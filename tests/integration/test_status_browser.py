@@ -1,29 +1,49 @@
 """The status page in a real browser, at the width of a desk and of a phone."""
 
-from __future__ import annotations
-
 import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
+from hapax.sandbox import SandboxError, machine
 from hapax.telemetry.http.server import TelemetryServer
-from tests.kit.browser import opened_browser
 from tests.kit.status_page import Told
 from tests.unit.test_telemetry_events import IDLE, OUT_LAG, WHERE
 from tests.unit.test_telemetry_survey import OURS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+# A real browser, driven from tests: Chromium as Debian packs it.
+#
+# It is installed as the sandbox installs its servers. Where that cannot be done the tests fail, and
+# say what to type: a page that no browser has shown is not tested.
 
-    from playwright.sync_api import Browser, Page
+
+def chromium() -> Path:
+    """Return Debian's Chromium."""
+    found = machine._find(lambda: machine._on_path("chromium"), ("chromium",))
+    if found is None:
+        raise SandboxError("chromium is not on the PATH. Run: sudo apt-get install chromium")
+    return found
+
+
+@contextmanager
+def opened_browser() -> Iterator[Browser]:
+    """Run a browser without windows. Its own sandbox needs rights that containers do not give."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
 
 DESK, PHONE = {"width": 1_280, "height": 900}, {"width": 360, "height": 740}
 AGAIN_MS = 10_000
@@ -31,7 +51,7 @@ AGAIN_MS = 10_000
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with opened_browser() as browser:
         yield browser
 

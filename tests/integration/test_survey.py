@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,10 +24,8 @@ from tests.kit.topics import Given, produce_aborted, produce_committed, produce_
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from hapax.sandbox import Sandbox
     from hapax.settings import Settings
 
 HOUR_S = 3_600
@@ -34,12 +33,12 @@ WEEK_S = 7 * 86_400
 
 
 @pytest.fixture
-def port() -> int:
+def port():
     return free_port()
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, port: int) -> Iterator[PipelineUnderTest]:
+def route(sandbox, tmp_path, port):
     route = PipelineUnderTest(
         sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s"
     )

@@ -1,9 +1,5 @@
 """Whose transactions are whose: pipelines whose names join alike, and ids of earlier versions."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Offset
@@ -14,17 +10,11 @@ from hapax.settings import load_settings
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 ROUNDS = 5
 
 
 @pytest.fixture
-def routes(sandbox: Sandbox, tmp_path: Path) -> Iterator[list[PipelineUnderTest]]:
+def routes(sandbox, tmp_path):
     made = [PipelineUnderTest(sandbox, tmp_path) for _ in range(2)]
     for route in made:
         route.create()

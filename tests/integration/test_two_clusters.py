@@ -1,39 +1,24 @@
 """One claim store, and another Kafka cluster with the same topics behind the same settings."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.mirrors import an_other_cluster
 from tests.kit.night import Desk
 from tests.kit.pages import type_section
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.kit.managed_process import WorkerProcess
-
 IN_FLIGHT = [f"e-{number}" for number in range(5)]
 
-
-@pytest.fixture(scope="module")
-def other() -> Iterator[Sandbox]:
-    """The second cluster."""
-    with Sandbox(redis=False) as sandbox:
-        yield sandbox
+other = an_other_cluster()
 
 
 @pytest.fixture
-def route(
-    sandbox: Sandbox, other: Sandbox, tmp_path: Path, redis_url: str
-) -> Iterator[PipelineUnderTest]:
+def route(sandbox, other, tmp_path, redis_url):
     """A pipeline whose topics are in both clusters."""
     made = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
     made.create()

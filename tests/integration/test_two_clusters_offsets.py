@@ -1,9 +1,5 @@
 """Offsets know their cluster: copied by a mirror, or read behind a name that moved."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -12,27 +8,19 @@ from hapax.kafka.admin.adoption import cluster_id
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.forwarder import Forwarder
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.mirrors import an_other_cluster
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.kit.managed_process import WorkerProcess
-
-
-@pytest.fixture(scope="module")
-def first() -> Iterator[Sandbox]:
-    """The cluster that is left; the session's own is where everything moves to."""
-    with Sandbox(redis=False) as made:
-        yield made
+first = an_other_cluster()
+"""The cluster that is left; the session's own is where everything moves to."""
 
 
 @pytest.fixture
-def route(first: Sandbox, sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(first, sandbox, tmp_path):
     """A pipeline whose topics are in both clusters, which reads the first."""
     made = PipelineUnderTest(first, tmp_path)
     made.create()

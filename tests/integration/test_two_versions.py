@@ -1,27 +1,23 @@
 """Workers of two versions in one group: a rolling upgrade and the way back, under load."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
+from tests.kit.commands import run_captured
 from tests.kit.done import header
 from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from hapax.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,11 +90,8 @@ def sources(commit: str, folder: Path) -> Path:
             f"commit {commit[:12]} is not in this clone, and its worker cannot be started: "
             f"git fetch --unshallow ({done.stderr.decode().strip()})"
         )
-        looked = subprocess.run(
-            ["/usr/bin/env", "git", "-C", ROOT, "rev-parse", "--is-shallow-repository"],
-            capture_output=True,
-            text=True,
-            check=False,
+        looked = run_captured(
+            ["/usr/bin/env", "git", "-C", ROOT, "rev-parse", "--is-shallow-repository"]
         )
         if looked.stdout.strip() != "false":  # nothing here is wrong: history was left out
             pytest.skip(missing)
@@ -117,21 +110,14 @@ def sources(commit: str, folder: Path) -> Path:
     return place
 
 
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, redis_url: str) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        partitions=PARTITIONS,
-        DEDUP__REDIS_URL=redis_url,
-        DEDUP__ID="header:message-id",
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-        TRANSACTION__RECORDS_MAX="50",
-    )
-    route.create()
-    yield route
-    route.close()
+route = a_route(
+    redis=True,
+    partitions=PARTITIONS,
+    DEDUP__ID="header:message-id",
+    GROUP__SESSION_TIMEOUT="6s",
+    TRANSACTION__TIMEOUT="4s",
+    TRANSACTION__RECORDS_MAX="50",
+)
 
 
 class Fleet:

@@ -1,10 +1,7 @@
 """Other versions of Kafka in the sandbox."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
@@ -13,12 +10,9 @@ from hapax.commands.tree import app
 from hapax.sandbox import Sandbox
 from tests.kit.pipeline_under_test import PipelineUnderTest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @pytest.fixture(scope="module")
-def former() -> Iterator[Sandbox]:
+def former():
     page = (Path(__file__).parents[2] / "docs/versions.md").read_text()
     [fetch] = re.findall(r"(?m)^\$ hapax (sandbox fetch .+)$", page)
     done = CliRunner().invoke(app, fetch.split())
@@ -28,7 +22,7 @@ def former() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def route(former: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(former, tmp_path):
     route = PipelineUnderTest(former, tmp_path)
     route.create()
     yield route

@@ -1,7 +1,5 @@
 """Requests that are made without the client, on every way into a cluster that asks who it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.rights import Right

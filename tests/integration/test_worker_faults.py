@@ -1,9 +1,6 @@
 """Workers are killed, frozen and stopped under load; each event still has its effect once."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,15 +8,9 @@ from tests.fault.rules import is_poison
 from tests.kit.flow import Flow
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 
 @pytest.fixture
-def flow(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
+def flow(sandbox, unique, tmp_path):
     flow = Flow(
         sandbox,
         tmp_path,

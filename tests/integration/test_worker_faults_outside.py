@@ -1,10 +1,7 @@
 """What is around the workers fails: brokers, the claim store, and a twin with the same name."""
 
-from __future__ import annotations
-
 import random
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,24 +11,18 @@ from tests.kit.flow import Flow
 from tests.kit.proof import at_length
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 QUICK = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
 
 
 @pytest.fixture
-def flow(sandbox: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
+def flow(sandbox, unique, tmp_path):
     flow = Flow(sandbox, tmp_path, **QUICK)
     yield flow
     flow.close()
 
 
 @pytest.fixture
-def cluster_flow(cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Flow]:
+def cluster_flow(cluster, unique, tmp_path):
     flow = Flow(cluster, tmp_path, **QUICK)
     yield flow
     flow.close()

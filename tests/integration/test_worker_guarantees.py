@@ -1,33 +1,19 @@
 """The three guarantees, each at the moment where it differs from the others, and leaving well."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.faults import Rule
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 TWENTY = [b"%d" % number for number in range(20)]
 GUARANTEES = ["exactly_once", "at_least_once", "at_most_once"]
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path)
-    route.create()
-    yield route
-    route.close()
+route = a_route()
 
 
 def values(route: PipelineUnderTest) -> list[bytes | None]:

@@ -1,19 +1,10 @@
 """Ids of every kind: twins are dropped, and nothing else is."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.kit.done import Done, header, source, values
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Sandbox
 
 
 def sent(event_id: bytes, value: bytes, *more: tuple[str, bytes]) -> Given:
@@ -21,7 +12,7 @@ def sent(event_id: bytes, value: bytes, *more: tuple[str, bytes]) -> Given:
 
 
 @pytest.fixture(scope="module")
-def identified(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+def identified(sandbox, tmp_path_factory):
     route = PipelineUnderTest(
         sandbox,
         tmp_path_factory.mktemp("identified"),

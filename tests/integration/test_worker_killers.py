@@ -1,22 +1,14 @@
 """A record that kills or hangs its process: real workers, killed by their own transform."""
 
-from __future__ import annotations
-
 import signal
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.killers import supervise
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 DEATHS_MAX = 3
 INNOCENT = [b"%d" % number for number in range(3000)]
@@ -26,13 +18,7 @@ DYNAMIC = {
     "TRANSACTION__TIMEOUT": "3s",
 }
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2, TRANSFORM="tests.kit.killers:obey")
-    route.create()
-    yield route
-    route.close()
+route = a_route(partitions=2, TRANSFORM="tests.kit.killers:obey")
 
 
 def write(route: PipelineUnderTest, culprit: bytes, place: int) -> None:

@@ -1,37 +1,23 @@
 """Lag reaches 0 on transactional input, stays there, and costs nothing once it has."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.claim_stores import redis_server
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 IDLE_S = 4.0
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2, TELEMETRY__LOG_LEVEL="debug")
-    route.create()
-    yield route
-    route.close()
+route = a_route(partitions=2, TELEMETRY__LOG_LEVEL="debug")
 
 
 @pytest.fixture
-def port() -> int:
+def port():
     return free_port()
 
 

@@ -1,54 +1,33 @@
 """A producer quota of the brokers: transactions that would outlive their timeout become smaller."""
 
-from __future__ import annotations
-
 import statistics
-import subprocess
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.sandbox.broker import java
+from tests.kit.commands import run_captured
 from tests.kit.done import source
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 QUOTA = 400_000
 RECORD_BYTES, RECORDS = 10_000, 1_600
 TIMEOUT_S = 5.0
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        TRANSFORM=None,
-        TRANSACTION__TIMEOUT=f"{TIMEOUT_S:g}s",
-        GROUP__SESSION_TIMEOUT="10s",
-    )
-    yield made
-    made.close()
+route = a_route(
+    created=False,
+    TRANSFORM=None,
+    TRANSACTION__TIMEOUT=f"{TIMEOUT_S:g}s",
+    GROUP__SESSION_TIMEOUT="10s",
+)
 
 
 def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
     """Let brokers hold back a client that produces more than so much (KIP-13)."""
     words = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "clients")
     more = ("--entity-name", client_id, "--add-config", f"producer_byte_rate={bytes_per_s}")
-    done = subprocess.run(
-        java("kafka.admin.ConfigCommand", *words, *more),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_captured(java("kafka.admin.ConfigCommand", *words, *more), timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,22 +1,15 @@
 """Records of every shape, ids of every kind, and outputs that brokers refuse: one effect each."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from hapax.core.records import Headers, Record
 from tests.kit.done import Done, header, source, values
 from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.core.records import Headers, Record
-    from hapax.sandbox import Sandbox
 
 NOON_MS = 1_700_000_000_123
 LARGE = bytes(range(250)) * 2000  # 500 kB
@@ -54,7 +47,7 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module")
-def shapes(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+def shapes(sandbox, tmp_path_factory):
     route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("shapes"))
     route.create()
     route.write(*SHAPES.values())
@@ -141,9 +134,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def refused(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Done]]:
+def refused(sandbox, tmp_path_factory):
     """One route for each, all at work together: 30 records, the tenth orders the impossible."""
     done = {}
     for name, order in REFUSED.items():

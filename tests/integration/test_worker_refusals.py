@@ -1,10 +1,7 @@
 """What must not start does not start: one clear message, the right exit code, nothing consumed."""
 
-from __future__ import annotations
-
 import socket
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,40 +9,19 @@ from hapax.sandbox import Sandbox
 from tests.kit.at_work import left, refused, untouched
 from tests.kit.claim_stores import redis_server, tell
 from tests.kit.pipeline_under_test import PipelineUnderTest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.kit.managed_process import WorkerProcess
+from tests.kit.routes import a_route
 
 SECRET = "open-sesame-4711"  # noqa: S105 - the point is that it is never shown
 TEN = [b"%d" % number for number in range(10)]
 
+route = a_route(*TEN)
 
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path)
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
-
-
-@pytest.fixture(scope="module")
-def closed(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PipelineUnderTest]:
-    """A route on which nothing ever starts; its ten records must still be there."""
-    route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("closed"))
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
+closed = a_route(*TEN, scope="module")
+"""A route on which nothing ever starts; its ten records must still be there."""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def unanswered(closed: PipelineUnderTest) -> Iterator[dict[str, WorkerProcess]]:
+def unanswered(closed):
     """Workers without brokers: the one refusal that takes its time runs beside all others.
 
     Without a bound of its run the first would wait (test_worker_starts_in_outage.py).

@@ -1,51 +1,25 @@
 """Settings do what their table says: starts, bounds, memberships."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from hapax.core.records import Record
 from tests.kit.at_work import await_told
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import routes_of
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.core.records import Record
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
-
-    MakeRoute = Callable[..., PipelineUnderTest]
-
 TEN = [b"%d" % number for number in range(10)]
 
-
-@pytest.fixture
-def route_of(sandbox: Sandbox, tmp_path: Path) -> Iterator[MakeRoute]:
-    routes = []
-
-    def make(partitions: int = 1, **settings: Any) -> PipelineUnderTest:
-        route = PipelineUnderTest(sandbox, tmp_path, partitions=partitions, **settings)
-        route.create()
-        routes.append(route)
-        return route
-
-    yield make
-    for route in routes:
-        route.close()
+route_of = routes_of()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def consumer_protocol(
-    sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[PipelineUnderTest, list[WorkerProcess]]]:
+def consumer_protocol(sandbox, tmp_path_factory):
     """Two members of a KIP-848 group, one of them killed and started again.
 
     The broker misses the dead one for its session timeout of 45 s: all other tests run meanwhile.

@@ -4,27 +4,19 @@ The client's own default is 1,000,000 bytes, a topic's 1,048,588 with all that i
 message. Whatever a broker took into the input has its effect; nothing of it stops a partition.
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from hapax.core.records import Headers, Record
 from tests.kit.done import header, source
 from tests.kit.night import Desk
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.core.records import Headers, Record
-    from hapax.sandbox import Sandbox
 
 BROKER_BYTES = 1_048_588
 AROUND = 72
@@ -64,11 +56,7 @@ def _note(refused: list[KafkaError], error: KafkaError | None, _message: object)
         refused.append(error)
 
 
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    made = PipelineUnderTest(sandbox, tmp_path)
-    yield made
-    made.close()
+route = a_route(created=False)
 
 
 def with_one_effect_each(

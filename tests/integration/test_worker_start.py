@@ -1,7 +1,5 @@
 """What waits in memory while the producer registers: brokers may take long to answer it."""
 
-from __future__ import annotations
-
 import time
 
 from hapax.kafka.consume.source import WAITING_MAX

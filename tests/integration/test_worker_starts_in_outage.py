@@ -1,40 +1,32 @@
 """A worker that starts while Kafka and Redis are away says so, waits, and works later."""
 
-from __future__ import annotations
-
 import json
 import math
 import socket
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import refused
 from tests.kit.claim_stores import redis_server
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.kit.managed_process import WorkerProcess
-
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[Sandbox]:
+def mortal():
     """One broker that these tests may stop."""
     with Sandbox(redis=False) as sandbox:
         yield sandbox
 
 
 @pytest.fixture
-def route(mortal: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
+def route(mortal, tmp_path):
     route = PipelineUnderTest(mortal, tmp_path)
     route.create()
     yield route

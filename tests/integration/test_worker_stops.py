@@ -1,22 +1,15 @@
 """What makes a running worker stop for good: a lost position, much poison, a stop that hangs."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from tests.kit.at_work import at_work, refused, untouched
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 NEVER_CLOSED = """
 import sys, threading
@@ -28,14 +21,7 @@ main()
 """
 TEN = [b"%d" % number for number in range(10)]
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path)
-    route.create()
-    route.write(*TEN)
-    yield route
-    route.close()
+route = a_route(*TEN)
 
 
 # -- positions: exit code 6 ---------------------------------------------------------------

@@ -1,38 +1,26 @@
 """A set that cannot be decoded: its partition is held and named, and the others go on."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 
+from hapax.sandbox import Sandbox
 from tests.kit.damage import bomb, damage, reseal
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
+from tests.kit.routes import a_route
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 BOMB = 400 << 20
 MEMORY_MAX = 400 << 20
 
-
-@pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path) -> Iterator[PipelineUnderTest]:
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2, TRANSFORM=None)
-    route.create()
-    yield route
-    route.close()
+route = a_route(partitions=2, TRANSFORM=None)
 
 
 def write_set(route: PipelineUnderTest, size: int = 150) -> None:

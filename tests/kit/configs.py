@@ -1,15 +1,14 @@
 """Configurations of topics, groups and brokers, changed while they are in use."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping
 
-from typing import TYPE_CHECKING
-
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from confluent_kafka.admin import AdminClient, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 
 def configure(

@@ -1,9 +1,8 @@
 """A pipeline that is well, as facts; tests plant one fault and see who names it."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,13 +22,8 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.core.retry_levels import LEVELS
 from hapax.operations.doctor.check import Case, settings_there
 from hapax.operations.doctor.examination import judge
-from hapax.operations.doctor.findings import Verdict
+from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.settings import load_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hapax.operations.doctor.findings import Finding
 
 ENVIRON = {
     "HAPAX_APP": "shop",

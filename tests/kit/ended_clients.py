@@ -4,8 +4,6 @@
 librdkafka's own mock, which answers late.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

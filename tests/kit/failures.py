@@ -1,13 +1,8 @@
 """A failure is told at once, with its reason: a run that is cut off has told what it knew."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 _REASON_LINES, _REASON_LENGTH = 8, 900
 

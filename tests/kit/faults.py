@@ -1,7 +1,5 @@
 """One fault: which request it strikes, what it does to it, and what came of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

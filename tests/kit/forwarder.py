@@ -1,7 +1,5 @@
 """An address that stays while what is behind it changes, as that of a Redis with fail-over does."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

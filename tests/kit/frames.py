@@ -3,13 +3,9 @@
 A frame is what follows the four bytes of its length. Formats: the protocol guide of Apache Kafka.
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import NamedTuple
 
 APIS = {
     0: "Produce",
@@ -87,7 +83,7 @@ def with_error(request: Request, answer: bytes, code: int) -> bytes:
     return bytes(changed)
 
 
-def _error_places(request: Request, reader: _Reader) -> Iterator[int]:
+def _error_places(request: Request, reader: "_Reader") -> Iterator[int]:
     if request.api == "Produce":  # the throttle time stands at its end
         yield from reader.produce_places(request.version)
         return

@@ -4,12 +4,10 @@ A record of a transaction is written to a partition that was never registered wi
 by a raw request; brokers refuse that since 3.6 unless they are told not to verify.
 """
 
-from __future__ import annotations
-
 import struct
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, ResourceType
 
@@ -18,9 +16,6 @@ from hapax.kafka.admin.wire import Packer, Wire
 from tests.kit.configs import configure
 from tests.kit.damage import crc32c
 from tests.kit.topics import read_back
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _VERIFIES = "transaction.partition.verification.enable"
 _PRODUCE = 0

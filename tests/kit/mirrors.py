@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from hapax.core.headers import ID, PATH, SOURCE
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, ends, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from hapax.core.records import Record
-    from hapax.sandbox import Sandbox
 
 STAMPED = {ID, SOURCE, PATH}
 
@@ -117,3 +118,27 @@ def _content(record: Record) -> tuple[Any, ...]:
     headers = tuple(pair for pair in record.headers if pair[0] not in STAMPED)
     stamps = dict(pair for pair in record.headers if pair[0] in STAMPED)
     return stamps.get(SOURCE), record.key, record.value, record.timestamp_ms, headers
+
+
+def an_other_cluster() -> Any:
+    """Return a fixture of a file: a second cluster of one broker."""
+
+    @pytest.fixture(scope="module")
+    def other() -> Iterator[Sandbox]:
+        with Sandbox(redis=False) as made:
+            yield made
+
+    return other
+
+
+def a_mirror(**settings: str) -> Any:
+    """Return a fixture: a mirror with three partitions of the sandbox on the fixture ``other``."""
+
+    @pytest.fixture
+    def mirror(sandbox: Sandbox, other: Sandbox, tmp_path: Path) -> Iterator[Mirror]:
+        made = Mirror(sandbox, other, tmp_path, partitions=3, **settings)
+        made.create()
+        yield made
+        made.close()
+
+    return mirror

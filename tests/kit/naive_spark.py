@@ -4,16 +4,11 @@ A task that dies half-way has written already what the next attempt writes again
 environment as the service; leaves when it has copied all there is.
 """
 
-from __future__ import annotations
-
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 Range = tuple[int, int, int]
 """Partition, first offset, offset behind the last."""

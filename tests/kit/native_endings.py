@@ -6,22 +6,18 @@ Each prints ``held`` first. Whatever is open in a client makes librdkafka wait f
 client is closed, so each of these hung until all of it was released when the client ends.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from hapax.core.records import Output
 from tests.kit.native import Raw, Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Held:

@@ -1,7 +1,5 @@
 """Records as programs may write them, for the comparison of the native path with its reference."""
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import strategies as st

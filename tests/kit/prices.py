@@ -1,7 +1,5 @@
 """A price service on this machine, for the examples of pages that ask one."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 from typing import Self

@@ -1,7 +1,5 @@
 """What a worker answers on its telemetry port."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -1,7 +1,5 @@
 """What a Prometheus is asked, and rules that do not let a test wait for minutes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

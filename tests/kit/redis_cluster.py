@@ -3,20 +3,16 @@
 At first the first has all slots but one, which the second has; further ones follow the first.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import admin
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SLOTS = 16384
 MOVE_MS = 5000

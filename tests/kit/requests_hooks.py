@@ -4,19 +4,16 @@ The file is compiled by itself, with the sanitizers for addresses and undefined 
 test asks for them, so that it is tested also where the extension is not built.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil
-import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.kit.commands import run_captured
 
 SOURCES = Path(__file__).parents[2] / "fast" / "src"
 APIS = {
@@ -47,12 +44,7 @@ def compiled(folder: Path, source: Path, *options: str) -> Path:
     made = folder / source.with_suffix(".so" if "-shared" in options else "").name
     base = [command, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}"]
     files = [str(each) for each in {source, SOURCES / "requests.c"}]
-    ran = subprocess.run(
-        [*base, *options, *files, "-o", str(made), "-lpthread"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = run_captured([*base, *options, *files, "-o", str(made), "-lpthread"])
     assert ran.returncode == 0, ran.stderr
     return made
 

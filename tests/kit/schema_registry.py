@@ -3,20 +3,16 @@
 It has the part of Confluent's API that is asked here, with ids and GUIDs.
 """
 
-from __future__ import annotations
-
 import json
+import ssl
 import threading
 import uuid
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from hapax.sandbox.ports import LOOPBACK
-
-if TYPE_CHECKING:
-    import ssl
 
 
 class _Server(ThreadingHTTPServer):

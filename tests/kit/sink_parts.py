@@ -1,18 +1,13 @@
 """What Spark gives the sink to commit, without Spark: rows of tasks, as they wait in a spool."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
 from hapax.core.micro_batches import MicroBatch
 from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool
 from hapax.settings import Settings, load_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 QUERY = "query-1"
 

@@ -1,15 +1,10 @@
 """A disk that is small, and what fills it: a file system in memory."""
 
-from __future__ import annotations
-
 import os
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
 
 
 @contextmanager

@@ -1,12 +1,16 @@
 """The real driver of a Spark application on doubles: no Spark, no Kafka, a clock that never waits.
 
-A scenario is a generator: what it does happens while the driver attends to its group, and each
-``yield`` lets the driver go once around.
+A scenario is a test that is a generator: what it does up to its first ``yield`` comes before the
+driver runs, the rest happens while the driver attends to its group, and each ``yield`` lets the
+driver go once around. Behind ``yield STOP`` (the driver is asked to stop) and ``yield OVER`` (it
+ends by itself) it goes on when the driver has ended. What the driver raises, it raises there.
 """
 
 from __future__ import annotations
 
+import inspect
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from hapax.core.batch_result import BatchResult
@@ -29,11 +33,12 @@ if TYPE_CHECKING:
     from hapax.engines.spark.plan import RangePlan
     from hapax.telemetry.events import Events
 
-    Scenario = Generator[None, None, None]
+    Scenario = Generator[None, str | None, None]
 
 TURNS_MAX = 20_000
 TASK_MAX_S = 60.0
 P0, P1, P2, P3 = (("in", number) for number in range(4))
+STOP, OVER = "stop", "over"
 
 
 class FakeMember:
@@ -279,19 +284,30 @@ class Driver:
     # -- running --------------------------------------------------------------------------
 
     def play(self, scenario: Scenario) -> None:
-        """Run the driver along a scenario; at its end the driver is asked to stop."""
-        turns = 0
+        """Run the driver along a scenario, and let that end when the driver has."""
+        turns, step = 0, next(scenario, STOP)
 
         def turn() -> None:
-            nonlocal turns
+            nonlocal turns, step
             turns += 1
             if turns > TURNS_MAX:
                 raise StuckError(f"{self.journal[-20:]}")
-            if next(scenario, self) is self and not self.lifecycle.stopping:
+            if turns > 1 and step is None:
+                step = next(scenario, STOP)
+            if step == STOP and not self.lifecycle.stopping:
                 self.lifecycle.stop("played")
 
         self.member.turn = turn
-        self.engine.run()
+        try:
+            self.engine.run()
+        except Exception as error:
+            if inspect.getgeneratorstate(scenario) == inspect.GEN_CLOSED:
+                raise
+            with suppress(StopIteration):
+                scenario.throw(error)
+        with suppress(StopIteration):
+            scenario.send(OVER)
+            raise AssertionError("the driver ended before its scenario did")
 
     def until(self, condition: Callable[[], object], turns_max: int = 400) -> Scenario:
         """Go around until something is so."""
@@ -314,6 +330,23 @@ class Driver:
     def plan(self) -> RangePlan:
         """The newest plan."""
         return self.jobs.plans[-1]
+
+
+def played(lanes: int = 2, **options: Any) -> Callable[[Callable[..., Scenario]], Any]:
+    """Make a test of a scenario, which is given its driver first."""
+
+    def decorator(scenario: Callable[..., Scenario]) -> Any:
+        def test(**given: Any) -> None:
+            driver = Driver(lanes, **options)
+            driver.play(scenario(driver, **given))
+
+        test.__name__ = scenario.__name__
+        signature = inspect.signature(scenario)
+        rest = list(signature.parameters.values())[1:]
+        test.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+        return test
+
+    return decorator
 
 
 def settled(

@@ -8,22 +8,18 @@ worker   a Python process that runs tasks
 All are of one session, which is how they are found again when their parents are gone.
 """
 
-from __future__ import annotations
-
 import os
+import random
 import signal
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
 
 import psutil  # type: ignore[import-untyped] # it carries no types
 
 from hapax.sandbox.spark_cluster import java_options
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
 Part = Literal["all", "driver", "jvm", "pool", "worker"]
 

@@ -5,8 +5,6 @@ then one for each number that the caller may believe. ``plain`` is the control: 
 producer with its buffer, and a file with the number that was handed over last.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -6,18 +6,14 @@ All partitions hold as many records, so that micro-batches, which take a share o
 their ends together.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 PARTITIONS = 2
 BEGAN_MS = 1_709_294_400_000

@@ -1,15 +1,10 @@
 """Waiting: for a condition, and for brokers that may just be away."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INTERVAL_S = 0.05
 PATIENCE_S = 60.0

@@ -1,7 +1,5 @@
 """``python -m tests.simulation``: plays schedules; a defect is told with its seed and its steps."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.simulation.command import main

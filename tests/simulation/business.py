@@ -1,14 +1,9 @@
 """The business code of the simulation, and what must come of each record."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
-from hapax.core.records import Output
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
+from hapax.core.records import Output, Record
 
 BYTES_MAX = 400
 OUT, DEAD, RETRY = "out", "dead", "retry"

@@ -1,29 +1,22 @@
 """The command line of the simulation: many seeds on some cores, or one seed step by step."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.play import found_by, play, shrink
+from tests.simulation.play import Schedule, found_by, play, shrink
 from tests.simulation.report import describe, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tests.simulation.play import Schedule
 
 CHUNK = 250
 DEFECTS_MAX = 3

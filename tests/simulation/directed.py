@@ -4,16 +4,11 @@ A family is a sweep over step numbers and delays, so that it still meets its mom
 makes a step more or less than it did when the family was written.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from tests.simulation.chance import Strike
 from tests.simulation.options import Item, Options
 from tests.simulation.play import Schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 COMMITTED_AT = 41
 """Step at which the process of ``stopped_in_doubt`` sends its second batch's offsets."""

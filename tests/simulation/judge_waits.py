@@ -1,17 +1,10 @@
 """Records that wait for a later try, held against the promise at every commit."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from hapax.core.headers import DONE, Retried
-from hapax.core.records import Coordinates
+from hapax.core.records import Coordinates, Record
 from tests.simulation.business import RETRY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hapax.core.records import Record
 
 
 class Waits:

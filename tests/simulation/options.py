@@ -1,13 +1,8 @@
 """What one seed chooses before anything runs: the setting, the input, and how much goes wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from random import Random
 
 import msgspec
-
-if TYPE_CHECKING:
-    from random import Random
 
 FAULTS = (
     "crash",

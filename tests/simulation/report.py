@@ -1,17 +1,10 @@
 """What a run is told as: a table of counts, and a defect as the steps that lead to it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
 
 from tests.simulation.options import FAULTS, Options
-from tests.simulation.play import play
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Sequence
-
-    from tests.simulation.play import Schedule
+from tests.simulation.play import Schedule, play
 
 LINES_MAX = 120
 WORDS = {

@@ -1,8 +1,6 @@
 """Ids of topics, as brokers answer for them; tests/integration/test_recommit.py has brokers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -12,9 +10,6 @@ from hapax.kafka.admin import adoption
 from hapax.kafka.admin.adoption import recommit_here, topic_ids
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SETTINGS = load_settings({**REQUIRED, "HAPAX_INPUT__TOPICS": "a, b"})
 NO_ID = "A" * 22
@@ -31,7 +26,7 @@ class Answer:
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | Exception], None]:
+def answers(monkeypatch):
     def answered(of_b: str | Exception) -> None:
         class Admin:
             def __init__(self, _properties: dict[str, Any]) -> None:

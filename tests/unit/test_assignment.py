@@ -1,7 +1,5 @@
 """Ends to commit when idle, and bounded runs."""
 
-from __future__ import annotations
-
 from hapax.engines.idle_offsets import Bounds, Ends
 
 P0, P1 = ("in", 0), ("in", 1)

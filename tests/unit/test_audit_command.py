@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,9 +14,6 @@ from hapax.operations.audit import run as wiring
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.audit.tasks import STRETCH_MAX, STRETCH_MIN, cut
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RUN = CliRunner()
 
@@ -38,7 +33,7 @@ def found(**counts: int) -> Audit:
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+def answers(monkeypatch):
     def set_(answer: Any) -> None:
         def audit(*_arguments: object) -> Audit:
             if isinstance(answer, Exception):

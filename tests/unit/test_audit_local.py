@@ -1,11 +1,10 @@
 """The audit in this process: what it imports, and what it refuses to conclude from."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,9 +16,6 @@ from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.local_rows import AuditRows
 from hapax.operations.audit.result import IncompleteError
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RUN = CliRunner()
 IMPORTS = """

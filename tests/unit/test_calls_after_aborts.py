@@ -22,8 +22,6 @@ from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from hapax.core.records import Record
     from hapax.engines.batch_runner import BatchRunner
     from hapax.engines.gathered_calls import Making
@@ -125,7 +123,7 @@ FORMS: dict[str, tuple[str, int] | None] = {
 
 
 @pytest.fixture
-def overlapping() -> Iterator[Callable[[str, Counting, Aborting], Overlapping]]:
+def overlapping():
     """Makes a pipeline whose calls are closed in the end."""
     made: list[Making] = []
 

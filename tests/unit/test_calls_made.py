@@ -28,7 +28,7 @@ WITHIN_S = 20.0
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[..., Making]]:
+def opened():
     """Return a function that opens calls of a transform; they are closed in the end."""
     made: list[Making] = []
 

@@ -1,23 +1,21 @@
 """Until when certificates are valid: read from files and from handshakes of real ones."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.core.certificates import expiries_s
 from hapax.engines.certificate_watch import CertificateWatch
 from hapax.kafka.admin.certificates import own_certificates, server_certificates
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.tls import Authority, IssuedCertificate
 from hapax.settings import load_settings
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -25,17 +23,12 @@ from hapax.telemetry.logs import configure_logs
 from hapax.telemetry.metrics import Metrics
 from tests.kit.doctor import ENVIRON
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox.tls import IssuedCertificate
-
 DAY_S = 86_400
 S = "HAPAX_KAFKA__SECURITY__"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("authority"))
 
 

@@ -1,8 +1,7 @@
 """From a raw record to the packed call of the claim store: nothing that a sender writes raises."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis import example, given, settings
@@ -14,10 +13,6 @@ from hapax.claims.redis_buckets import first_number
 from hapax.claims.redis_owners import owner_coordinates
 from hapax.core.identity import Identity
 from hapax.core.records import Coordinates, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 SOURCES = ["cloudevents", "header:message-id", "header:hapax-id", "json:/a/0", "json:/id", "key"]
 NAMES = ["hapax-replay-of", "Hapax-Replay-Of", "ce_id", "ce_source", "content-type", "message-id"]
@@ -57,7 +52,7 @@ class Wire:
         self._requests = requests
         self._sock = self
 
-    def __call__(self, _client: object, *parts: bytes) -> Wire:
+    def __call__(self, _client: object, *parts: bytes) -> "Wire":
         self._requests.append(list(commands(b"".join(parts))))
         return self
 

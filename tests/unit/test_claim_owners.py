@@ -1,24 +1,18 @@
 """Duplicates whose owner can no longer be read: its claim is taken over (claim_owners.py)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.records import Record
+from hapax.core.ports import Batch
+from hapax.core.records import Coordinates, Record
 from hapax.testing.coordinator import OFFSETS
+from hapax.testing.owners import MemoryOwners
 from tests.kit.batches import opened, run, taken
 from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from hapax.core.ports import Batch
-    from hapax.core.records import Coordinates
-    from hapax.testing.owners import MemoryOwners
 
 
 def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any) -> Pipeline:

@@ -1,9 +1,6 @@
 """A second claim store costs one file and one row: everything that asks finds it by its address."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +12,7 @@ from hapax.core.records import Coordinates, Record
 from hapax.operations.doctor.acls import store_rights
 from hapax.operations.doctor.examination import judge
 from hapax.operations.doctor.findings import Verdict
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from hapax.testing.claims import MemoryClaims
 from hapax.wiring.claims import claim_store
 from tests.kit.claim_stores import Hand
@@ -24,23 +21,18 @@ from tests.kit.memory_store import registered
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_settings import REQUIRED
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.settings import Settings
-
 URL = "memory://claims"
 ENVIRONMENT = {**REQUIRED, "HAPAX_DEDUP__REDIS_URL": URL, "HAPAX_DEDUP__ID": "header:id"}
 
 
 @pytest.fixture(autouse=True)
-def _row() -> Iterator[None]:
+def _row():
     with registered(Hand()):
         yield
 
 
 @pytest.fixture
-def settings() -> Settings:
+def settings():
     return load_settings(ENVIRONMENT)
 
 

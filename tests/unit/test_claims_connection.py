@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from redis.connection import SSLConnection
@@ -14,12 +12,9 @@ from hapax.claims.redis_info import preflight
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 @pytest.fixture
-def answering() -> Iterator[Callable[[bytes], str]]:
+def answering():
     """Return the URL of a server that has the same answer for every request."""
     listener = socket.create_server(("127.0.0.1", 0))
     threads: list[threading.Thread] = []

@@ -1,7 +1,5 @@
 """Replies of Redis as they come from a socket, and owners as they stand in a bucket."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Certificates of the claim store are looked at before the first connection, its login at each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ LOCK = "open-sesame"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("tls"))
 
 

@@ -1,10 +1,9 @@
 """Bad input and a world that is away: one sentence and an exit code, from every command."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import typer
@@ -12,10 +11,6 @@ from typer.testing import CliRunner
 
 from hapax.commands.tree import app
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 RUN = CliRunner()
 REDIS = {"HAPAX_DEDUP__REDIS_URL": "redis://127.0.0.1:1/0"}
@@ -93,7 +88,7 @@ WRONG = {
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def elsewhere(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 

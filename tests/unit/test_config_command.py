@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -16,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
 @pytest.fixture(autouse=True)
-def environ(monkeypatch: pytest.MonkeyPatch) -> None:
+def environ(monkeypatch):
     for name in os.environ:
         if name.upper().startswith("HAPAX_"):
             monkeypatch.delenv(name)

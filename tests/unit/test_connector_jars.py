@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import hashlib
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,12 +8,9 @@ from hapax.core.errors import PreflightError
 from hapax.engines.spark.connector import CONNECTOR, connector_jars
 from hapax.jars import Jar
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.fixture
-def baked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def baked_in(tmp_path, monkeypatch):
     """A folder as an image has it, with one locked jar and one more."""
     lock = (Jar("org.example", "one", "1.0", hashlib.sha256(b"one").hexdigest()),)
     monkeypatch.setattr(jars, "locked", lambda _lock: lock)

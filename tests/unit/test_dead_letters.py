@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.dead_letters import Replayed, Wanted, dead_letter, note, replay

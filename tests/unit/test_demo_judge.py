@@ -1,6 +1,4 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
@@ -14,9 +12,6 @@ from hapax.demo.judge import (
     as_given,
     judge,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # What each value must become: the upper-case letters of it, one output for each; "?" is poison.
 ORDERS: dict[tuple[int, int], tuple[str, str]] = {

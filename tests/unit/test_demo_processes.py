@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import re
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,7 @@ from hapax.demo.processes import LiveProcess, of_session, parse, python_workers,
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Started = Callable[[str], tuple[Application, int]]
+Started = Callable[[str], tuple[Application, int]]
 
 POOL = b"python\0-m\0pyspark.daemon\0"
 # A driver with a child, both in one session; {leave} is what SIGTERM makes of the child.
@@ -84,7 +79,7 @@ def test_python_workers_are_those_that_the_pool_has_forked():
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Started]:
+def started(tmp_path):
     watchdog = ChildWatchdog()
     applications: list[Application] = []
 

@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import repeat
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 import typer
@@ -21,9 +20,6 @@ from hapax.demo.moments import freeze_in_range
 from hapax.demo.spark_faults import PythonWorker, executors_listed, lane_is_back
 from hapax.demo.story import DemoSummary
 from hapax.demo.table import figures, sentences, table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 APP = typer.Typer()
 APP.command()(demo)

@@ -1,9 +1,7 @@
 """Each check names its own fault, and nothing else does; facts are made by hand."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +12,7 @@ from hapax.core.cluster_state import Address, Log, Partition, Topic
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.retry_levels import LEVELS
 from hapax.operations.doctor import examination as doctor
-from hapax.operations.doctor.check import Check, ok
+from hapax.operations.doctor.check import Case, Check, CheckResult, ok
 from hapax.operations.doctor.examination import CHECKS, judge
 from hapax.operations.doctor.findings import Verdict, worst_first
 from tests.kit.doctor import (
@@ -41,12 +39,7 @@ from tests.kit.doctor import (
     with_topic,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax.operations.doctor.check import Case, CheckResult
-
-    Change = Callable[[Case], Case]
+Change = Callable[[Case], Case]
 
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 WARN, FAIL = Verdict.WARN, Verdict.FAIL

@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import json
 import os
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError
@@ -17,9 +15,11 @@ from hapax.kafka.admin.answers import ApiVersionsLog
 from hapax.kafka.connection import probe, split
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.bundle import write_bundle
+from hapax.operations.doctor.check import Case
 from hapax.operations.doctor.examination import Examination, judge
 from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.sandbox.ports import Ports
+from hapax.settings import Settings
 from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
@@ -33,17 +33,11 @@ from tests.kit.doctor import (
     with_topic,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.operations.doctor.check import Case
-    from hapax.settings import Settings
-
 RUN = CliRunner()
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Case], Case]], None]:
+def looks(monkeypatch):
     """Let the facts of the next examination be those of a healthy pipeline, changed."""
 
     def set_(change: Callable[[Case], Case]) -> None:

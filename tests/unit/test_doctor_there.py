@@ -1,13 +1,12 @@
 """A pipeline between two clusters: each is asked what it has, and each finding names its own."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from hapax.core.cluster_state import ClusterState, Partition, Topic
+from hapax.operations.doctor.check import Case
 from hapax.operations.doctor.examination import CHECKS
 from hapax.operations.doctor.findings import Verdict
 from tests.kit.doctor import (
@@ -21,12 +20,7 @@ from tests.kit.doctor import (
     with_topic,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.operations.doctor.check import Case
-
-    Change = Callable[[Case], Case]
+Change = Callable[[Case], Case]
 
 WARN, FAIL = Verdict.WARN, Verdict.FAIL
 HERE, THERE = "kafka-0:9092,kafka-1:9092", "there-0:9092"

@@ -1,21 +1,17 @@
 """Settings from files and from ``--set``: what counts more, and what is refused."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from hapax.core.errors import ConfigurationError
 from hapax.kafka.property_names import nearest_property, property_names
 from hapax.settings.env_file import assignment, read_env_file
+from tests.kit.commands import run_captured
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRANSFORM = (
     "from hapax import Output\n\n\ndef transform(record):\n    return Output(record.value)\n"
@@ -62,13 +58,10 @@ def test_what_is_no_assignment_is_refused(text):
 
 def hapax(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
-    return subprocess.run(
+    return run_captured(
         [sys.executable, "-P", "-c", "from hapax.__main__ import main; main()", *words],
         cwd=folder,
         env=inherited | environ,
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=60,
     )
 
@@ -106,14 +99,8 @@ def interpreted(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command as its script does: with the script's folder on the path, and no other."""
     code = "import sys; sys.path.pop(0); from hapax.__main__ import main; main()"
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
-    return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=folder,
-        env=inherited | REQUIRED,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    return run_captured(
+        [sys.executable, "-c", code, *words], cwd=folder, env=inherited | REQUIRED, timeout=60
     )
 
 

@@ -1,8 +1,6 @@
 """One batch through the real core on memory adapters: all of its effects, or none."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -11,9 +9,6 @@ from hapax.testing.source import InjectedFault
 from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STEPS = ("begin", "send", "send_offsets", "commit")
 ERRORS = ("aborted", "dead", "fenced")

@@ -1,22 +1,17 @@
 """Step 3 in the core: own coordinates, twins, replays, and a store that is away."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
+from hapax.core.records import Headers, Record
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import InjectedFault
 from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script, Ticking
 from tests.kit.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.records import Headers, Record
 
 
 def test_our_own_claim_lets_the_record_through_again():

@@ -1,7 +1,5 @@
 """Steps 4 and 5 in the core: prefixes, condemned and unreadable records, culprits, the limit."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, DeadLetterLimitError

@@ -1,15 +1,15 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.kit.commands import run_captured
 
 ROOT = Path(__file__).parents[2]
 
 
 def python(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return run_captured(command, cwd=ROOT)
 
 
 def test_the_former_name_of_the_package_works_in_a_checkout():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -117,7 +118,7 @@ def layers_of(nodeid: str, path: str, now: int) -> str:
     marks = {"real": object()}
     call = SimpleNamespace(params={"world": path})
     item = SimpleNamespace(nodeid=nodeid, callspec=call, get_closest_marker=marks.get)
-    return layer_of(item, now)
+    return layer_of(cast("pytest.Item", item), now)
 
 
 def test_what_a_box_does_not_reach_is_owed_and_played_first_the_next_time(tmp_path):
@@ -170,7 +171,7 @@ def test_a_part_that_was_never_played_is_as_old_as_the_record(tmp_path, monkeypa
     monkeypatch.setattr(full, "_commits_since", {"old": 151, "new": 3}.__getitem__)
     names = [part.name for part in full.every()]
     played = {name: {"commit": "new"} for name in names[1:]}
-    full.FILE.write_text(full.json.dumps({"parts": played, "round": "new", "since": "old"}))
+    full.FILE.write_text(json.dumps({"parts": played, "round": "new", "since": "old"}))
     assert full.age() == (151, names[0])
 
 

@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +10,6 @@ from hapax.operations import spooled
 from hapax.operations.files import growing
 from hapax.operations.files.names import FileGapError
 from tests.kit.spooler import KilledError, MemorySpool, Reading, ScriptedReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CSV = b'id,say\n1,"a\nb"\n2,""\n3,"""x"",\ny\n"\n4,z\n'
 CSV_ROWS = [
@@ -26,14 +21,14 @@ CSV_ROWS = [
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_once(monkeypatch):
     """Nothing else writes to these files: there is nothing to wait for."""
     monkeypatch.setattr(growing, "POLL_S", 0)
     monkeypatch.setattr(growing, "QUIET_S", 0)
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path):
     return tmp_path / "orders.log"
 
 

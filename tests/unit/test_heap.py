@@ -1,7 +1,5 @@
 """The memory that a batch frees is there for the next one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,16 +1,9 @@
 """Intake that an operator has paused: nothing is taken, the membership is kept."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
-from tests.kit.spark_driver import P0, P1, Driver, done
-
-if TYPE_CHECKING:
-    from tests.kit.spark_driver import Scenario
+from tests.kit.spark_driver import P0, P1, done, played
 
 TURNS = 20
 
@@ -73,26 +66,21 @@ def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause():
     assert not faults.unplayed
 
 
-def test_a_paused_driver_hands_out_no_range_and_collects_those_that_run():
-    driver = Driver(lanes=2)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-        yield from driver.started(0)
-        driver.lifecycle.pause()
+@played(lanes=2)
+def test_a_paused_driver_hands_out_no_range_and_collects_those_that_run(driver):
+    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
+    yield from driver.started(0)
+    driver.lifecycle.pause()
+    for lane in list(driver.jobs.running):
+        driver.jobs.end(lane, **done((P0, P1)[lane], 0, 4))
+    planned = len(driver.jobs.plans)
+    yield from driver.turns(TURNS)
+    assert len(driver.jobs.plans) == planned
+    driver.lifecycle.resume()
+    yield from driver.until(lambda: len(driver.jobs.plans) > planned)
+    driver.lifecycle.stop("enough")
+    while not (yield):
         for lane in list(driver.jobs.running):
-            driver.jobs.end(lane, **done((P0, P1)[lane], 0, 4))
-        planned = len(driver.jobs.plans)
-        yield from driver.turns(TURNS)
-        assert len(driver.jobs.plans) == planned
-        driver.lifecycle.resume()
-        yield from driver.until(lambda: len(driver.jobs.plans) > planned)
-        driver.lifecycle.stop("enough")
-        while True:
-            for lane in list(driver.jobs.running):
-                driver.jobs.end(lane)
-            yield
-
-    driver.play(scenario())
+            driver.jobs.end(lane)
     assert driver.told.names().count("intake_paused") == 1
     assert driver.told.names().count("intake_resumed") == 1

@@ -1,7 +1,5 @@
 """Step 2: where an event's id is found, and what keeps two events apart."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.headers import without_hapax

@@ -1,14 +1,15 @@
 """Calls in a process of their own: whatever ends it, ours goes on and says how it ended."""
 
-from __future__ import annotations
-
 import os
+import threading
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from hapax.core.calls import CallLimits
+from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Retried
 from hapax.core.isolation import Death, IsolationError
 from hapax.core.records import Output, Record
@@ -16,15 +17,14 @@ from hapax.core.retry_later import Later, Retrying, RetryTopic
 from hapax.core.transform import Failure
 from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.isolated_process import memory_left
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from hapax.kafka.admin.isolated import TRIES, CrashedError, run_in_subprocess
+from hapax.kafka.produce.call_timeout import Caller, HangingError
 
 LIMIT_S = 20.0
 
 
 @pytest.fixture
-def calls() -> Iterator[IsolatedCalls]:
+def calls():
     made = IsolatedCalls("tests.kit.killers:obey", CallLimits(), LIMIT_S)
     yield made
     made.close()
@@ -92,3 +92,82 @@ def test_closed_it_leaves_no_process(calls):
     calls.close()
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
+
+
+# -- Calls that may never return wait on a thread of their own ----------------------------
+
+
+def test_a_call_is_made_with_its_arguments_before_the_caller_goes_on():
+    caller, seen = Caller(), []
+    caller.call(lambda *arguments: seen.append(arguments), 1, "two", timeout_s=10)
+    assert seen == [(1, "two")]
+    caller.close()
+
+
+def test_what_a_call_raises_is_raised_to_its_caller_and_the_next_call_works():
+    caller = Caller()
+    with pytest.raises(ValueError, match="no"):
+        caller.call(int, "no", timeout_s=10)
+    caller.call(int, "1", timeout_s=10)
+    caller.close()
+
+
+def test_a_call_that_hangs_is_left_behind_and_its_late_answer_reaches_nobody():
+    gate, left = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        gate.wait()
+        left.set()
+
+    caller = Caller()
+    with pytest.raises(HangingError, match="no return"):
+        caller.call(hang, timeout_s=0.01)
+    gate.set()
+    assert left.wait(10)
+    caller._thread.join(10)
+    assert not caller._thread.is_alive()
+
+
+def test_a_call_under_suspicion_has_less_time_and_one_without_has_all():
+    gate = threading.Event()
+    caller = Caller()
+    with pytest.raises(HangingError, match="no return after 0"):
+        caller.call(gate.wait, timeout_s=60, suspect=lambda: True, suspect_timeout_s=0.05)
+    gate.set()
+    caller = Caller()
+    caller.call(gate.wait, timeout_s=60, suspect=lambda: True)
+    caller.close()
+
+
+# -- What is asked in a process of its own ------------------------------------------------
+
+
+def crash(marks: Path, times: int) -> int:
+    """Die as the client does, so many times; then return who answers."""
+    before = len(list(marks.iterdir()))
+    if before < times:
+        (marks / str(before)).touch()
+        os.abort()
+    return os.getpid()
+
+
+def refuse() -> None:
+    raise ConfigurationError(["one", "another"])
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_a_process_that_dies_is_replaced_and_the_one_that_asks_lives_on(tmp_path, times):
+    assert run_in_subprocess(partial(crash, tmp_path, times)) != os.getpid()
+    assert len(list(tmp_path.iterdir())) == times
+
+
+def test_a_question_that_costs_each_process_is_given_up(tmp_path):
+    with pytest.raises(CrashedError, match="crashed 2 times"):
+        run_in_subprocess(partial(crash, tmp_path, 99))
+    assert len(list(tmp_path.iterdir())) == TRIES
+
+
+def test_a_refusal_comes_back_with_each_of_its_problems():
+    with pytest.raises(ConfigurationError) as raised:
+        run_in_subprocess(refuse)
+    assert raised.value.problems == ["one", "another"]

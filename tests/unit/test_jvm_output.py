@@ -1,10 +1,7 @@
 """What Spark's JVM prints becomes entries: one for each thing, none for what says nothing."""
 
-from __future__ import annotations
-
 import os
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,10 +14,6 @@ from hapax.engines.spark.jvm_output import (
     Entry,
     JvmOutput,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import IO
 
 LINE = "spark ERROR org.apache.spark.Lost: executor 1 is lost"
 LOST = Entry(40, "org.apache.spark.Lost", "executor 1 is lost")
@@ -162,7 +155,7 @@ class Heard:
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def pipe():
     reading, writing = os.pipe()
     with open(reading, "rb") as output, open(writing, "wb", buffering=0) as target:  # noqa: PTH123 - a number
         yield output, target

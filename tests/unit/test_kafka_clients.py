@@ -1,7 +1,5 @@
 """Client properties: what the promise rests on is set, whatever the settings add."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,7 @@
 """Ends of partitions, on a client made by hand; tests/contract/test_spark_member.py has brokers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -11,9 +10,6 @@ from hapax.core.errors import StopError
 from hapax.kafka.read import offset_queries as kafka_ends
 from hapax.kafka.read.end_offsets import StableEnds
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 P0, P1 = ("in", 0), ("in", 1)
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -28,7 +24,7 @@ class Brokers:
         self.refused: int | None = None
         self.offsets = {P0: 3, P1: 7}
 
-    def client(self, properties: dict[str, Any], *, logger: object) -> Brokers:
+    def client(self, properties: dict[str, Any], *, logger: object) -> "Brokers":
         self.clients.append(properties)
         return self
 
@@ -53,7 +49,7 @@ class Brokers:
 
 
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+def brokers(monkeypatch):
     brokers = Brokers()
     monkeypatch.setattr(kafka_ends, "Consumer", brokers.client)
     return brokers

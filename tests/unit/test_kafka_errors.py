@@ -1,7 +1,5 @@
 """Errors of the client, translated once: every cell that was measured, and its reaction."""
 
-from __future__ import annotations
-
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,16 +1,16 @@
 """Offsets of partitions between two leaders, of those that may not be read, and without brokers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from hapax.core.errors import PreflightError
+from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
+from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.read import offset_client as kafka_marks
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.settings import load_settings
+from tests.kit.consumers import event, metadata, source
 from tests.unit.test_settings import REQUIRED
 
 
@@ -42,7 +42,7 @@ def _answered(one: TopicPartition, answer: int | None) -> Any:
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> OffsetClient:
+def client(monkeypatch):
     monkeypatch.setattr(kafka_marks, "_REST_S", 0.0)
     return OffsetClient(load_settings(REQUIRED))
 
@@ -115,3 +115,61 @@ def test_a_right_that_is_missing_is_not_asked_for_again(client):
     with pytest.raises(PreflightError, match="GROUP_AUTHORIZATION_FAILED"):
         client.committed([("in", 0)])
     assert consumer.asked == 1
+
+
+# -- The consumer's adapter as a member of its group: fences, rights, metadata ------------
+
+Patch = pytest.MonkeyPatch
+
+
+def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch):
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError.FENCED_INSTANCE_ID, fatal=True)]
+    with pytest.raises(MemberFencedError) as caught:
+        kafka.take(10, 0.1)
+    assert not caught.value.explained
+    consumer.queue = [event(KafkaError._FATAL, fatal=True)]
+    with pytest.raises(StopError, match="the consumer is dead"):
+        kafka.take(10, 0.1)
+
+
+def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch):
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError._TRANSPORT)]
+    kafka.attend(0.0)
+    assert len(kafka.changes().errors) == 1
+    consumer.queue = [event(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    with pytest.raises(StopError, match="not allowed to read"):
+        kafka.take(10, 0.1)
+
+
+def test_only_a_live_member_sends_its_metadata(monkeypatch):
+    kafka, consumer, _ = source(monkeypatch)
+    assert kafka.member() == metadata(3, "member-1")
+    for dead in (metadata(-1, ""), metadata(5, ""), metadata(-1, "member-1")):
+        consumer.metadata = dead
+        with pytest.raises(BatchAbortedError, match="no live member"):
+            kafka.member()
+
+
+def test_group_metadata_of_another_layout_is_refused():
+    assert parse_metadata(metadata(7, "m")) == (7, "m")
+    with pytest.raises(BatchAbortedError, match="unknown layout"):
+        parse_metadata(b"CGMDv3:" + metadata(7, "m")[7:])
+
+
+@pytest.mark.parametrize("back", ["before the end of the pause", "after it"])
+def test_a_partition_that_left_while_it_was_paused_is_delivered_once_it_is_back(monkeypatch, back):
+    kafka, consumer, _ = source(monkeypatch)
+    both, consumer.ours = consumer.ours, consumer.ours[:1]
+    kafka.pause()
+    consumer.ours = []
+    if back == "after it":
+        kafka.resume()
+    consumer.ours = both
+    kafka.attend(0.0)
+    if back != "after it":
+        assert consumer.paused == {("in", 0)}
+        kafka.resume()
+    kafka.take(10, 0.1)
+    assert consumer.paused == set()

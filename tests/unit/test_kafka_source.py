@@ -1,9 +1,5 @@
 """The consumer's adapter, on messages made by hand."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -13,14 +9,18 @@ from hapax.core.errors import (
     PositionLostError,
 )
 from hapax.kafka.consume.positions import LATE_S
-from hapax.kafka.consume.source import WAITING_MAX
+from hapax.kafka.consume.source import WAITING_MAX, KafkaSource
 from hapax.kafka.undecodable import RETRY_S
-from tests.kit.consumers import OUT_OF_RANGE, TRUNCATED, Undecodable, event, message, source
-
-if TYPE_CHECKING:
-    from hapax.kafka.consume.source import KafkaSource
-    from tests.kit.consumers import FakeConsumer
-    from tests.kit.doubles import Ticking
+from tests.kit.consumers import (
+    OUT_OF_RANGE,
+    TRUNCATED,
+    FakeConsumer,
+    Undecodable,
+    event,
+    message,
+    source,
+)
+from tests.kit.doubles import Ticking
 
 P0, P1 = ("in", 0), ("in", 1)
 EOF, RESET = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET

@@ -1,19 +1,13 @@
 """Which topic a name stands for: what the client tells, and what stands beside offsets."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.kafka.client_log import Remade, TopicIds
-from tests.kit.consumers import OUT_OF_RANGE, FakeConsumer, event, message, source
-
-if TYPE_CHECKING:
-    from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.consume.source import KafkaSource
+from tests.kit.consumers import OUT_OF_RANGE, event, message, source
 
 P0, P1 = ("in", 0), ("in", 1)
 NONE, ONE, TWO = "A" * 22, "oneoneoneoneoneoneone1", "twotwotwotwotwotwotwo2"
@@ -34,7 +28,7 @@ def beside(topic_id: str) -> str:
 
 
 @pytest.fixture
-def known(monkeypatch: Patch) -> tuple[KafkaSource, FakeConsumer]:
+def known(monkeypatch):
     """A source that has heard the id of its topic."""
     kafka, consumer, _ = source(monkeypatch)
     monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())

@@ -1,7 +1,5 @@
 """Limits: dead letters, attempts at a batch, fences, and the size of a batch."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError, ExitCode

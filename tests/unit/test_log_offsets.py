@@ -1,18 +1,16 @@
 """Offsets for the doctor, on clients made by hand; tests/integration/test_doctor.py has brokers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from hapax.core.errors import BatchAbortedError, HapaxError, StopError
 from hapax.core.partition_offsets import LogOffsets
+from hapax.kafka.produce.stable_offset import stable_offset
 from hapax.kafka.read import offset_queries
 from hapax.kafka.read.log_offsets import Logs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P0, P1 = ("in", 0), ("in", 1)
 
@@ -25,7 +23,7 @@ class Brokers:
         self.away = False
         self.asked: list[tuple[bool, int, int]] = []
 
-    def client(self, properties: dict[str, Any], *, logger: object) -> Client:
+    def client(self, properties: dict[str, Any], *, logger: object) -> "Client":
         return Client(self, committed=properties["isolation.level"] == "read_committed")
 
 
@@ -55,14 +53,14 @@ class Client:
 
 
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+def brokers(monkeypatch):
     brokers = Brokers()
     monkeypatch.setattr(offset_queries, "Consumer", brokers.client)
     return brokers
 
 
 @pytest.fixture
-def logs() -> Callable[[], Logs]:
+def logs():
     return lambda: Logs(
         {"group.id": "shop"},
         leaders={P0: 1, P1: 2},
@@ -99,3 +97,75 @@ def test_a_broker_that_is_away_hides_its_own_partitions_and_is_named(brokers, lo
     found = one.look()
     assert (found[P0].offsets, found[P1].offsets) == (LogOffsets(1, 7, 9), None)
     assert one.untold == {"offsets of broker 2": "_TIMED_OUT: Local: Timed out"}
+
+
+# -- The answer about a committed offset that something holds back ------------------------
+
+HANGS = "hapax transactions list"
+
+
+class Member:
+    """A group that answers with an offset, or with an error: of the call, or of the partition.
+
+    event  an error that only a poll tells
+    """
+
+    def __init__(
+        self, offset: int = 0, *, call: int = 0, partition: int = 0, event: int = 0
+    ) -> None:
+        self.offset, self.call, self.partition, self.event = offset, call, partition, event
+
+    def poll(self, timeout: float) -> Any:
+        assert timeout == 0
+        return SimpleNamespace(error=lambda: KafkaError(self.event)) if self.event else None
+
+    def committed(self, wanted: list[TopicPartition], timeout: float) -> list[Any]:
+        assert timeout > 0
+        if self.call:
+            raise KafkaException(KafkaError(self.call))
+        error = KafkaError(self.partition) if self.partition else None
+        return [SimpleNamespace(offset=self.offset, error=error) for _one in wanted]
+
+
+def ask(member: Any) -> int:
+    return int(stable_offset(member, ("out", 0), "the marker").offset)
+
+
+def refusal(kind: type[HapaxError], **error: int) -> str:
+    with pytest.raises(kind, match="the marker") as raised:
+        ask(Member(7, **error))
+    return str(raised.value)
+
+
+def test_an_answer_that_comes_is_returned():
+    assert ask(Member(7)) == 7
+
+
+@pytest.mark.parametrize("place", ["call", "partition"])
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT])
+def test_an_answer_that_is_held_back_is_waited_for_and_says_what_shows_the_transaction(code, place):
+    assert HANGS in refusal(BatchAbortedError, **{place: code})
+
+
+@pytest.mark.parametrize("place", ["call", "partition"])
+def test_a_coordinator_that_moves_is_waited_for_and_blames_no_transaction(place):
+    assert HANGS not in refusal(BatchAbortedError, **{place: KafkaError.NOT_COORDINATOR})
+
+
+@pytest.mark.parametrize("place", ["call", "partition"])
+def test_a_missing_right_stops_the_process(place):
+    assert "grant" in refusal(StopError, **{place: KafkaError.GROUP_AUTHORIZATION_FAILED})
+
+
+def test_a_coordinator_that_is_not_told_stops_the_process_with_the_right_that_is_missing():
+    said = refusal(
+        StopError, call=KafkaError._TIMED_OUT, event=KafkaError.GROUP_AUTHORIZATION_FAILED
+    )
+    assert "GROUP_AUTHORIZATION_FAILED" in said
+    assert HANGS not in said
+
+
+def test_other_events_of_the_client_leave_the_answer_waited_for():
+    assert HANGS in refusal(
+        BatchAbortedError, call=KafkaError._TIMED_OUT, event=KafkaError._ALL_BROKERS_DOWN
+    )

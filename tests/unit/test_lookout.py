@@ -1,8 +1,7 @@
 """The thread that looks at the logs, and what it asks; tests/integration has brokers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -14,13 +13,8 @@ from hapax.kafka.read import lag_probe as kafka_survey
 from hapax.kafka.read import offset_queries
 from hapax.kafka.read.lag_probe import KafkaLagProbe
 from tests.kit.doubles import Told
-from tests.kit.spark_driver import Driver, done
+from tests.kit.spark_driver import STOP, done, played
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.kit.spark_driver import Scenario
 
 P0, P1, OUT = ("in", 0), ("in", 1), ("out", 0)
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -48,11 +42,11 @@ class Brokers:
         }
         self.configs_asked = 0
 
-    def client(self, properties: dict[str, Any], *, logger: object) -> Client:
+    def client(self, properties: dict[str, Any], *, logger: object) -> "Client":
         self.clients.append(properties)
         return Client(self, committed_only=properties["isolation.level"] == "read_committed")
 
-    def admin(self, properties: dict[str, Any], *, logger: object) -> Brokers:
+    def admin(self, properties: dict[str, Any], *, logger: object) -> "Brokers":
         return self
 
     def describe_configs(self, asked: list[Any], request_timeout: float) -> dict[Any, Any]:
@@ -105,7 +99,7 @@ class Client:
 
 
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+def brokers(monkeypatch):
     brokers = Brokers()
     monkeypatch.setattr(offset_queries, "Consumer", brokers.client)
     monkeypatch.setattr(kafka_survey, "AdminClient", brokers.admin)
@@ -297,19 +291,16 @@ def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute():
     assert waits_s == [20.0, 40.0, 60.0, 60.0, 10.0, 20.0]
 
 
-def test_a_spark_driver_stands_where_its_reports_say():
-    driver = Driver(lanes=2)
+@played(lanes=2)
+def test_a_spark_driver_stands_where_its_reports_say(driver):
     assert driver.engine.group_progress() == GroupProgress()
     stood: list[GroupProgress] = []
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100, P1: 100}, p0=7)  # nothing is committed in the other one yet
-        yield from driver.started(0)
-        stood.append(driver.engine.group_progress())
-        driver.jobs.end(0, **done(P0, 7, 100))
-        yield from driver.until(lambda: driver.engine.group_progress() != stood[0])
-        stood.append(driver.engine.group_progress())
-        driver.lifecycle.stop("enough")
-
-    driver.play(scenario())
+    driver.assign({P0: 100, P1: 100}, p0=7)  # nothing is committed in the other one yet
+    yield from driver.started(0)
+    stood.append(driver.engine.group_progress())
+    driver.jobs.end(0, **done(P0, 7, 100))
+    yield from driver.until(lambda: driver.engine.group_progress() != stood[0])
+    stood.append(driver.engine.group_progress())
+    driver.lifecycle.stop("enough")
+    yield STOP
     assert [one.committed for one in stood] == [{P0: 7}, {P0: 100}]

@@ -3,13 +3,10 @@
 Two tests run with the library itself, the others with one that stands for it.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import sys
 import time
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -18,12 +15,9 @@ from hapax.core.errors import ConfigurationError
 from hapax.kafka.admin.client_check import check_client_properties
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.tokens import token_problem
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from tests.kit.doctor import ENVIRON
 from tests.kit.secured import stand_in
-
-if TYPE_CHECKING:
-    from hapax.settings import Settings
 
 S = "HAPAX_KAFKA__SECURITY__"
 MSK = {
@@ -39,7 +33,7 @@ def settings(**more: str) -> Settings:
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def alone(monkeypatch):
     """No identity but what the test gives, and nobody is asked for one."""
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -14,9 +14,6 @@ from msgspec import UNSET
 from hapax.core.record_path import UNCHANGED
 from hapax.core.records import Output, Record
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 fast = pytest.importorskip("hapax_fast", reason="the native part is optional")
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "plugin.library.paths": fast.PLUGIN, "log_level": 0}
@@ -24,7 +21,7 @@ GROUP = {**NOWHERE, "group.id": "nobody"}
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
+def _nothing_is_left():
     fast.setup(Record, Output, UNSET, UNCHANGED)
     _forget_what_was_captured()
     gc.collect()

@@ -1,10 +1,7 @@
 """Tokens over TLS: what the client needs for it, and the token service of the sandbox."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,24 +10,20 @@ from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.properties import consumer_properties
 from hapax.sandbox.oauth import TokenServer
 from hapax.sandbox.tls import Authority
+from hapax.settings import Settings
 from tests.unit.test_kafka_clients import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.settings import Settings
 
 CA = "https.ca.location"
 WRONG = "wr0ng"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
-def tokens(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
+def tokens(authority, tmp_path_factory):
     folder = tmp_path_factory.mktemp("oauth")
     with closing(TokenServer(folder, authority.issue("server"))) as server:
         yield server

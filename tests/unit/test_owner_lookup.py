@@ -1,9 +1,6 @@
 """Records of owners, on a client made by hand; tests/integration has brokers."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -15,9 +12,6 @@ from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.settings import load_settings
 from tests.unit.test_range_reader import EOF, Said, Saying
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P0 = ("in", 0)
 
@@ -51,7 +45,7 @@ class Log(Saying):
 
 
 @pytest.fixture
-def owners() -> Callable[..., tuple[KafkaOwners, Log]]:
+def owners():
     def made(*batches: list[Said]) -> tuple[KafkaOwners, Log]:
         log = Log(*batches)
         found = KafkaOwners(

@@ -1,21 +1,14 @@
 """Step 5: claims and results to messages and progress."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hapax.core.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
+from hapax.core.ports import Message
 from hapax.core.records import Headers, Output, Record
-from hapax.core.transform import Failure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hapax.core.ports import Message
-    from hapax.core.transform import Result
+from hapax.core.transform import Failure, Result
 
 PLANNER = Planner(Destinations("shop", "out", "dead"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import yaml
 from hapax.dev.project import create_project
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
+from tests.kit.commands import run_captured
 from tests.meta.statements import known_command
 
 if TYPE_CHECKING:
@@ -24,15 +24,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     create_project("new-orders", tmp_path)
     return tmp_path / "new-orders"
 
 
 def ran(project: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=project, capture_output=True, text=True, check=False
-    )
+    done = run_captured([sys.executable, "-m", *words], cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -125,7 +123,5 @@ def test_the_image_copies_what_its_ignore_file_lets_through_and_sets_what_is_in_
     assert re.search(r"(?m)^ENTRYPOINT \[\"hapax\"\]$", (ROOT / "Dockerfile").read_text())
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
     assert hadolint
-    done = subprocess.run(
-        [hadolint, project / "Dockerfile"], capture_output=True, text=True, check=False
-    )
+    done = run_captured([hadolint, project / "Dockerfile"])
     assert done.returncode == 0, done.stdout

@@ -1,12 +1,20 @@
 """Values: coordinates, records, outputs."""
 
-from __future__ import annotations
-
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import UNSET
 
+from hapax.commands.offsets_screen import figures, show
+from hapax.core.committed_metadata import CommittedMetadata, informative
 from hapax.core.errors import ExitCode, PreflightError
+from hapax.core.offset_commit import GroupOffset
+from hapax.core.partition_offsets import LogOffsets, position
+from hapax.core.ports import Batch
 from hapax.core.records import Coordinates, Output, Record
+from hapax.core.unread import Unread
+from hapax.operations.offsets import Look
 
 
 @pytest.mark.parametrize("topic", ["orders", "a.b-c_d", "with/slash", "1/2/3"])
@@ -56,3 +64,165 @@ def test_an_error_that_ends_the_process_tells_each_problem_and_its_exit_code():
     error = PreflightError(["no topic", "no broker"])
     assert str(error) == "no topic\nno broker"
     assert error.exit_code is ExitCode.PREFLIGHT
+
+
+# -- Offsets that were passed over since a partition was assigned (unread.py) -------------
+
+P = ("in", 0)
+
+
+def batch(*offsets: int, end: int, base: int | None = None) -> Batch:
+    records = [Record(*P, offset, None, None) for offset in offsets]
+    return Batch(records, {P: offsets[0]}, {P: end}, base={} if base is None else {P: base})
+
+
+def held(unread: Unread, upto: int) -> set[int]:
+    return {offset for offset in range(upto) if unread.holds(P, offset)}
+
+
+def test_what_lies_before_between_and_after_the_records_is_unread():
+    unread = Unread(100)
+    unread.read(batch(5, 6, 9, end=12, base=3))
+    unread.read(batch(14, end=15))
+    assert held(unread, 30) == {3, 4, 7, 8, 10, 11, 12, 13}
+
+
+def test_without_a_committed_offset_nothing_is_followed():
+    unread = Unread(100)
+    unread.read(batch(5, 9, end=10))
+    assert held(unread, 30) == set()
+
+
+def test_a_batch_that_is_taken_again_changes_nothing():
+    unread = Unread(100)
+    for _ in range(3):
+        unread.read(batch(1, 3, end=4, base=0))
+    assert held(unread, 30) == {0, 2}
+
+
+def test_beyond_its_width_a_partition_is_not_followed():
+    unread = Unread(4)
+    unread.read(batch(1, 3, 5, end=6, base=0))
+    unread.read(batch(8, end=9))
+    assert held(unread, 30) == {0, 2, 4}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12))
+def test_it_is_what_a_set_of_offsets_would_say(steps):
+    unread, expected, at = Unread(1000), set[int](), 0
+    unread.read(batch(0, end=1, base=0))
+    at = 1
+    for gap, assigned in steps:
+        unread.read(batch(at + gap, end=at + gap + 1, base=at if assigned else None))
+        expected |= set(range(at, at + gap))
+        at += gap + 1
+    assert held(unread, at + 5) == expected
+
+
+# -- committed metadata -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        CommittedMetadata(),
+        CommittedMetadata(topic_id="AbC-_0123456789abcdefg"),
+        CommittedMetadata("topic", "cluster", 12, 2, 9_223_372_036_854_775_807),
+        CommittedMetadata(deaths=1, until=0),
+        CommittedMetadata("topic", "cluster", elsewhere="another-cluster"),
+    ],
+)
+def test_what_was_written_is_read(facts):
+    assert CommittedMetadata.decode(facts.encode()) == facts
+
+
+def test_nothing_to_say_is_the_empty_text_that_other_tools_write_too():
+    assert CommittedMetadata().encode() == ""
+
+
+def test_metadata_of_earlier_versions_is_read():
+    assert CommittedMetadata.decode("hapax topic=of-before") == CommittedMetadata("of-before")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "somebody else's",
+        "hapax1 query inputs",
+        "hapaxtopic=a",
+        "hapax",
+        "hapax deaths=-1 until=x began=99999999999999999999 topic= cluster",
+        "hapax deaths=٣ began=²",
+    ],
+)
+def test_a_text_of_another_origin_says_nothing(text):
+    assert CommittedMetadata.decode(text) == CommittedMetadata()
+
+
+def test_words_of_a_later_version_are_passed_over():
+    assert CommittedMetadata.decode("hapax color=red topic=a") == CommittedMetadata("a")
+
+
+def test_an_offset_that_only_informs_keeps_its_ids_and_names_where_the_progress_is():
+    text = CommittedMetadata("topic", "cluster", began=3).encode()
+    offset = informative(GroupOffset("in", 0, 7, text, 2), "there")
+    assert offset == GroupOffset("in", 0, 7, f"{text} elsewhere=there", 2)
+    assert informative(GroupOffset("in", 0, 7), None).metadata == "hapax elsewhere=unnamed"
+
+
+# -- partition offsets --------------------------------------------------------------------
+
+
+def standing(
+    committed: int | None = 20, *, low: int = 10, stable: int = 50, oldest_ms: int | None = 1_000
+) -> Look:
+    return Look(
+        topic="in",
+        partition=0,
+        log=LogOffsets(low, stable, 60),
+        committed=committed,
+        position=position(committed, LogOffsets(low, stable, 60), "earliest"),
+        oldest_ms=oldest_ms,
+    )
+
+
+def test_lag_counts_what_readers_can_reach():
+    one = standing()
+    assert (one.lag, one.log.last_stable_offset_lag, one.lost) == (30, 10, 0)
+    assert one.lag_s(3_000) == 2.0
+    assert one.lag_s(500) == 0.0
+
+
+def test_what_was_deleted_unread_is_lost_and_no_lag():
+    one = standing(5)
+    assert (one.lag, one.lost) == (40, 5)
+
+
+def test_without_a_record_to_look_at_the_age_is_unknown_and_without_lag_it_is_0():
+    assert standing(oldest_ms=None).lag_s(9) is None
+    assert standing(50, oldest_ms=None).lag_s(9) == 0.0
+    assert standing(70, oldest_ms=None).lag == 0
+    assert msgspec.structs.replace(standing(oldest_ms=None), empty=True).lag_s(9) == 0.0
+
+
+@pytest.mark.parametrize(("start", "where"), [("earliest", 10), ("latest", 50), ("refuse", None)])
+def test_without_a_committed_offset_the_start_decides(start, where):
+    assert position(None, LogOffsets(10, 50, 60), start) == where
+    assert position(20, LogOffsets(10, 50, 60), start) == 20
+
+
+def test_sums_are_of_all_and_an_unknown_age_makes_the_sum_unknown():
+    found = figures([standing(), standing(5)])
+    assert found["lag"] == 70
+    assert found["lag_seconds"] > 1_000
+    assert figures([standing(), standing(oldest_ms=None)])["lag_seconds"] is None
+
+
+def test_the_table_says_what_is_odd(capsys):
+    show([standing(), standing(5), standing(None), standing(90)])
+    told = capsys.readouterr().out
+    for words in ("LOST 5", "open transaction", "no committed offset yet", "beyond the end"):
+        assert words in told
+    assert "total" in told

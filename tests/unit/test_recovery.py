@@ -1,9 +1,5 @@
 """What the worker does when a batch did not go through: one reaction for each class of error."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.core.errors import (
@@ -13,14 +9,12 @@ from hapax.core.errors import (
     ProducerDeadError,
 )
 from hapax.core.ports import Batch
+from hapax.core.records import Record
 from hapax.core.transform import Failure
 from hapax.testing.source import InjectedFault
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
 
 ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)

@@ -1,8 +1,6 @@
 """Recovery while something is away: claim store, brokers, group; and told to stop meanwhile."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -21,9 +19,6 @@ from hapax.testing.source import InjectedFault
 from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)

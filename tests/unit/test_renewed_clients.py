@@ -33,7 +33,7 @@ LOGIN = {f"{S}PROTOCOL": "sasl_ssl", f"{S}SASL_MECHANISM": "PLAIN", f"{S}USERNAM
 
 
 @pytest.fixture
-def password(tmp_path: Path) -> Path:
+def password(tmp_path):
     file = tmp_path / "password"
     file.write_text("first-secret\n")
     return file
@@ -108,7 +108,7 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched:
+def watched(tmp_path):
     return Watched(tmp_path)
 
 

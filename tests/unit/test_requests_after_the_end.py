@@ -1,10 +1,7 @@
 """librdkafka calls on_destroy, and then its brokers' threads report the ends of connections."""
 
-from __future__ import annotations
-
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -12,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import ended_clients
+from tests.kit.commands import run_captured
 from tests.kit.requests_hooks import SOURCES, compiler
 
 PYTHON_H = Path(sysconfig.get_path("include"), "Python.h")
@@ -42,8 +40,6 @@ def test_a_client_that_ends_with_requests_in_flight_leaves_no_call_to_freed_memo
 
 
 def ran(*command: str, environment: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=environment
-    )
+    done = run_captured(command, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -4,15 +4,12 @@ The order of the calls is librdkafka's (2.16): a lost connection is DOWN first, 
 each request that was sent, then the same error for each that still waited to be sent.
 """
 
-from __future__ import annotations
-
 import ctypes
-import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.commands import run_captured
 from tests.kit.requests_hooks import (
     BAD_MSG,
     PURGE_INFLIGHT,
@@ -28,9 +25,6 @@ from tests.kit.requests_hooks import (
     compiled,
     compiler,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler on this machine")
 pytestmark = needs_compiler
@@ -49,24 +43,24 @@ STRESS = Path(__file__).parents[1] / "kit" / "requests_stress.c"
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("requests")
     return ctypes.CDLL(str(compiled(folder, SOURCES / "requests.c", "-shared", "-fPIC")))
 
 
 @pytest.fixture
-def requests(library: ctypes.CDLL) -> Requests:
+def requests(library):
     return Requests(library)
 
 
 @pytest.fixture
-def broker(requests: Requests) -> Iterator[BrokerThread]:
+def broker(requests):
     with BrokerThread(requests) as thread:
         yield thread
 
 
 @pytest.fixture
-def main(requests: Requests) -> Iterator[BrokerThread]:
+def main(requests):
     """librdkafka's main thread: it sends nothing, and repeats what it is handed."""
     with BrokerThread(requests, "main") as thread:
         yield thread
@@ -194,6 +188,6 @@ def test_a_long_name_of_a_broker_is_cut(requests):
 def test_threads_of_brokers_and_readers_at_once_are_clean_under(tmp_path, sanitizer):
     options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
     stress = compiled(tmp_path, STRESS, *options)
-    ran = subprocess.run([str(stress)], capture_output=True, text=True, timeout=120, check=False)
+    ran = run_captured([str(stress)], timeout=120)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "sent 40000, lost 20000, answered 20000\n"

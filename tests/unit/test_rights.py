@@ -1,17 +1,11 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
+from hapax.core.rights import Right
 from hapax.operations.doctor.acls import cluster_rights, kafka_rights, store_rights
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hapax.core.rights import Right
 
 BASE = REQUIRED | {
     "HAPAX_APP": "shop",

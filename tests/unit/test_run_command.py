@@ -1,11 +1,10 @@
 """``hapax run`` before the service itself has begun, and behind it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
 import hapax
+from tests.kit.commands import run_captured
 
 STAND_IN = """
 import atexit, os, signal, sys, types
@@ -23,9 +22,7 @@ hapax.__main__.main()
 def left(does: str) -> subprocess.CompletedProcess[str]:
     """Run the command with a service that only does this, and wait for its end."""
     code = STAND_IN.format(does=does)
-    return subprocess.run(
-        [sys.executable, "-c", code], check=False, timeout=60, capture_output=True, text=True
-    )
+    return run_captured([sys.executable, "-c", code], timeout=60)
 
 
 def test_sigterm_while_the_service_is_being_loaded_leaves_with_0():
@@ -60,5 +57,5 @@ def test_other_commands_leave_in_the_same_way():
 
 def test_the_version_is_printed_with_the_name():
     ask = [sys.executable, "-m", "hapax", "--version"]
-    end = subprocess.run(ask, check=False, timeout=60, capture_output=True, text=True)
+    end = run_captured(ask, timeout=60)
     assert (end.returncode, end.stdout, end.stderr) == (0, f"hapax {hapax.__version__}\n", "")

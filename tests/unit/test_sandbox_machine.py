@@ -1,19 +1,14 @@
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.core.errors import ExitCode
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def script(folder: Path, name: str, *lines: str) -> Path:
@@ -29,7 +24,7 @@ def a_java(folder: Path, version: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path(tmp_path, monkeypatch):
     """A machine with nothing on it, for a user who may not install."""
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -5,31 +5,25 @@ step, another one may run, and be stopped at a step of its own: whoever stood th
 zombie that goes on with what it had read.
 """
 
-from __future__ import annotations
-
 import random
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hapax.core.errors import HapaxError, ProducerDeadError
-from hapax.engines.spark.dataframe.parts import Manifest
+from hapax.core.ports import Message
+from hapax.engines.spark.dataframe.parts import LaneReport, Manifest
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
 from hapax.kafka.produce import micro_batch, sink_lane
+from hapax.kafka.produce.marked_transaction import MarkedNames
 from hapax.kafka.produce.micro_batch import KafkaPublisher
 from hapax.spark import publish_lanes
 from tests.kit.sink_parts import batch, sink_settings, spool_of, staged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from hapax.core.ports import Message
-    from hapax.engines.spark.dataframe.parts import LaneReport
-    from hapax.kafka.produce.marked_transaction import MarkedNames
 
 BATCHES, TASKS, ROWS = 3, 4, 8
 SCHEDULES = 200
@@ -169,7 +163,7 @@ class Played:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], World]:
+def play(monkeypatch, tmp_path):
     monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
     monkeypatch.setattr(sink_lane, "MarkedTransaction", Played)
     monkeypatch.setattr("hapax.engines.spark.dataframe.staging.Place.sync", lambda *_: None)

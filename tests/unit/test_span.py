@@ -1,21 +1,16 @@
 """What the words of a span mean, and where its records stop."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.span import Span, SpanWords, offsets_of, other_span, time_of
+from hapax.kafka.consume.source import KafkaSource
 from hapax.settings import load_settings
-from tests.kit.consumers import Undecodable, event, message, source
+from tests.kit.consumers import FakeConsumer, Undecodable, event, message, source
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from hapax.kafka.consume.source import KafkaSource
-    from tests.kit.consumers import FakeConsumer
 
 Patch = pytest.MonkeyPatch
 P0, P1 = ("in", 0), ("in", 1)

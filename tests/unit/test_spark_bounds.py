@@ -8,7 +8,7 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
 from hapax.engines.spark.plan import RangeOutcome
-from tests.kit.spark_driver import P0, P1, P2, Driver, done, settled
+from tests.kit.spark_driver import OVER, P0, P1, P2, Driver, done, played, settled
 
 if TYPE_CHECKING:
     from tests.kit.spark_driver import Scenario
@@ -16,228 +16,165 @@ if TYPE_CHECKING:
 
 def endless(driver: Driver) -> Scenario:
     """Go around until the driver ends by itself."""
-    while True:
-        yield
+    while not (yield):
         assert not driver.jobs.running or driver.lifecycle.stopping
 
 
-def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left():
-    driver = Driver(lanes=2, records_max=10)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-        yield from driver.started(0)
-        yield from driver.turns(50)
-        assert list(driver.jobs.running) == [0]
-        driver.jobs.end(0, **done(P0, 0, 4))
-        yield from driver.until(lambda: driver.jobs.running)
-        yield from driver.turns(50)
-        (lane,) = driver.jobs.running
-        driver.jobs.end(lane, RangeOutcome.CLAIMS, **done((P0, P1)[lane], 4, 9))
-        yield from driver.until(lambda: driver.jobs.running)
-        (lane,) = driver.jobs.running
-        driver.jobs.end(lane, **done((P0, P1)[lane], 9, 10))
-        yield from endless(driver)
-
-    driver.play(scenario())
+@played(lanes=2, records_max=10)
+def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left(driver):
+    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
+    yield from driver.started(0)
+    yield from driver.turns(50)
+    assert list(driver.jobs.running) == [0]
+    driver.jobs.end(0, **done(P0, 0, 4))
+    yield from driver.until(lambda: driver.jobs.running)
+    yield from driver.turns(50)
+    (lane,) = driver.jobs.running
+    driver.jobs.end(lane, RangeOutcome.CLAIMS, **done((P0, P1)[lane], 4, 9))
+    yield from driver.until(lambda: driver.jobs.running)
+    (lane,) = driver.jobs.running
+    driver.jobs.end(lane, **done((P0, P1)[lane], 9, 10))
+    yield from endless(driver)
     assert [plan.records_max for plan in driver.jobs.plans][:3] == [10, 6, 1]
     assert driver.lifecycle.reason == "the bounded run is done"
 
 
-def test_a_run_whose_records_are_spent_plans_nothing_more():
-    driver = Driver(lanes=1, records_max=4)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100}, p0=0)
-        yield from driver.started(0)
-        driver.jobs.end(0, **done(P0, 0, 4))
-        while True:
-            yield
-
-    driver.play(scenario())
+@played(lanes=1, records_max=4)
+def test_a_run_whose_records_are_spent_plans_nothing_more(driver):
+    driver.assign({P0: 100}, p0=0)
+    yield from driver.started(0)
+    driver.jobs.end(0, **done(P0, 0, 4))
+    yield OVER
     assert len(driver.jobs.plans) == 1
 
 
-def test_records_that_were_committed_before_a_range_failed_are_counted():
-    driver = Driver(lanes=1, records_max=10)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100}, p0=0)
-        yield from driver.started(0)
-        driver.jobs.end(
-            0, RangeOutcome.DEAD, reason="no", settled=[settled({P0: (0, 8)}, records=7)]
-        )
-        yield from driver.started(0)
-        assert driver.plan.records_max == 3
-        driver.jobs.end(0, **done(P0, 8, 11))
-        yield from endless(driver)
-
-    driver.play(scenario())
+@played(lanes=1, records_max=10)
+def test_records_that_were_committed_before_a_range_failed_are_counted(driver):
+    driver.assign({P0: 100}, p0=0)
+    yield from driver.started(0)
+    driver.jobs.end(0, RangeOutcome.DEAD, reason="no", settled=[settled({P0: (0, 8)}, records=7)])
+    yield from driver.started(0)
+    assert driver.plan.records_max == 3
+    driver.jobs.end(0, **done(P0, 8, 11))
+    yield from endless(driver)
 
 
-def test_a_run_to_the_end_is_done_where_the_logs_ended_at_its_start():
-    driver = Driver(lanes=1, at_end=True)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 10, P1: 0, P2: 3}, p0=4)
-        yield from driver.started(0)
-        driver.member.logs[P0] = 99  # records that came later are not waited for
-        driver.jobs.end(0, settled=[settled({P0: (4, 10)})], ended={P1: 0, P2: 3})
-        yield from driver.until(lambda: driver.jobs.running or driver.lifecycle.stopping)
-        driver.jobs.running.clear()
-        yield from endless(driver)
-
-    driver.play(scenario())
+@played(lanes=1, at_end=True)
+def test_a_run_to_the_end_is_done_where_the_logs_ended_at_its_start(driver):
+    driver.assign({P0: 10, P1: 0, P2: 3}, p0=4)
+    yield from driver.started(0)
+    driver.member.logs[P0] = 99  # records that came later are not waited for
+    driver.jobs.end(0, settled=[settled({P0: (4, 10)})], ended={P1: 0, P2: 3})
+    yield from driver.until(lambda: driver.jobs.running or driver.lifecycle.stopping)
+    driver.jobs.running.clear()
+    yield from endless(driver)
     assert driver.lifecycle.reason == "the bounded run is done"
 
 
-def test_a_run_to_the_end_waits_for_what_other_members_still_have_to_do():
-    driver = Driver(lanes=1, at_end=True)
+@played(lanes=1, at_end=True)
+def test_a_run_to_the_end_waits_for_what_other_members_still_have_to_do(driver):
     driver.member.logs = {P2: 7}
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 10}, p0=10)
-        yield from driver.turns(200)
-        assert not driver.lifecycle.stopping
-        driver.member.stable[P2] = 7
-        yield from endless(driver)
-
-    driver.play(scenario())
+    driver.assign({P0: 10}, p0=10)
+    yield from driver.turns(200)
+    assert not driver.lifecycle.stopping
+    driver.member.stable[P2] = 7
+    yield from endless(driver)
     assert driver.lifecycle.reason == "the bounded run is done"
 
 
-def test_a_run_to_the_end_asks_again_when_brokers_do_not_answer():
-    driver = Driver(lanes=1, at_end=True)
+@played(lanes=1, at_end=True)
+def test_a_run_to_the_end_asks_again_when_brokers_do_not_answer(driver):
     driver.member.fail["ends"] = [BatchAbortedError("no answer")]
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 10}, p0=10)
-        yield from endless(driver)
-
-    driver.play(scenario())
+    driver.assign({P0: 10}, p0=10)
+    yield from endless(driver)
     assert driver.journal.count("ends") == 2
 
 
-def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for():
-    driver = Driver(lanes=2)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-        yield from driver.started(0, 1)
-        driver.lifecycle.stop("SIGTERM")
-        yield
-        driver.jobs.end(1, **done(P1, 0, 5))
-        yield from driver.turns(100)
-        driver.jobs.end(0, **done(P0, 0, 9))
-        while True:
-            yield
-
-    driver.play(scenario())
+@played(lanes=2)
+def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for(driver):
+    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
+    yield from driver.started(0, 1)
+    driver.lifecycle.stop("SIGTERM")
+    yield
+    driver.jobs.end(1, **done(P1, 0, 5))
+    yield from driver.turns(100)
+    driver.jobs.end(0, **done(P0, 0, 9))
+    yield OVER
     assert len(driver.jobs.plans) == 2
     spans = [facts["spans"] for facts in driver.told.of("range_completed")]
     assert spans == [{P1: (0, 5)}, {P0: (0, 9)}]
     assert "batch_abandoned" not in driver.told.names()
 
 
-def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan():
-    driver = Driver(lanes=1)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100}, p0=0)
-        yield from driver.started(0)
-        driver.lifecycle.stop("SIGTERM")
-        driver.jobs.end(0, **done(P0, 0, 5))
-        while True:
-            yield
-
-    driver.play(scenario())
+@played(lanes=1)
+def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan(driver):
+    driver.assign({P0: 100}, p0=0)
+    yield from driver.started(0)
+    driver.lifecycle.stop("SIGTERM")
+    driver.jobs.end(0, **done(P0, 0, 5))
+    yield OVER
     assert len(driver.jobs.plans) == 1
 
 
-def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor():
-    driver = Driver(lanes=1, shutdown_s=5.0)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100}, p0=0)
-        yield from driver.started(0)
-        driver.lifecycle.stop("SIGTERM")
-        while True:
-            yield
-
+@played(lanes=1, shutdown_s=5.0)
+def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor(driver):
     before_s = driver.clock.now_s
-    driver.play(scenario())
+    driver.assign({P0: 100}, p0=0)
+    yield from driver.started(0)
+    driver.lifecycle.stop("SIGTERM")
+    yield OVER
     assert driver.told.of("batch_abandoned") == [
         {"reason": "lane 0: its range did not end in time"}
     ]
     assert driver.clock.now_s - before_s < 7
 
 
-def test_a_task_that_dies_while_stopping_is_no_error():
-    driver = Driver(lanes=1)
+@played(lanes=1)
+def test_a_task_that_dies_while_stopping_is_no_error(driver):
     driver.jobs.gone = StopError("Spark's JVM is gone")
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100}, p0=0)
-        yield from driver.started(0)
-        driver.lifecycle.stop("SIGTERM")
-        yield
-        driver.jobs.lose(0, "the JVM is gone")
-        while True:
-            yield
-
-    driver.play(scenario())
+    driver.assign({P0: 100}, p0=0)
+    yield from driver.started(0)
+    driver.lifecycle.stop("SIGTERM")
+    yield
+    driver.jobs.lose(0, "the JVM is gone")
+    yield OVER
     assert driver.told.of("batch_abandoned") == [{"reason": "the JVM is gone"}]
     assert "task_lost" not in driver.told.names()
 
 
-def test_brokers_that_are_away_while_draining_do_not_end_the_drain():
-    driver = Driver(lanes=1)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100}, p0=0)
-        yield from driver.started(0)
-        driver.lifecycle.stop("SIGTERM")
-        yield
-        driver.member.fail["attend"] = [BatchAbortedError("no answer")]
-        yield
-        driver.jobs.end(0, **done(P0, 0, 9))
-        while True:
-            yield
-
-    driver.play(scenario())
+@played(lanes=1)
+def test_brokers_that_are_away_while_draining_do_not_end_the_drain(driver):
+    driver.assign({P0: 100}, p0=0)
+    yield from driver.started(0)
+    driver.lifecycle.stop("SIGTERM")
+    yield
+    driver.member.fail["attend"] = [BatchAbortedError("no answer")]
+    yield
+    driver.jobs.end(0, **done(P0, 0, 9))
+    yield OVER
     assert driver.told.of("batch_abandoned") == [{"reason": "no answer"}]
     assert len(driver.told.of("range_completed")) == 1
 
 
-def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being_taken():
-    driver = Driver(lanes=1)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100}, p0=0)
-        yield from driver.started(0)
-        driver.lifecycle.stop("SIGTERM")
-        yield
-        driver.member.fail["attend"] = [MemberFencedError("gone", explained=True)] * 9_000
-        driver.jobs.end(0, **done(P0, 0, 9))
-        while True:
-            yield
-
+@played(lanes=1)
+def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being_taken(driver):
     before_s = driver.clock.now_s
-    driver.play(scenario())
+    driver.assign({P0: 100}, p0=0)
+    yield from driver.started(0)
+    driver.lifecycle.stop("SIGTERM")
+    yield
+    driver.member.fail["attend"] = [MemberFencedError("gone", explained=True)] * 9_000
+    driver.jobs.end(0, **done(P0, 0, 9))
+    yield OVER
     assert len(driver.told.of("range_completed")) == 1
     assert driver.clock.now_s - before_s < 5
 
 
-def test_without_spark_the_driver_leaves_and_says_so():
-    driver = Driver(lanes=1)
+@played(lanes=1)
+def test_without_spark_the_driver_leaves_and_says_so(driver):
     driver.jobs.gone = StopError("Spark's JVM is gone")
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 100}, p0=0)
-        yield from driver.started(0)
-        driver.jobs.lose(0, "connection refused")
-        while True:
-            yield
-
+    driver.assign({P0: 100}, p0=0)
+    yield from driver.started(0)
+    driver.jobs.lose(0, "connection refused")
     with pytest.raises(StopError, match="JVM is gone"):
-        driver.play(scenario())
+        yield OVER

@@ -1,9 +1,8 @@
 """Spark's jobs, on a stand-in for its context."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped] # comes without types
@@ -15,9 +14,6 @@ from hapax.engines.spark.gate import LACKS, REFUSED
 from hapax.engines.spark.jobs import SparkJobs
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from tests.kit.spark_driver import P0
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 def plan(lane: int) -> RangePlan:
@@ -105,7 +101,7 @@ class FakeContext:
 
 
 def jobs(
-    context: FakeContext, lanes: int | None = None, executors: FakeExecutors | None = None
+    context: FakeContext, lanes: int | None = None, executors: "FakeExecutors | None" = None
 ) -> SparkJobs:
     return SparkJobs(cast("Any", context), run, lanes=lanes, executors=cast("Any", executors))
 

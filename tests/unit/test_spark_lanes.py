@@ -12,7 +12,7 @@ from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Failure
 from hapax.engines.spark.lane import Homes, Lane
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
-from tests.kit.spark_driver import P0, P1, P2, P3, Driver, settled
+from tests.kit.spark_driver import P0, P1, P2, P3, Driver, played, settled
 
 if TYPE_CHECKING:
     from tests.kit.spark_driver import Scenario
@@ -116,16 +116,12 @@ def test_cores_that_come_later_get_lanes_of_their_own(lanes, *, sticky):
     assert spread == ({(0, (P0, P1, P2))} if sticky else {(0, (P0,)), (1, (P1,)), (2, (P2,))})
 
 
-def test_a_range_that_no_executor_takes_is_told():
-    driver = Driver(lanes=1)
-
-    def scenario() -> Scenario:
-        driver.assign({P0: 9})
-        yield from driver.started(0)
-        yield from driver.until(lambda: driver.told.of("executors_awaited"), 8000)
-        driver.jobs.end(0)
-
-    driver.play(scenario())
+@played(lanes=1)
+def test_a_range_that_no_executor_takes_is_told(driver):
+    driver.assign({P0: 9})
+    yield from driver.started(0)
+    yield from driver.until(lambda: driver.told.of("executors_awaited"), 8000)
+    driver.jobs.end(0)
 
 
 # -- plans and reports --------------------------------------------------------------------

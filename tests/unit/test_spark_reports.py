@@ -1,7 +1,5 @@
 """What the driver does with a report: one reaction for each outcome."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -29,12 +27,12 @@ NO = Failure("Refused", "no", 1)
 
 
 @pytest.fixture
-def driver() -> Driver:
+def driver():
     return Driver(lanes=1)
 
 
 @pytest.fixture
-def lane() -> Lane:
+def lane():
     made = Lane(0, RetryPolicy(3))
     made.take_over({P0: 5, P1: None})
     made.began_s = NOW_S - 2.0

@@ -45,7 +45,7 @@ LOCAL = SparkOptions("orders", "local[2]")
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(monkeypatch):
     for name in VARIABLES:
         monkeypatch.setenv(name, "to be restored")
         monkeypatch.delenv(name)

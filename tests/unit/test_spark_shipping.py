@@ -1,19 +1,15 @@
 """What goes to executors: which code, as which archives."""
 
-from __future__ import annotations
-
 import sys
 import zipfile
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from hapax.core.errors import ConfigurationError
 from hapax.engines.spark import shipping
 from hapax.engines.spark.shipping import Ware
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class FakeContext:
@@ -35,7 +31,7 @@ class FakeContext:
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def code(tmp_path, monkeypatch):
     """A folder that modules are imported from."""
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path

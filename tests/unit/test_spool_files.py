@@ -1,7 +1,5 @@
 """The files of a spool, byte by byte: where a process may die, and which bits may flip."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

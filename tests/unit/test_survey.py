@@ -1,9 +1,6 @@
 """What the marks of logs mean: lag, margin of retention, gaps; and how ages are found."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,14 +8,12 @@ from hapax.core.lag import (
     GroupProgress,
     LagTracker,
     OffsetSnapshot,
+    PartitionLag,
     Retention,
     retention_of,
 )
 from hapax.core.oldest_unread import TimestampSearch
 from hapax.core.partition_offsets import LogOffsets
-
-if TYPE_CHECKING:
-    from hapax.core.lag import PartitionLag
 
 P0, OUT = ("in", 0), ("out", 3)
 NOW_S = 1_700_000_000.0

@@ -1,7 +1,5 @@
 """Each event makes the line of its name and moves its metric."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json
@@ -72,7 +70,7 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 

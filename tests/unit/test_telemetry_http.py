@@ -1,13 +1,11 @@
 """The server: paths, probes, formats, and clients that misbehave."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket
 from email.message import Message
 from http.client import HTTPConnection, HTTPResponse
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -19,9 +17,6 @@ from hapax.telemetry.http import server as http
 from hapax.telemetry.http.routes import Routes
 from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LOOPBACK = "127.0.0.1"
 
@@ -86,7 +81,7 @@ class Service:
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service():
     service = Service()
     yield service
     service.server.close()

@@ -1,7 +1,5 @@
 """Lines: one JSON object each for machines, plain text for people, nothing for what is off."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -9,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,17 +20,14 @@ from hapax.telemetry.logs import (
 )
 from tests.unit.test_telemetry_events import Told
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 
 @pytest.fixture
-def root() -> Iterator[logging.Logger]:
+def root():
     root = logging.getLogger()
     before = root.handlers
     yield root

@@ -1,7 +1,5 @@
 """The table of metrics: bounded labels, one exposition, one page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 @pytest.fixture
-def metrics() -> Metrics:
+def metrics():
     return Metrics()
 
 

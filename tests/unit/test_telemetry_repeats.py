@@ -1,7 +1,5 @@
 """What repeats is told first and counted after."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -14,7 +12,7 @@ REFUSED = "[thrd:b:9092/1]: b:9092/1: Connect failed: refused (after {})"
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 

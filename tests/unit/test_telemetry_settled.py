@@ -1,7 +1,5 @@
 """The canonical line of a transaction, and the metrics that come from the same facts."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.batch_result import BatchResult
@@ -35,7 +33,7 @@ SETTLED = BatchResult(
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told("info")
 
 

@@ -1,7 +1,5 @@
 """Probes: what they answer, why, and which events change it."""
 
-from __future__ import annotations
-
 from threading import Event
 from typing import Any, cast
 
@@ -18,12 +16,12 @@ UNASSIGNED = "waiting for the first assignment of partitions"
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 
 @pytest.fixture
-def ready(told: Told) -> Told:
+def ready(told):
     told.events.service_ready()
     told.events.partitions_assigned([ORDERS])
     assert told.health.readyz() == (True, [])

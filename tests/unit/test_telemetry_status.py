@@ -1,19 +1,17 @@
 """The status page and its JSON: what they show, and what they must never show."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import math
 import re
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from hapax.commands.offsets_screen import figures
 from hapax.core.changes import Stuck
+from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.records import Record
@@ -23,15 +21,12 @@ from tests.kit.status_page import Page, Told
 from tests.unit.test_telemetry_events import IDLE, ORDERS, OUT_LAG, WHERE
 from tests.unit.test_telemetry_survey import OURS
 
-if TYPE_CHECKING:
-    from hapax.core.lag import PartitionLag
-
 DASH = "\N{EN DASH}"
 EVIL = '<script>alert("1")</script>&\'"><b>'
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 

@@ -1,7 +1,5 @@
 """Surveys become gauges, which go when nobody can tell them any more."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec
@@ -33,7 +31,7 @@ OURS = PartitionLag(
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     told = Told()
     told.events.partitions_assigned([ORDERS])
     return told

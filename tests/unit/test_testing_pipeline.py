@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from hapax import Output, Poison, Record, RetryLater
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError
 from hapax.testing import Pipeline
 from hapax.testing.call_watch import CallWatch
+from tests.kit.commands import run_captured
 
 BY_ID = {"HAPAX_DEDUP__ID": "json:/id"}
 
@@ -225,7 +225,7 @@ def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path):
         "    assert hapax_pipeline.settings.app == 'orders'\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = run_captured(command, cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
 
 

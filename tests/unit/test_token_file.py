@@ -1,23 +1,17 @@
 """Tokens of OAUTHBEARER from a file."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.token_file import OPAQUE_S, TokenError, TokenFile
+from hapax.settings import Settings
 from tests.unit.test_kafka_clients import settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.settings import Settings
 
 SIGNATURE = "s3cr3t"
 

@@ -1,17 +1,15 @@
 """Spans around transactions, on the SDK's own exporter in memory."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from threading import Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -25,21 +23,15 @@ from hapax.core.errors import (
 )
 from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from hapax.telemetry import tracing_sdk
 from hapax.telemetry.tracing import LINKS_MAX, TracedCore, links
 from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
 from hapax.wiring.tracing import start_tracing, traced
 from tests.kit.batches import filled, opened, run
+from tests.kit.commands import run_captured
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_telemetry_events import Told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from opentelemetry.sdk.trace import ReadableSpan
-
-    from hapax.settings import Settings
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -67,7 +59,7 @@ class Spans:
 
 
 @pytest.fixture
-def spans() -> Spans:
+def spans():
     return Spans()
 
 
@@ -272,14 +264,12 @@ def test_where_tracing_is_off_nothing_of_it_is_imported_and_the_core_is_bare():
         "import sys, hapax.__main__, hapax.wiring, hapax.wiring.task;"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    run_ = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
-    )
+    run_ = run_captured([sys.executable, "-c", code], timeout=120)
     assert (run_.stdout.strip(), run_.returncode) == ("[]", 0), run_.stderr
 
 
 @pytest.fixture
-def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def unset(monkeypatch):
     """No provider is set in this process; what would be set is in the list."""
     made: list[Any] = []
     monkeypatch.setattr(
@@ -319,7 +309,7 @@ def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack):
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
+def stack():
     with ExitStack() as stack:
         yield stack
 

@@ -15,7 +15,6 @@ from tests.kit.impossible import IMPOSSIBLE, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 RECORD = Record("in", 0, 0, b"k", b"v")
 
@@ -158,7 +157,7 @@ def test_without_a_transform_records_pass_as_they_are():
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def module(tmp_path, monkeypatch):
     """Return a function that writes the module ``rules``."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "rules", raising=False)

@@ -1,23 +1,17 @@
 """The window: what may leave it, what an abort keeps, and what leaves with its partition."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
 from hapax.core.begun import Begun
+from hapax.core.calls import Call
 from hapax.core.claiming import Claimed
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
+from hapax.core.transform import Result
 from hapax.core.window import Window
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from hapax.core.calls import Call
-    from hapax.core.transform import Result
 
 P0, P1 = ("in", 0), ("in", 1)
 ANSWER = (Output(b"x"),)

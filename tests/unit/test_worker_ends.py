@@ -1,7 +1,5 @@
 """The worker's loop between and behind the records: ends, rebalances, bounded runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError

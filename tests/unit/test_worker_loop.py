@@ -1,23 +1,18 @@
 """The worker's loop on memory adapters: batches, ends, bounded runs, stops."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from hapax.core.errors import DeadLetterLimitError
 from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.ports import Batch
 
 P0 = ("in", 0)
 STEPS = (

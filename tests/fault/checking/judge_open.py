@@ -1,15 +1,10 @@
 """Which transactions are open, by what their coordinators have written down."""
 
-from __future__ import annotations
-
 import struct
+from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from tests.fault.checking import reading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LOG = "__transaction_state"
 _STATUS_AT = 16

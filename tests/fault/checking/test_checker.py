@@ -1,7 +1,5 @@
 """The checker on histories that are made up: right ones pass, one anomaly is found by its name."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

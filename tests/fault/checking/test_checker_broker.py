@@ -1,34 +1,22 @@
 """Feeder, service, live reader and judge together on a real broker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from tests.fault.checking import reading
 from tests.fault.checking.checker import check
 from tests.fault.checking.judge import Topics, judge, read_back
 from tests.fault.checking.judge_open import open_transactions
 from tests.fault.feeding.feed import Feeder
+from tests.fault.feeding.ledger import Ledger
 from tests.fault.results import VIOLATIONS
-from tests.fault.watching.live import LiveReader
+from tests.fault.watching.live import LiveHistory, LiveReader
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.topics import lag, transaction
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from confluent_kafka import Message
-
-    from hapax.sandbox import Sandbox
-    from tests.fault.feeding.ledger import Ledger
-    from tests.fault.watching.live import LiveHistory
 
 PARTITIONS = 4
 RECORDS = 4000
@@ -44,7 +32,7 @@ class Played:
 
 
 @pytest.fixture
-def played(sandbox: Sandbox, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Played]:
+def played(sandbox, tmp_path, unique):
     app = unique("checked")
     topics = Topics.create(sandbox, app, PARTITIONS, headers=True)
     environment = topics.environment(

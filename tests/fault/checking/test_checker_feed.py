@@ -1,7 +1,5 @@
 """What is fed, what the feeder writes down, and what is read: the ends of the checker's chain."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import chain

@@ -7,17 +7,12 @@ is aborted, whose events have negative numbers. A transaction whose outcome is n
 repeated; the ledger says so.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.fault.feeding.feed_state import BOUND, RATE, SAVED, STOP, WRITTEN, Child, shared
 from tests.fault.feeding.ledger import Ledger
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNLIMITED = 10**9
 """A rate that nothing reaches."""

@@ -1,7 +1,5 @@
 """Which events are written next: numbers, keys, second copies; and the book of their fates."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,28 +1,21 @@
 """The feeder's process: two threads, one of them writing in transactions."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tests.fault.feeding.feed_bound import BoundWriter
 from tests.fault.feeding.feed_events import Book, Task
 from tests.fault.feeding.feed_state import BOUND, RATE, READY, SAVED, STOP, WRITTEN, shared
-from tests.fault.feeding.feed_writers import PlainWriter
+from tests.fault.feeding.feed_writers import PlainWriter, Writer
 from tests.fault.feeding.ledger import COPIES, Ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fault.feeding.feed_writers import Writer
 
 BOUND_SHARE = 0.45
 """Of the records, how many are written in transactions."""

@@ -1,18 +1,13 @@
 """Numbers that two processes share through a file: what one asks for, and how far the other is."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from tests.kit.managed_process import ManagedProcess
 from tests.kit.waiting import WORDS_MAX, reaches
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 START_S = 60.0
 RATE, STOP, READY, WRITTEN, BOUND, SAVED = range(6)

@@ -1,21 +1,13 @@
 """Who brings events to the brokers, through anything that happens to these."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tests.fault.feeding.feed_events import Events
+from tests.fault.feeding.feed_events import Book, Events, Given, Task
 from tests.fault.feeding.ledger import Fate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from confluent_kafka import KafkaError, Message
-
-    from tests.fault.feeding.feed_events import Book, Given, Task
 
 FINISH_TIMEOUT_S = 240.0
 COMMON: dict[str, Any] = {

@@ -5,16 +5,11 @@ It takes the environment of the service; ``none`` breaks nothing. With ``--all``
 faults strike the service as it is, which must be clean.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tests.fault.mutants import core, kafka, lanes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MUTANTS: dict[str, Callable[[], None]] = {
     name.replace("_", "-"): patch

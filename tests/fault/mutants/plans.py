@@ -1,9 +1,7 @@
 """The mutants: which fault shows each, and as what. Without its mutation every trial is clean."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tests.fault.controls.plans import DUPLICATE, LOST
 from tests.fault.controls.recipes import (
@@ -18,9 +16,6 @@ from tests.fault.controls.recipes import (
     zombie,
 )
 from tests.fault.controls.trials import Trial
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 UNBROKEN = ("-m", "tests.fault.mutants", "none")
 DYNAMIC = {"HAPAX_GROUP__MEMBERSHIP": "dynamic"}

@@ -1,7 +1,5 @@
 """``python -m tests.fault.reporting``: the report of what runs and tests have left."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.fault.reporting.report import main

@@ -1,7 +1,5 @@
 """Where a run was made, in words for the report."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

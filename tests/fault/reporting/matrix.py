@@ -4,8 +4,6 @@ A row is covered when a strike of a run or a test names it. ``NOT_BUILT`` gives 
 that nothing here can strike; a row that has neither is a gap, and the report fails on it.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 Moment = Literal["not delivered", "answer lost", "answer delivered"]

@@ -7,23 +7,16 @@ Exits with 1 when something is not as it must be: a violation, a control that su
 the matrix that neither struck nor has a reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
 
 from tests.fault.reporting import tables
 from tests.fault.reporting.matrix import INVARIANTS
-from tests.fault.results import read_cases, read_kept, read_runs, write_kept
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.fault.results import Case, Run
+from tests.fault.results import Case, Run, read_cases, read_kept, read_runs, write_kept
 
 ROOT = Path(__file__).parents[3]
 BUILD = ROOT / "build/proof"

@@ -1,19 +1,12 @@
 """Tables of the report: from runs and cases to rows of text."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from tests.fault.reporting.matrix import NOT_BUILT, ROWS
-from tests.fault.results import VIOLATIONS, Counts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tests.fault.results import Case, Run, Strike
+from tests.fault.results import VIOLATIONS, Case, Counts, Run, Strike
 
 GAP = "**gap**"
 

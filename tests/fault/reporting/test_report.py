@@ -1,7 +1,5 @@
 """The report says what runs and tests have left, and nothing is as it must be without a reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

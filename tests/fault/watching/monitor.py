@@ -3,25 +3,18 @@
 Times are wall-clock seconds, because records say by the wall clock when they were written.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.fault.results import Sample
 from tests.fault.watching import wire
-from tests.fault.watching.wire import Line, ends
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.fault.watching.wire import Place
-
+from tests.fault.watching.wire import Line, Place, ends
 
 PROGRESS_INTERVAL_S = 0.02
 OFFSETS_INTERVAL_S = 0.25

@@ -5,16 +5,11 @@ client's own form stays with a dead leader, and was seen to end the whole proces
 assertion ``eonce->refcnt > 0``).
 """
 
-from __future__ import annotations
-
 import socket
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from hapax.kafka.admin.wire import Packer, Unpacker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 LATEST = -1
 LIST_OFFSETS, REASSIGN = 2, 45

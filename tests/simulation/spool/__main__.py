@@ -1,7 +1,5 @@
 """``python -m tests.simulation.spool [COUNT] [SEED]``: power losses; every other flips a bit."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

@@ -6,13 +6,8 @@ A sector is written whole or not at all. A sync that fails keeps any part as wel
 then shows bytes that are not on the disk and will not be written (as Linux does).
 """
 
-from __future__ import annotations
-
 import errno
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from random import Random
+from random import Random
 
 SECTOR = 512
 
@@ -56,7 +51,7 @@ def put(content: bytearray, at: int, data: bytes) -> None:
 class ModelFile:
     """As hapax.spool.disk.SpoolFile."""
 
-    def __init__(self, disk: ModelDisk, inode: Inode) -> None:
+    def __init__(self, disk: "ModelDisk", inode: Inode) -> None:
         self._disk = disk
         self.inode = inode
 
@@ -159,7 +154,7 @@ class ModelDisk:
                 self.durable.pop(former, None)
         self._changes.clear()
 
-    def after_loss(self) -> ModelDisk:
+    def after_loss(self) -> "ModelDisk":
         """Return the disk as it is when the power is back."""
         share = self.chance.choice([0.0, 0.1, 0.5, 0.9, 1.1])
         self._keep_names(share)
@@ -170,7 +165,7 @@ class ModelDisk:
             disk.shown[name] = disk.durable[name] = inode
         return disk
 
-    def after_kill(self) -> ModelDisk:
+    def after_kill(self) -> "ModelDisk":
         """Return the disk as the next process finds it when only the process has died."""
         self.fuse, self.full, self.failing = -1, 0.0, 0.0
         return self

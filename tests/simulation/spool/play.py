@@ -5,14 +5,13 @@ Records are numbered as they are handed over, so what is right is short: the num
 fail, unless a bit was flipped: then it may say so, and must not lose anything without a word.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hapax.core.errors import HapaxError, ProducerDeadError, StopError
 from hapax.core.ports import Message
@@ -24,14 +23,9 @@ from hapax.spool.errors import (
     SpoolFailedError,
     SpoolFullError,
 )
-from hapax.spool.group_commit import GroupCommit
+from hapax.spool.group_commit import Group, GroupCommit
 from hapax.spool.spool import OpenSpool, SpoolPlace
 from tests.simulation.spool.disk import ModelDisk, PowerLossError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hapax.spool.group_commit import Group
 
 APP, TOPIC = "app", "topic"
 OPENS_MAX, STEPS_MAX = 5, 14
