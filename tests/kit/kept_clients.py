@@ -31,7 +31,6 @@ WRITER: Mapping[str, Any] = {
     "retry.backoff.ms": 5,
 }
 _READER: Mapping[str, Any] = {
-    "group.id": "reader",  # it is no member, and commits nothing
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 5,  # behind the last record may be markers: then an answer tells the end
@@ -56,9 +55,11 @@ def administrator(bootstrap_servers: str) -> AbstractContextManager[AdminClient]
     return _kept(AdminClient, {"bootstrap.servers": bootstrap_servers})
 
 
-def reader(bootstrap_servers: str, isolation: str) -> AbstractContextManager[Consumer]:
-    """Give what is assigned partitions by hand, and tells their ends."""
-    more = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation}
+def reader(
+    bootstrap_servers: str, isolation: str, group: str = "reader"
+) -> AbstractContextManager[Consumer]:
+    """Give what is assigned partitions by hand, tells their ends, and a group's offsets."""
+    more = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation, "group.id": group}
     return _kept(Consumer, {**_READER, **more})
 
 
