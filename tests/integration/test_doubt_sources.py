@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
@@ -21,7 +22,7 @@ from tests.kit.faults import Rule
 from tests.kit.proof import at_length, rounds
 from tests.kit.proxy import FaultProxy
 from tests.kit.topics import produce
-from tests.kit.waiting import await_
+from tests.kit.waiting import await_, reaches
 
 pytestmark = needs_fast
 APIS = ["AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit"]
@@ -101,13 +102,20 @@ def disconnects(trial: Trial) -> int:
     return int(outbox.log._disconnects())
 
 
-def broken(trial: Trial, strike: Callable[[], object]) -> Callable[[], None]:
-    """Return what strikes, and waits until the client has noticed: all sent before is answered."""
+CONNECTIONS = 2
+"""Of a producer at work: to the broker, and to it once more as the coordinator."""
+
+
+def broken(trial: Trial, strike: Callable[[], object], count: int = 1) -> Callable[[], None]:
+    """Return what strikes, and waits until the client has noticed: all sent before is answered.
+
+    ``count``: of so many connections. What is sent on one that it takes to be alive is lost.
+    """
 
     def between() -> None:
         before = disconnects(trial)
         strike()
-        await_(lambda: disconnects(trial) > before)
+        await_(lambda: disconnects(trial) >= before + count)
 
     return between
 
@@ -120,11 +128,11 @@ def idle(trial: Trial, _proxy: FaultProxy) -> None:
 
 
 def cut(trial: Trial, proxy: FaultProxy) -> None:
-    transact(trial, between=broken(trial, lambda: proxy.cut(CLIENT)))
+    transact(trial, between=broken(trial, lambda: proxy.cut(CLIENT), CONNECTIONS))
 
 
 def cut_between_transactions(trial: Trial, proxy: FaultProxy) -> None:
-    broken(trial, lambda: proxy.cut(CLIENT))()
+    broken(trial, lambda: proxy.cut(CLIENT), CONNECTIONS)()
     transact(trial)
 
 
@@ -144,25 +152,22 @@ def coordinator_search_lost(trial: Trial, proxy: FaultProxy) -> None:
 
 def away_before_anything_is_sent(trial: Trial, proxy: FaultProxy) -> None:
     """Requests wait in the client until brokers are back, and are sent once."""
-    back = threading.Event()
+    outage = ExitStack()
 
-    def outage() -> None:
-        with proxy.offline():
-            gone.set()
-            back.wait(30)
+    def come_back() -> None:
+        tried = disconnects(trial)
+        reaches(lambda: disconnects(trial) >= tried + 4, 30)
+        outage.close()
 
-    gone = threading.Event()
-    away = threading.Thread(target=outage)
+    back = threading.Thread(target=come_back)
 
     def leave() -> None:
-        away.start()
-        assert gone.wait(30)
+        broken(trial, lambda: outage.enter_context(proxy.offline()), CONNECTIONS)()
+        back.start()
 
-    timer = threading.Timer(0.7, back.set)
-    timer.start()
-    transact(trial, between=broken(trial, leave))
-    away.join()
-    timer.join()
+    with outage:
+        transact(trial, between=leave)
+        back.join()
 
 
 def slow_answers(trial: Trial, proxy: FaultProxy) -> None:
