@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 SMALL  := $(VENV)/.small
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Python's own environment variables could point a command at another installation.
-unexport PYTHONPATH PYTHONHOME
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 SOURCES   := $(wildcard service tests bench deploy examples fast/hapax_fast fast/setup.py)
 GATE      := $(BIN)/python -m tests.gate

@@ -74,7 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs brokers; keep the layer and the share of this run, what is owed first."""
     for item in items:
-        if record_path_of(item) or _SERVERS.intersection(getattr(item, "fixturenames", ())):
+        names = getattr(item, "fixturenames", ())
+        starts_servers = item.nodeid.startswith("tests/integration/")
+        if starts_servers or record_path_of(item) or _SERVERS.intersection(names):
             item.add_marker("real")
     layer, share = config.getoption("--layer"), config.getoption("--share")
     if layer is None:
