@@ -5,11 +5,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 SMALL  := $(VENV)/.small
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
-# Python's own environment variables could point a command at another installation.
+# Python's own environment variables could point a command at another installation, or make each of
+# hundreds of processes compile what it imports.
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-SOURCES   := $(wildcard service tests bench deploy examples fast/hapax_fast fast/setup.py)
+SOURCES   := $(wildcard service tests bench deploy examples requirements fast/hapax_fast fast/setup.py)
 GATE      := $(BIN)/python -m tests.gate
 PROOF     := build/proof
 # Parameters of the simulator and of the long fault run.
@@ -33,7 +33,8 @@ setup: $(READY)  ## .venv with the locked libraries and the project in it
 # The stamp is newer than everything that decides what is installed, so a second run does nothing.
 # The demo needs neither Spark nor what tests and lints: it has a stamp of its own, and so it begins
 # within a minute or two. What is installed for the tests will do for it as well.
-INSTALLED := pyproject.toml service/hapax/__init__.py requirements/build.txt \
+INSTALLED := pyproject.toml service/hapax/__init__.py requirements/build.txt requirements/uv.txt \
+             requirements/install.py \
              $(wildcard fast/*.py fast/*.toml fast/src/* fast/hapax_fast/*)
 $(READY): $(INSTALLED) requirements/test.txt
 	@$(MAKE) --no-print-directory environment LOCK=requirements/test.txt
@@ -54,11 +55,7 @@ environment:
 	        exit 1; \
 	    fi; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r $(LOCK)
-	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@$(PIP) install --quiet --no-deps --no-build-isolation ./fast 2>$(VENV)/fast.log || { \
-	    echo 'The native record path (docs/fast.md) was not built: it needs a C compiler and the headers' \
-	        'of this Python. Everything works without it, slower. Why: $(VENV)/fast.log' >&2; }
+	$(BIN)/python requirements/install.py requirements/build.txt $(LOCK)
 	@$(BIN)/python -m compileall -q service/hapax  # or the first worker to start would do it
 
 sandbox: $(SMALL)  ## fetch what a real Kafka and a real Redis on this machine need
@@ -182,6 +179,7 @@ lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where i
 	$(COMPILE) --extra sandbox -c requirements/test.txt -o requirements/sandbox.txt
 	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \
 	    -c requirements/test.txt -o requirements/build.txt
+	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group uv -o requirements/uv.txt
 	for peer in quixstreams aiokafka; do \
 	    $(subst pyproject.toml,bench/peers/$$peer/requirements.in --python-version 3.11,$(COMPILE)) \
 	        -o bench/peers/$$peer/requirements.txt || exit 1; \

@@ -55,4 +55,4 @@ def keep(data: Path, template: Path) -> None:
     with suppress(OSError), tempfile.TemporaryDirectory(dir=template.parent) as work:
         for name in (_IDS, _FEATURES):
             shutil.copy(data / name, work)
-        Path(work).rename(template)  # or somebody else was quicker
+        Path(work).rename(template)  # or another process was quicker
