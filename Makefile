@@ -69,17 +69,17 @@ test: setup  ## what each commit must pass: lint, types, every rule, each promis
 
 # What rotates is chosen by the count of commits, and as much of it is played as there is time for.
 MINUTES ?= 20
-deep: setup  ## what CI plays beside `make test`, in MINUTES=20: simulator, guard, shares of the rest
+deep: setup  ## what CI plays in addition to `make test`, in MINUTES=20: simulator, guard, shares of the rest
 	@$(GATE) deep --minutes $(MINUTES)
 
-full: setup  ## everything, in parts: plays for MINUTES=20, goes on where it ended, keeps a record
+full: setup  ## everything, in parts: plays for MINUTES=20, continues where it ended, keeps a record
 	@$(GATE) full --minutes $(MINUTES)
 
 fault-long: full
 
 # TEST: names of tests, none: all that are admitted; RUNS=100.
 RUNS ?= 100
-soak: setup  ## TEST=… again and again beside a busy core, before make test takes it, for MINUTES=20
+soak: setup  ## TEST=… again and again alongside a busy core, before make test takes it, for MINUTES=20
 	@$(GATE) soak --minutes $(MINUTES) --runs $(RUNS) $(TEST)
 
 lint: setup  ## format check, rules, types, import contracts

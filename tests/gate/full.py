@@ -22,15 +22,15 @@ WARNS_AT_COMMITS, FAILS_AT_COMMITS = 40, 150
 _DEEP, _LONG = 6, 12
 _FORMS = ("coroutine", "threads", "list", "list-coroutine")
 _LIMIT_S = 3 * 3600.0
-_REAL = ("tests/integration", "tests/contract", "tests/deploy", "tests/fault")
 
 
 def every() -> list[Part]:
     """Return all parts: most take less than half an hour, rounds of a long test may take more."""
     return [
-        Part("promises in seconds", (*tests("alone", lanes=1), *_REAL), limit_s=_LIMIT_S),
+        Part("promises in seconds", (*tests("alone", lanes=1), "tests"), limit_s=_LIMIT_S),
         *(_shares("deep", number, _DEEP, lanes=4) for number in range(_DEEP)),
         *(_shares("long", number, _LONG, lanes=1) for number in range(_LONG)),
+        Part("rules at length", ("env", "DEEP=1", *tests("rules", lanes=2), "tests")),
         _fault("all faults", "run", "ci"),
         *(
             _fault(f"all faults by {form}", "run", "ci", "--calls", form, "--rate", "2000")
@@ -75,7 +75,7 @@ def _shares(layer: str, number: int, n: int, *, lanes: int) -> Part:
             *tests(layer, lanes=lanes),
             "--share",
             str(n),
-            *_REAL,
+            "tests",
         ),
         limit_s=_LIMIT_S,
     )

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SCHEDULES = 20_000
+_SPARK_NAMES = ("faults on a Spark cluster", "faults on both engines")
 PROOF = "build/proof"
+ON_TRIAL = ("deep", "long", "faults of rows", "controls", "mutants", *_SPARK_NAMES)
+"""Parts whose failures CI prints and does not count yet: their tests were moved here from a run
+that played all of them, and no series of green runs has shown so far that they pass as they are
+played now. A part leaves the list when CI has played all of its shares without a failure."""
 _SLACK_S = 240.0
 """What has begun within its box may end behind it."""
 _BOX_MIN_MINUTES = 1.0
@@ -78,7 +83,7 @@ def _tests(layer: str, minutes: float, *, share: int, lanes: int, at_least: int)
         *parts.tests(layer, lanes=lanes),
         *("--share", str(share), "--minutes", f"{minutes:.1f}", "--at-least", str(at_least)),
         *_owed(layer),
-        *("tests/integration", "tests/contract", "tests/deploy", "tests/fault"),
+        "tests",
     )
     return Part(layer, command, limit_s=60 * minutes + _SLACK_S)
 
@@ -111,7 +116,7 @@ def _trials(kind: str, minutes: float) -> Part:
 
 _SPARK = [
     Part(
-        "faults on a Spark cluster",
+        _SPARK_NAMES[0],
         (
             PYTHON,
             "-m",
@@ -131,7 +136,7 @@ _SPARK = [
         ),
     ),
     Part(
-        "faults on both engines",
+        _SPARK_NAMES[1],
         (
             PYTHON,
             "-m",

@@ -50,11 +50,11 @@ class Reach:
         self._seconds: dict[str, float] = defaultdict(float)
         coverage: Any = importlib.import_module("coverage")
         FOLDER.mkdir(parents=True, exist_ok=True)
-        for old in FOLDER.glob(f".coverage-{kind}*"):
+        for old in FOLDER.glob(f".coverage-{kind}.*"):
             old.unlink()
         self._data = FOLDER / f".coverage-{kind}"
         include = ",".join(f"{ROOT}/service/hapax/{name}/*" for name in PACKAGES)
-        settings = FOLDER / "coverage.ini"
+        settings = FOLDER / f"coverage-{kind}.ini"
         settings.write_text(
             f"[run]\nparallel = true\nsigterm = true\ndata_file = {self._data}\n"
             f"context = ${{{TEST}}}\ninclude = {include}\ndisable_warnings = no-data-collected\n"

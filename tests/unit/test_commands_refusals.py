@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -213,12 +214,18 @@ def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command):
     ],
 )
 def test_the_help_of_every_command_has_examples_and_json(command):
-    done = RUN.invoke(app, [*command.split(), "--help"])
+    shown = help_of(*command.split())
+    assert "Examples:" in shown
+    assert f"hapax {command}" in shown
+    assert "--json" in shown
+    assert "--env-file" in shown
+
+
+@cache
+def help_of(*command: str) -> str:
+    done = RUN.invoke(app, [*command, "--help"])
     assert done.exit_code == 0
-    assert "Examples:" in done.stdout
-    assert f"hapax {command}" in done.stdout
-    assert "--json" in done.stdout
-    assert "--env-file" in done.stdout
+    return done.stdout
 
 
 def commands_below(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -228,10 +235,7 @@ def commands_below(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def test_no_help_shows_the_marks_of_a_markup():
-    shown = {
-        path: RUN.invoke(app, [*path, "--help"]).stdout
-        for path in commands_below(typer.main.get_command(app))
-    }
+    shown = {path: help_of(*path) for path in commands_below(typer.main.get_command(app))}
     assert len(shown) > 30
     assert [path for path, text in shown.items() if "**" in text or "`" in text] == []
 

@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
+from hapax.engines.spark import jvm_output
 from hapax.engines.spark.jvm_output import (
     ENTRY_LINES_MAX,
     LINE_BYTES_MAX,
     TEXT_CHARS_MAX,
-    WAITING_MAX,
     Entries,
     Entry,
     JvmOutput,
@@ -193,13 +193,14 @@ def test_a_secret_that_stands_where_secrets_stand_is_hidden(pipe):
     assert entry.text == "-Djavax.net.ssl.keyStorePassword=*** https://me:***@host/"
 
 
-def test_whoever_reads_the_log_no_more_does_not_hold_up_the_jvm(pipe):
+def test_whoever_reads_the_log_no_more_does_not_hold_up_the_jvm(pipe, monkeypatch):
+    monkeypatch.setattr(jvm_output, "WAITING_MAX", 50)
     output, target = pipe
     heard = Heard()
     heard.free.clear()
     told = JvmOutput(output, heard)
     line = b"x" * LINE_BYTES_MAX + b" beyond\n"
-    lines = WAITING_MAX + 200
+    lines = 250
     for _ in range(lines):  # far more than a pipe holds: without a reader this would never end
         target.write(line)
     target.close()

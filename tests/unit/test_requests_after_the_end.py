@@ -16,6 +16,7 @@ PYTHON_H = Path(sysconfig.get_path("include"), "Python.h")
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
+@pytest.mark.deep  # needs a compiler
 @pytest.mark.skipif(
     compiler() is None or not PYTHON_H.exists(), reason="no C compiler, or no headers of Python"
 )

@@ -23,10 +23,12 @@ from hapax.kafka.produce import micro_batch, sink_lane
 from hapax.kafka.produce.marked_transaction import MarkedNames
 from hapax.kafka.produce.micro_batch import KafkaPublisher
 from hapax.spark import publish_lanes
+from tests.kit.seeds import of_this_turn
 from tests.kit.sink_parts import batch, sink_settings, spool_of, staged
 
 BATCHES, TASKS, ROWS = 3, 4, 8
-SCHEDULES = 200
+SCHEDULES = of_this_turn(40, 200)
+SEEDS = range(1000)
 DEPTH_MAX = 2
 KILL, FREEZE, DOUBT = 0.03, 0.08, 0.05
 SETTINGS = sink_settings("broker:9092", "out")
@@ -187,16 +189,16 @@ def wrong(world: World) -> bool:
 
 def test_whatever_dies_or_comes_back_each_row_is_published_once(play):
     faults = 0
-    for seed in range(SCHEDULES):
+    for seed in SCHEDULES:
         world = play(seed)
         faults += world.faults
         assert not wrong(world), f"seed {seed}"
         assert list(world.folder.iterdir()) == [], f"seed {seed}"
-    assert faults > SCHEDULES
+    assert faults > len(SCHEDULES)
 
 
 def caught(play: Callable[[int], World]) -> bool:
-    for seed in range(5 * SCHEDULES):
+    for seed in SEEDS:
         try:
             if wrong(play(seed)):
                 return True

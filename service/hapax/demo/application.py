@@ -45,7 +45,7 @@ class Application(Child):
         deadline_s = time.monotonic() + _GONE_TIMEOUT_S
         while left := self._everything():
             if time.monotonic() > deadline_s:
-                commands = [process.command.replace(b"\0", b" ")[:80] for process in left]
+                commands = [_shown(process.command) for process in left]
                 raise DemoError(f"{self.name} left, but processes of it live on: {commands}")
             time.sleep(_POLL_S)
         self._session = None
@@ -90,3 +90,9 @@ class Application(Child):
 
     def _everything(self) -> list[LiveProcess]:
         return [] if self._session is None else of_session(self._session)
+
+
+def _shown(command: bytes) -> bytes:
+    """Return the beginning of a command, its program without the folder, however long that is."""
+    program, _, words = command.partition(b"\0")
+    return (program.rpartition(b"/")[2] + b" " + words.replace(b"\0", b" "))[:80]
