@@ -137,7 +137,7 @@ def test_partitions_that_are_added_under_a_worker_are_read_from_their_beginning(
     await_(lambda: len(route.committed()) == 3, 30, lambda: "no new partitions")
     route.write(*(Given(b"%d" % number, b"key", partition=number % 3) for number in range(30)))
     await_told(worker, "partitions_assigned", 2)
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert values(route) == sorted(numbers(range(30)))
     assert worker.terminate() == 0
     proof.note(struck=2, note="partitions added to input and output")
@@ -177,7 +177,7 @@ def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(clu
     both = told({"value": "a", "partition": 0}, {"value": "b", "partition": 1})
     route.write(*(Given(value, headers=(both,)) for value in TEN))
     worker = route.worker()
-    route.await_lag_0(60)
+    route.await_lag_0()
     broker.kill()
     try:
         await_(lambda: leader(route, route.target, 1) == -1, 60, worker.text)
@@ -188,7 +188,7 @@ def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(clu
     finally:
         broker.start()
         broker.await_ready()
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert worker.terminate() == 0
     assert values(route) == sorted([b"a", b"b"] * 20)
     aborted = len(worker.lines("batch_aborted"))
@@ -207,13 +207,13 @@ def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_
         create_at(route, topic, [[1, 2, 3]])
     route.write(*TEN)
     worker = route.worker()
-    route.await_lag_0(60)
+    route.await_lag_0()
     behind.kill()
     try:
         # What is written now is on one broker only, which is then lost for good.
         await_(lambda: _in_sync(route) == [ahead.node_id], 60, worker.text)
         produce(route.bootstrap, route.source, *numbers(range(10, 20)))
-        route.await_lag_0(60)
+        route.await_lag_0()
         ahead.kill()
     finally:
         behind.start()

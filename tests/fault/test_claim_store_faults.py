@@ -56,7 +56,7 @@ def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(route
         await_told(worker, "claims_recovered", outage)
         at_work(worker, 1)
         assert len(worker.lines("transaction_committed")) > settled
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert values(route) == NAMES
     proof.note(struck=2, note="frozen; the batch was put back each time")
 
@@ -77,9 +77,9 @@ def test_a_full_store_counts_as_away_and_nothing_is_evicted(route, store, proof)
     assert route.committed() == before
     assert len(worker.lines()) < 1000, "it must not spin"
     tell(store, "config", "set", "maxmemory", 0)
-    route.await_lag_0(60)
+    route.await_lag_0()
     route.write(*map(event, EVENTS))
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert values(route) == NAMES
     proof.note(struck=_refused(store), note="refused calls; no claim was evicted")
 
@@ -109,11 +109,11 @@ def test_a_store_that_is_emptied_under_load_loses_nothing_and_is_noticed_each_ti
     store.start()
     store.await_ready()
     await_told(worker, "claims_lost", 3)
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert values(route) == NAMES
     # What was claimed before and comes again passes, which is said; what was claimed since, not.
     route.write(*map(event, (*range(100), *range(EVENTS.stop - 100, EVENTS.stop))))
-    route.await_lag_0(60)
+    route.await_lag_0()
     twice = [name for name, count in Counter(values(route)).items() if count > 1]
     assert sorted(twice) == sorted(b"event-%d" % number for number in range(100))
     assert len(worker.lines("claims_lost")) == 3
@@ -138,7 +138,7 @@ def test_a_store_that_was_emptied_while_nobody_ran_is_noticed_at_the_start(route
 def test_a_time_to_live_below_that_of_a_batch_is_refused_at_the_start(route, proof):
     """How long a record may wait in the input, the operator has to compare."""
     worker = route.worker(DEDUP__TTL="2m")
-    assert worker.process.wait(60) == 2
+    worker.ends_with(2)
     proof.note(struck=1)
     assert (
         "HAPAX_GROUP__MAX_POLL_INTERVAL=5m must be shorter than HAPAX_DEDUP__TTL=2m"

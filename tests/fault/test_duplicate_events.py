@@ -60,7 +60,7 @@ def test_a_twin_that_comes_before_its_owner_has_committed_is_dropped_and_the_own
         owner.kill()
         owner.start()
     proxied_broker.proxy.clear()
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert values(route) == [b"behind", b"owner"]
     proof.note(struck=fault.hits, note=f"twin in the {where}, {end}")
 
@@ -97,7 +97,7 @@ def test_a_twin_of_a_dead_letter_is_dropped_whether_its_owner_has_committed_or_n
     worker.kill()
     proxied_broker.proxy.clear()
     worker.start()
-    route.await_lag_0(60)
+    route.await_lag_0()
     route.write(event(1, b"twin after", 1))
     route.await_lag_0()
     assert values(route) == []
@@ -120,7 +120,7 @@ def test_every_event_on_both_partitions_has_one_effect_while_owners_are_killed(r
             worker.kill()
             worker.start()
             kills += 1
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert values(route) == sorted(b"event-%d" % number for number in range(count))
     proof.note(struck=kills, note="owners killed between claim and commit, at random")
 

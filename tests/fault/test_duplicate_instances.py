@@ -65,7 +65,7 @@ def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else
         at_work(worker, 2)
         hijack(route)
         await_told(worker, "producer_died", hijacks)
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert len(worker.lines("producer_died")) == 3
     assert worker.terminate() == 0
     assert values(route) == sorted(MANY)
@@ -96,7 +96,7 @@ def test_a_worker_that_waits_for_its_brokers_lives_and_goes_on_when_they_are_bac
     assert set(alive) == {200}
     assert lines < 2000, "it must not spin"
     await_(lambda: ready(port)[0], 60, worker.text)
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert worker.terminate() == 0
     assert values(route) == sorted(MANY[:1500])
     proof.note(struck=1, note=f"all brokers away for 8 s; asked {len(alive)} times, always alive")

@@ -93,7 +93,7 @@ def test_a_member_that_joins_between_outputs_and_offsets_makes_no_double(
     second = route.worker("w-1", **group)
     await_(lambda: proxied_broker.proxy.seen(api) > joins + 1, 30, second.text)
     late.release()
-    route.await_lag_0(60)
+    route.await_lag_0()
     await_(lambda: bool(second.lines("partitions_assigned")), 60, second.text)
     assert {first.terminate(), second.terminate()} == {0}
     assert values(route) == sorted(TWENTY)
@@ -156,7 +156,7 @@ def test_a_commit_that_is_held_up_until_the_broker_has_given_up_is_done_anew(
     fault.wait_hit()
     await_told(worker, "producer_died")
     proxied_broker.proxy.clear()
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert worker.terminate() == 0
     assert values(route) == sorted(TWENTY)
     proof.note(struck=fault.hits)
@@ -192,6 +192,6 @@ def test_a_start_whose_first_requests_to_the_coordinator_are_lost_comes_to_work(
     lost = proxied_broker.proxy.add(
         Rule("InitProducerId", "drop", times=2, client_id=client_of(route))
     )
-    route.run_to_end(60)
+    route.run_to_end()
     assert values(route) == sorted(TWENTY)
     proof.note(struck=lost.hits)

@@ -92,7 +92,7 @@ def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all
         await_(stands_alone, 60, worker.text)
     topics = (route.source, route.target)
     await_(lambda: min(in_sync(route, *topics).values()) == 3, 60, worker.text)
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert worker.terminate() == 0
     assert values(route) == sorted([*MANY, *late])
     proof.note(struck=alone[-1], note=f"partitions whose leader stood alone ({deaf} deaf)")
@@ -111,7 +111,7 @@ def test_markers_that_come_late_or_twice_delay_readers_and_nothing_else(
     rule = proxy.add(Rule("WriteTxnMarkers", action, times=ALWAYS, delay_ms=300))
     await_(lambda: rule.hits >= 20, 60, worker.text)
     proxy.remove(rule)
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert worker.terminate() == 0
     assert values(route) == sorted(MANY)
     proof.note(struck=rule.hits, note=f"requests for markers: {action}")
@@ -131,7 +131,7 @@ def test_outputs_that_are_reassigned_to_one_replica_and_back_to_three_are_writte
         await_(lambda: cluster.replicas([route.target]) == {len(replicas)}, 60, worker.text)  # noqa: B023 - asked within this turn
         route.write(*MANY)
         at_work(worker)
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert worker.terminate() == 0
     assert values(route) == sorted(3 * MANY)
     proof.note(struck=2 * len(places), note="outputs reassigned, 3 to 1 to 3 replicas")

@@ -114,7 +114,7 @@ def test_a_password_that_changes_stops_nothing_once_it_is_known_again(route, rig
         assert worker.running
     finally:
         rights.set_password(USER, PASSWORD)
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert worker.terminate() == 0
     assert values(route) == sorted(numbers(range(3000)))
     proof.note(

@@ -84,14 +84,14 @@ def test_killed_and_handed_over_to_a_worker_every_record_has_its_effect_once(bac
         await_(lambda share=share: backfilling.done() > total * share, WITHIN_S, process.text)  # type: ignore[misc]
         if isinstance(process, SparkProcess) and share > 0.3:
             assert process.strike(signal.SIGKILL, "driver") == 1
-            process.process.wait()
+            process.exit_code()
             process.strike(signal.SIGKILL, "all")
         else:
             process.kill()
         struck += backfilling.done() < total
         process.start(backfilling.words)
     assert struck == 2
-    assert process.process.wait(WITHIN_S) == 0, process.text()
+    process.ends_with(0)
     assert flow.committed() == backfilling.stops
     [told] = backfilling.states("done")
     assert (told["done"], told["total"]) == (total, total)
@@ -102,7 +102,7 @@ def test_killed_and_handed_over_to_a_worker_every_record_has_its_effect_once(bac
     }
     # Once more: nothing is left of it.
     process.start(backfilling.words)
-    assert process.process.wait(WITHIN_S) == 0, process.text()
+    process.ends_with(0)
     assert flow.committed() == backfilling.stops
     flow.worker("w-0")
     assert flow.finish().anomalies == {}
@@ -123,7 +123,7 @@ def test_a_backfill_that_is_stopped_leaves_with_1_and_goes_on_from_there(sandbox
         [stopped] = running.states("stopped")
         assert 0 < int(str(stopped["done"])) < int(str(stopped["total"]))
         process.start(words)
-        assert process.process.wait(WITHIN_S) == 0, process.text()
+        process.ends_with(0)
         again = running.states("planned")[1]
         assert int(str(again["done"])) >= int(str(stopped["done"]))
         assert again["total"] == stopped["total"]

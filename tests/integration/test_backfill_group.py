@@ -36,7 +36,7 @@ def backfill(route: PipelineUnderTest, *words: str, **settings: str) -> tuple[in
 
 
 def ended(worker: WorkerProcess) -> int:
-    return worker.process.wait(WITHIN_S)
+    return worker.exit_code()
 
 
 def test_members_that_start_at_once_share_one_span_and_all_of_them_end(route):

@@ -93,7 +93,7 @@ def test_each_form_gives_every_event_its_effect_once_and_in_order(
 @pytest.mark.parametrize("form", OVERLAPPING)
 def test_calls_of_one_key_never_overlap_and_those_of_several_do(route, stamps, form):
     route.write(*keyed())
-    route.run_to_end(60, **given(form))
+    route.run_to_end(**given(form))
     outputs = route.outputs()
     assert sorted(int(each.value or b"") for each in outputs) == list(range(RECORDS))
     assert in_order(outputs)
@@ -105,7 +105,7 @@ def test_calls_of_one_key_never_overlap_and_those_of_several_do(route, stamps, f
 
 def test_one_at_a_time_calls_of_several_keys_do_not_overlap_either(route, stamps):
     route.write(*keyed(100))
-    route.run_to_end(60, **given("coroutine in series"))
+    route.run_to_end(**given("coroutine in series"))
     assert len(stamps.calls()) == 100
     assert stamps.together_most() == 1
 
@@ -116,7 +116,7 @@ def test_functions_that_do_not_care_for_keys_are_called_at_once_and_outputs_keep
 ):
     """One key alone: in series it would have no overlaps."""
     route.write(*(Given(b"%d" % number, b"key", partition=0) for number in range(200)))
-    route.run_to_end(60, **given(form), CALL__ORDER="none")
+    route.run_to_end(**given(form), CALL__ORDER="none")
     assert [int(each.value or b"") for each in route.outputs()] == list(range(200))
     assert len(stamps.called()) == len(set(stamps.called())) == 200
     assert stamps.together_most() > 4
@@ -125,7 +125,7 @@ def test_functions_that_do_not_care_for_keys_are_called_at_once_and_outputs_keep
 @pytest.mark.parametrize("form", ["threads", "coroutine"])
 def test_records_without_a_key_are_called_at_once_and_outputs_keep_their_order(route, stamps, form):
     route.write(*(Given(b"%d" % number, partition=0) for number in range(200)))
-    route.run_to_end(60, **given(form))
+    route.run_to_end(**given(form))
     assert sorted(source(each) for each in route.outputs()) == list(range(200))
     assert in_order(route.outputs())
     assert stamps.together_most() > 4
@@ -133,7 +133,7 @@ def test_records_without_a_key_are_called_at_once_and_outputs_keep_their_order(r
 
 def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(route, stamps):
     route.write(*keyed())
-    route.run_to_end(60, **given("list"))
+    route.run_to_end(**given("list"))
     sizes = [len(call.places) for call in stamps.calls()]
     assert 1 < max(sizes) <= 32
     by_key: dict[str, list[int]] = {}
@@ -162,7 +162,7 @@ def test_in_a_list_only_the_record_in_whose_place_an_error_is_becomes_a_dead_let
     for number in wrong:
         records[number] = records[number]._replace(headers=(("raise", b""),))
     route.write(*records)
-    route.run_to_end(60, **given("list"))
+    route.run_to_end(**given("list"))
     assert {int(each.value or b"") for each in route.dead()} == wrong
     assert {header(each, "hapax-error") for each in route.dead()} == {
         "ValueError: the record says so"
@@ -179,7 +179,7 @@ def test_a_list_function_that_raises_is_halved_until_the_culprit_is_alone(route,
     for number in wrong:
         records[number] = records[number]._replace(headers=(("raise", b""),))
     route.write(*records)
-    route.run_to_end(60, TRANSFORM=f"{MODULE}:raising_batch")
+    route.run_to_end(TRANSFORM=f"{MODULE}:raising_batch")
     assert {int(each.value or b"") for each in route.dead()} == wrong
     assert sorted(int(each.value or b"") for each in route.outputs()) == sorted(
         set(range(RECORDS)) - wrong
@@ -197,7 +197,7 @@ def test_a_record_has_the_id_of_its_event_or_its_own_coordinates(route):
         Given(b"named", b"k", (("message-id", b"order-7"),), partition=0),
         Given(b"nameless", b"k", partition=1),
     )
-    route.run_to_end(30, TRANSFORM=f"{MODULE}:identify", CALL__CONCURRENCY="2")
+    route.run_to_end(TRANSFORM=f"{MODULE}:identify", CALL__CONCURRENCY="2")
     found = {header(each, "hapax-id"): each.value for each in route.outputs()}
     assert found == {
         "order-7": b"order-7",

@@ -28,13 +28,13 @@ def test_a_setup_that_raises_leaves_with_2_before_anything_is_read(route, name):
 
 def test_a_list_of_another_length_is_halved_like_one_that_raised(route):
     """One answer is missing where there are several: alone each record has its own."""
-    route.run_to_end(60, TRANSFORM=f"{MODULE}:short")
+    route.run_to_end(TRANSFORM=f"{MODULE}:short")
     assert sorted(each.value or b"" for each in route.outputs()) == [given.value for given in TEN]
     assert route.dead() == []
 
 
 def test_a_list_that_is_always_too_long_makes_dead_letters_that_say_so(route):
-    route.run_to_end(60, TRANSFORM=f"{MODULE}:long", DEAD_LETTER__RATE_MAX="1")
+    route.run_to_end(TRANSFORM=f"{MODULE}:long", DEAD_LETTER__RATE_MAX="1")
     assert route.outputs() == []
     errors = {header(each, "hapax-error") for each in route.dead()}
     assert len(route.dead()) == 10

@@ -58,7 +58,7 @@ def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
         return read_back(route.bootstrap, route.source)[0].offset > 0
 
     await_(cleaned, 90, lambda: str(read_back(route.bootstrap, route.source)))
-    worker = route.run_to_end(60, TRANSACTION__RECORDS_MAX=records_max)
+    worker = route.run_to_end(TRANSACTION__RECORDS_MAX=records_max)
     assert [record.value for record in route.outputs()] == [b"between", b"e", b"other"]
     assert '"claims_taken_over"' in worker.text()
 
@@ -70,7 +70,7 @@ def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_t
     route.write(event("e"))
     delete_below(route, 1)
     worker = route.worker()
-    assert worker.process.wait(60) == 6, worker.text()[-3000:]
+    worker.ends_with(6)
     assert route.committed()[0] == 0
 
 
@@ -79,7 +79,7 @@ def test_an_owner_that_is_there_still_makes_a_duplicate(route):
     route.write(event("e"))
     claimed_then_killed(route, "e")
     route.write(event("e", partition=1))
-    route.run_to_end(60)
+    route.run_to_end()
     (output,) = route.outputs()
     assert dict(output.headers)["hapax-source"] == f"{route.source}/0/0".encode()
 
@@ -91,7 +91,7 @@ def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(rout
     produce(route.bootstrap, other, event("e"))
     claimed_then_killed(route, "e", INPUT__TOPICS=f"{route.source},{other}")
     route.write(event("e"))
-    route.run_to_end(60)
+    route.run_to_end()
     assert [record.value for record in route.outputs()] == [b"e"]
 
 
@@ -103,6 +103,6 @@ def test_a_task_on_spark_takes_the_claim_over_as_a_worker_does(route, sandbox):
     claimed_then_killed(route, "e", INPUT__TOPICS=f"{route.source},{other}")
     route.write(event("e", partition=1))
     driver = route.start(SparkProcess, "s-0", STOP_AFTER__AT_END="true")
-    assert driver.process.wait(120) == 0, driver.text()[-3000:]
+    driver.ends_with(0)
     assert [record.value for record in route.outputs()] == [b"e"]
     assert '"claims_taken_over"' in driver.text()

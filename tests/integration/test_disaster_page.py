@@ -45,7 +45,7 @@ def test_lost_offsets_are_set_by_the_commands_of_the_page(route: PipelineUnderTe
     client.delete_consumer_groups([route.app])[route.app].result(30)
     route.write(event("e-7"), event("new"))
     worker = route.worker("w-0", **refuse)
-    assert worker.process.wait(60) == 6, worker.text()[-3000:]
+    worker.ends_with(6)
     said = type_section(Desk(route), route, PAGE, "The offsets are lost")
     outputs, *_ = said.values()
     assert f"hapax-source: {route.source}/0/4711" in outputs

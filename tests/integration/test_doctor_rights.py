@@ -112,7 +112,7 @@ def test_between_two_clusters_the_rights_of_each_are_enough_and_what_is_missing_
     mirror = _mirror(sandbox, guarded, tmp_path, user)
     rights = _target_needed(mirror)
     guarded.rights.allow(user, *rights)
-    mirror.run_to_end(PATIENCE_S)
+    mirror.run_to_end()
     mirror.close()
     assert mirror.anomalies() == []
     (said,) = rights_seen(mirror)

@@ -78,6 +78,6 @@ def test_offsets_that_a_lost_marker_holds_back_are_told_and_committed_by_hand(ro
     assert desk.ask(*typed.split(), "--yes") == {"aborted": False, "undecided": []}
     assert committed(route) == 2
     route.write(b"3")
-    route.run_to_end(60)
+    route.run_to_end()
     assert [record.value for record in route.outputs()] == [b"1", b"3"]
     assert desk.ask("transactions", "list")["undecided"] == []

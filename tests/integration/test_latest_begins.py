@@ -38,7 +38,7 @@ def test_a_worker_killed_at_its_first_commit_processes_no_old_record_when_it_is_
     assert None not in route.committed().values()  # all at once, or none
     route.write(*new(b"while away"))
     worker.start()
-    route.await_lag_0(60)
+    route.await_lag_0()
     found = [record.value for record in route.outputs()]
     assert b"old" not in found
     assert found.count(b"while away") == PARTITIONS
@@ -50,6 +50,6 @@ def test_two_members_that_start_at_once_process_no_old_record(route):
     for worker in workers:
         await_(lambda w=worker: bool(w.lines("partitions_assigned")), 60, worker.text)  # type: ignore[misc]
     route.write(*new(b"new"))
-    route.await_lag_0(60)
+    route.await_lag_0()
     assert [record.value for record in route.outputs()] == [b"new"] * PARTITIONS
     assert all(worker.terminate() == 0 for worker in workers)

@@ -84,7 +84,7 @@ def test_native_workers_that_are_killed_and_joined_lose_and_double_nothing(route
     finally:
         stop.set()
         feeding.join()
-    route.await_lag_0(120)
+    route.await_lag_0()
     outputs = route.outputs()
     values = sorted(output.value or b"" for output in outputs)
     expected = [event(number) for number in range(written[0])]

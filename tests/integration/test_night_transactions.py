@@ -129,7 +129,7 @@ def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_pr
     assert desk.type("transactions", "abort", *place, "987654").exit_code == 2  # nobody was asked
     assert desk.ask("transactions", "abort", *place, "987654", "--yes")["aborted"] is True
     route.write(b"after")
-    route.run_to_end(60)
+    route.run_to_end()
     assert [record.value for record in route.outputs()] == [b"after"]
 
 

@@ -33,13 +33,13 @@ def test_a_mirror_has_every_record_once_in_order_and_equal_to_the_byte(mirror):
     mirror.write(*given(300))
     produce_aborted(mirror.bootstrap, mirror.source, *given(30, 300))
     mirror.write(*given(300, 330))
-    worker = mirror.run_to_end(60)
+    worker = mirror.run_to_end()
     (met,) = worker.lines("outputs_cluster_met")
     assert (met["servers"], met["cluster"]) == (mirror.there, cluster_of(mirror.there))
     assert mirror.anomalies() == []
     assert len(mirror.outputs()) == 600
     mirror.write(*given(60, 700))
-    mirror.run_to_end(60)
+    mirror.run_to_end()
     assert mirror.anomalies() == []
     assert len(mirror.outputs()) == 660
 
@@ -79,7 +79,7 @@ def test_an_output_topic_that_is_absent_there_is_refused_with_3(mirror):
 
 def test_progress_that_went_with_the_output_topic_stops_with_6_and_doubles_nothing(mirror):
     mirror.write(*given(30))
-    mirror.run_to_end(60)
+    mirror.run_to_end()
     client = AdminClient({"bootstrap.servers": mirror.there})
     client.delete_topics([mirror.target])[mirror.target].result(30)
     await_(lambda: mirror.target not in client.list_topics(timeout=10).topics, 30)
@@ -90,7 +90,7 @@ def test_progress_that_went_with_the_output_topic_stops_with_6_and_doubles_nothi
 
 def test_an_input_topic_that_was_recreated_stops_with_6(mirror):
     mirror.write(*given(30))
-    mirror.run_to_end(60)
+    mirror.run_to_end()
     delete_topic(mirror, mirror.source)
     mirror.sandbox.create_topic(mirror.source, 3)
     mirror.write(*given(60))
@@ -100,7 +100,7 @@ def test_an_input_topic_that_was_recreated_stops_with_6(mirror):
 
 def test_an_input_topic_that_was_cut_off_before_the_position_stops_with_6(mirror):
     mirror.write(*given(30))
-    mirror.run_to_end(60)
+    mirror.run_to_end()
     mirror.write(*given(30))
     mirror.sandbox.delete_records(mirror.source, 0, 15)
     refused(mirror, 6, "the next record is 10, but the log now holds 15 to 20")
@@ -110,7 +110,7 @@ def test_an_input_topic_that_was_cut_off_before_the_position_stops_with_6(mirror
 def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_set_here(mirror):
     """The group's offsets may be a second behind: the mirror's last records would be doubled."""
     mirror.write(*given(30))
-    mirror.run_to_end(60, **QUICK)
+    mirror.run_to_end(**QUICK)
     mirror.sandbox.create_topic(mirror.target, 3)
     mirror.sandbox.create_topic(mirror.dead_letters, 1)
     mirror.write(*given(30))
@@ -124,7 +124,7 @@ def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_se
     assert read_back(mirror.bootstrap, mirror.target) == []
     for number in range(3):
         desk.ask("offsets", "set", f"{mirror.source}/{number}/10", "--yes")
-    mirror.run_to_end(60, **here)
+    mirror.run_to_end(**here)
     assert len(read_back(mirror.bootstrap, mirror.target)) == 30
 
 
@@ -176,7 +176,7 @@ def test_records_that_have_been_on_the_other_cluster_are_not_sent_back(
     sandbox, other, mirror, tmp_path
 ):
     mirror.write(*given(30))
-    mirror.run_to_end(60)
+    mirror.run_to_end()
     back = Mirror(other, sandbox, tmp_path, partitions=3)
     settings: dict[str, str | None] = {
         "INPUT__TOPICS": mirror.target,
@@ -184,7 +184,7 @@ def test_records_that_have_been_on_the_other_cluster_are_not_sent_back(
         "DEAD_LETTER__TOPIC": None,
     }
     try:
-        worker = back.run_to_end(60, **settings)
+        worker = back.run_to_end(**settings)
     finally:
         back.close()
     looped = [line["looped"] for line in worker.lines("transaction_committed")]
@@ -196,7 +196,7 @@ def test_the_offsets_of_a_group_are_translated_and_committed_where_it_would_read
     mirror.write(*given(30))
     produce_aborted(mirror.bootstrap, mirror.source, *given(12))
     produce_committed(mirror.bootstrap, mirror.source, *given(60, 30))
-    mirror.run_to_end(60)
+    mirror.run_to_end()
     produce_aborted(mirror.there, mirror.target, *given(21))
     inputs, outputs, desk = mirror.inputs(), mirror.outputs(), Desk(mirror)
     for group, at in [(f"{mirror.app}-{at}", at) for at in (0, 12, 24)]:
@@ -241,7 +241,7 @@ def test_every_offset_from_start_to_end_is_translated_through_markers_and_cleane
 
 def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror):
     mirror.write(*given(30))
-    mirror.run_to_end(60)
+    mirror.run_to_end()
     mirror.write(*given(30))
     commit(mirror.bootstrap, f"{mirror.app}-fast", mirror.source, {0: 11})
     done = Desk(mirror).type("offsets", "translate", "--group", f"{mirror.app}-fast")
@@ -265,14 +265,14 @@ def committed_there(mirror: Mirror, group: str) -> dict[int, int | None]:
 def test_an_event_that_was_sent_twice_has_one_record_on_the_other_cluster(mirror, redis_url):
     twice = [Given(b"v", b"k", (("message-id", b"%d" % (at // 2)),), at % 3) for at in range(12)]
     mirror.write(*twice)
-    mirror.run_to_end(60, DEDUP__REDIS_URL=redis_url)
+    mirror.run_to_end(DEDUP__REDIS_URL=redis_url)
     ids = [dict(record.headers)["message-id"] or b"" for record in mirror.outputs()]
     assert sorted(ids) == sorted({b"%d" % at for at in range(6)})
 
 
 def test_a_dead_letter_goes_to_the_other_cluster_with_the_outputs(mirror):
     mirror.write(*given(9), Given(b"poison", b"k", (), 1))
-    mirror.run_to_end(60, TRANSFORM="tests.kit.mirror_frozen:refuse_poison")
+    mirror.run_to_end(TRANSFORM="tests.kit.mirror_frozen:refuse_poison")
     (dead,) = mirror.dead()
     assert source(dead) == f"{mirror.source}/1/3".encode()
     assert len(mirror.outputs()) == 9

@@ -60,5 +60,5 @@ def test_a_paused_worker_drains_and_its_restart_knows_of_no_pause(route):
     route.write(b"held")
     assert worker.terminate() == 0
     assert route.outputs() == []
-    route.run_to_end(60)
+    route.run_to_end()
     assert [record.value for record in route.outputs()] == [b"held"]

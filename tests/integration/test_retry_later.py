@@ -218,7 +218,7 @@ def test_a_retry_topic_without_its_levels_is_refused_with_the_command_that_makes
     if partitions:
         topic_of(route, partitions)
     worker = route.worker(RETRY__TOPIC=f"{route.app}-retry")
-    assert worker.process.wait(30) == 3, worker.text()
+    worker.ends_with(3)
     assert f"--topic {route.app}-retry --partitions {LEVELS}" in worker.text()
 
 

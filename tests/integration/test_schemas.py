@@ -66,14 +66,14 @@ def test_on_spark_an_outage_holds_the_lane_of_a_new_schema_and_skips_nothing(rou
     known = registry.add("orders-value", ORDER)
     driver = route.start(SparkProcess, "s-0")
     route.write(*(Given(avro(known, ORDER, {"id": i}), partition=i % 2) for i in range(10)))
-    route.await_outputs(10, 90)
+    route.await_outputs(10)
     new = registry.add("orders-value", WIDER)
     registry.kill()
     route.write(Given(avro(new, WIDER, {"id": 10}), partition=0))
     route.write(*(Given(avro(known, ORDER, {"id": i}), partition=i % 2) for i in range(11, 20)))
     await_told(driver, "schemas_unavailable")
     registry.start()
-    route.await_outputs(20, 60)
+    route.await_outputs(20)
     assert totals(route) == [2 * i for i in range(20)]
     assert route.dead() == []
     await_told(driver, "schemas_recovered")
@@ -98,11 +98,11 @@ def test_a_start_with_the_cache_needs_no_registry_and_without_it_waits(route, re
 def test_a_refused_login_leaves_with_3_and_a_missing_subject_with_2(route, registry):
     registry.status = 401
     worker = route.worker("w-0")
-    assert worker.process.wait(30) == 3, worker.text()
+    worker.ends_with(3)
     registry.status = None
     registry.schemas.clear()
     worker = route.worker("w-1", REGISTRY__CACHE=None)
-    assert worker.process.wait(30) == 2, worker.text()
+    worker.ends_with(2)
     assert f"{route.target}-value" in worker.text()
 
 
@@ -149,7 +149,7 @@ def test_ten_minutes_without_a_registry_under_load_skip_nothing(route, registry)
     before = len(route.outputs())
     assert before > written // 3
     registry.start()
-    route.await_outputs(written, 120)
+    route.await_outputs(written)
     assert totals(route) == [2 * i for i in range(written)]
     assert route.dead() == []
     assert worker.terminate() == 0

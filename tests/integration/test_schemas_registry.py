@@ -169,7 +169,7 @@ def test_a_registry_killed_under_load_skips_nothing_and_knows_its_ids_when_it_is
         assert totals(route) == [2 * i for i in range(written) if i not in waiting]
         servers.registry.start()
         load(100, 1)
-        route.await_outputs(written, 120)
+        route.await_outputs(written)
         await_told(worker, "schemas_recovered", outages + 1)
         servers.registry.await_ready()
         assert totals(route) == [2 * i for i in range(written)]
@@ -201,7 +201,7 @@ def test_a_registry_that_is_dead_for_ten_minutes_under_load_skips_nothing_and_co
         time.sleep(10)  # 100 records a second
     assert totals(route) == [0, *(2 * i for i in range(3, written, 2))]
     servers.registry.start()
-    route.await_outputs(written, 120)
+    route.await_outputs(written)
     assert totals(route) == [2 * i for i in range(written)]
     assert route.dead() == []
     assert worker.terminate() == 0, worker.text()

@@ -52,7 +52,7 @@ def _route(sandbox: Sandbox, folder: Path, chosen: Way, **more: Any) -> Pipeline
 
 def _leave(worker: WorkerProcess) -> int:
     await_(lambda: not worker.running, WITHIN_S, worker.text)
-    return worker.process.wait()
+    return worker.exit_code()
 
 
 # -- every way in -------------------------------------------------------------------------
@@ -184,11 +184,11 @@ def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
         await_(lambda: bool(written), WITHIN_S, lambda: "no token was written")
         guarded.rights.allow(tokens.client_id, *needed(route))
         worker = route.worker(INSTANCE)
-        route.await_lag_0(WITHIN_S)
+        route.await_lag_0()
         since = len(written)
         await_(lambda: len(written) > since + 3 * tokens.lifetime_s / 3.0, WITHIN_S, worker.text)
         route.write(*TEN)
-        route.await_lag_0(WITHIN_S)
+        route.await_lag_0()
         assert worker.terminate() == 0, worker.text()
         assert not worker.lines("producer_rebuilt"), worker.text()
     finally:
@@ -207,13 +207,13 @@ def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
     try:
         guarded.rights.allow(tokens.client_id, *needed(route))
         worker = route.worker(INSTANCE)
-        route.await_lag_0(WITHIN_S)
+        route.await_lag_0()
         served = tokens.served
         # Consumer, producer and whoever else asks have one each; the brokers end a session with
         # its token, and after 3 s in any case.
         await_(lambda: tokens.served >= served + 6, WITHIN_S, worker.text)
         route.write(*TEN)
-        route.await_lag_0(WITHIN_S)
+        route.await_lag_0()
         assert worker.terminate() == 0, worker.text()
         assert not worker.lines("producer_rebuilt"), worker.text()
     finally:

@@ -184,7 +184,7 @@ def test_who_is_not_let_in_leaves_with_the_reason_and_shows_no_secret(closed, re
     worker, refusal = refusals[name]
     await_(lambda: not worker.running, WITHIN_S, worker.text)
     said = worker.text()
-    assert worker.process.wait() == refusal.code, said
+    assert worker.exit_code() == refusal.code, said
     reason = "\n".join(line for line in said.splitlines() if "service_started" not in line)
     assert all(word in reason for word in refusal.words), said
     assert WRONG not in said

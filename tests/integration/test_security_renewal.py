@@ -36,7 +36,7 @@ class AtWork(NamedTuple):
     def finish(self) -> None:
         """Process ten more with what the files hold now; nothing is lost, doubled or shown."""
         self.route.write(*events(range(10, 20)))
-        self.route.await_lag_0(WITHIN_S)
+        self.route.await_lag_0()
         assert self.worker.terminate() == 0, self.worker.text()
         values = sorted(int(record.value or b"") for record in self.route.outputs())
         assert values == list(range(20))
@@ -109,7 +109,7 @@ def workers(guarded, tmp_path_factory):
 
 def test_a_certificate_that_changes_is_shown_without_a_restart(guarded, workers):
     one = workers["certificate"]
-    one.route.await_lag_0(WITHIN_S)
+    one.route.await_lag_0()
     assert renewed(one.worker) == 0
     rights = needed(one.route)
     guarded.rights.allow("renewed-new", *rights)
@@ -125,7 +125,7 @@ def test_a_certificate_that_changes_is_shown_without_a_restart(guarded, workers)
 
 def test_passwords_that_change_are_used_without_a_restart(guarded, workers):
     one = workers["password"]
-    one.route.await_lag_0(WITHIN_S)
+    one.route.await_lag_0()
     assert renewed(one.worker) == 0
     guarded.rights.set_password("renewed", NEW)
     _allow_claims(guarded, one.route, NEW)

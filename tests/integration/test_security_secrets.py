@@ -85,7 +85,7 @@ def at_work(guarded, tmp_path_factory):
 def test_no_secret_is_seen_anywhere_while_the_worker_works(guarded, at_work, name):
     route, worker, port, _ = at_work[name]
     await_(lambda: bool(worker.lines("transaction_committed")), WITHIN_S, worker.text)
-    route.await_lag_0(WITHIN_S)
+    route.await_lag_0()
     seen = {path: ask(port, path)[1] for path in PATHS}
     assert metric(seen["/metrics"], "hapax_records_skipped_total") == 1, "the claim of a twin"
     assert worker.terminate() == 0, worker.text()

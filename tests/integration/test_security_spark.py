@@ -27,7 +27,7 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
     assert chosen.user is not None
     guarded.rights.allow(chosen.user, *needed(route, ENGINE="spark"))
     try:
-        driver = route.run_to_end(WITHIN_S)
+        driver = route.run_to_end()
         assert SCRAM_PASSWORD not in driver.text()
     finally:
         route.close()
@@ -66,7 +66,7 @@ def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_ri
     driver.start()
     try:
         await_(lambda: not driver.running, WITHIN_S, driver.text)
-        code = driver.process.wait()
+        code = driver.exit_code()
         said = driver.text()
     finally:
         driver.close()

@@ -22,7 +22,7 @@ from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
 from tests.kit.spark_process import SparkProcess, executors, runs_tasks, send, spark_variables
 from tests.kit.topics import Given
-from tests.kit.waiting import await_
+from tests.kit.waiting import PATIENCE_S, await_
 
 VALUES = [b"v%d" % number for number in range(200)]
 RULE = """
@@ -64,7 +64,6 @@ def upper(value):
 def pipeline(records):
     return records.select(f.udf(upper, "binary")("value").alias("value"))
 """
-LEAVE_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +144,10 @@ def values(route: PipelineUnderTest) -> list[bytes]:
     return sorted(record.value or b"" for record in route.outputs())
 
 
-def refused(route: PipelineUnderTest, code: int, within_s: float = LEAVE_S) -> str:
+def refused(route: PipelineUnderTest, code: int) -> str:
     """Run a driver that must leave with this exit code; return its sentence."""
     driver = route.worker()
-    assert driver.process.wait(within_s) == code, driver.text()
+    driver.ends_with(code)
     (line,) = driver.lines("service_stopped")
     assert "Traceback" not in driver.text()
     assert set(route.committed().values()) == {None}, "nothing was consumed"
@@ -160,7 +159,7 @@ def refused(route: PipelineUnderTest, code: int, within_s: float = LEAVE_S) -> s
 
 def test_a_module_that_executors_do_not_have_is_shipped_to_them(route_of):
     route = route_of()
-    driver = route.run_to_end(LEAVE_S)
+    driver = route.run_to_end()
     assert values(route) == sorted(value.upper() for value in VALUES)
     (shipped,) = driver.lines("code_shipped")
     (ready,) = driver.lines("executors_ready")
@@ -176,14 +175,14 @@ def test_a_package_is_shipped_with_its_files_and_what_it_needs_beside_it_is_aske
     reason = refused(route, ExitCode.CONFIGURATION)
     assert "cannot import shop.rules:rule: ModuleNotFoundError: No module named 'prices'" in reason
     assert "HAPAX_SPARK__SHIP" in reason
-    route.run_to_end(LEAVE_S, SPARK__SHIP=str(code / "prices.py"))
+    route.run_to_end(SPARK__SHIP=str(code / "prices.py"))
     assert values(route) == sorted(b"shop-1-" + value for value in VALUES)
 
 
 def test_hapax_itself_is_shipped_to_executors_that_lack_it(route_of, bare_python, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", bare_python)
     route = route_of()
-    driver = route.run_to_end(LEAVE_S)
+    driver = route.run_to_end()
     assert [line["names"] for line in driver.lines("code_shipped")] == [["rule"], ["hapax"]]
     assert values(route) == sorted(value.upper() for value in VALUES)
 
@@ -193,7 +192,7 @@ def test_a_packed_environment_becomes_the_python_of_executors(route_of, bare_pyt
     with tarfile.open(packed, "w:gz") as archive:
         archive.add(Path(bare_python).parents[1], ".")
     route = route_of(SPARK__SHIP=str(packed), TRANSFORM="where:rule")
-    driver = route.run_to_end(LEAVE_S)
+    driver = route.run_to_end()
     (shipped, _) = driver.lines("code_shipped")
     assert shipped["names"] == ["where", "their-own"]
     assert {Path(prefix.decode()).name for prefix in values(route)} == {"their-own"}
@@ -210,7 +209,9 @@ def test_a_backfill_and_its_audit_run_the_shipped_function(route_of, servers):
     def typed(command: str) -> str:
         words = ["--engine", "spark", "--master", servers.spark.url, "--json"]
         end = run_captured(
-            [sys.executable, "-m", "hapax", command, *words], env=environment, timeout=4 * LEAVE_S
+            [sys.executable, "-m", "hapax", command, *words],
+            env=environment,
+            timeout=4 * PATIENCE_S,
         )
         assert end.returncode == 0, end.stdout[-2000:] + end.stderr[-2000:]
         return end.stdout
@@ -227,7 +228,7 @@ def test_a_dataframe_calls_functions_of_its_package_on_executors(route_of, tmp_p
         SPARK__DATAFRAME="frames:pipeline",
         SPARK__CHECKPOINT=(tmp_path / "checkpoint").as_uri(),
     )
-    route.run_to_end(LEAVE_S)
+    route.run_to_end()
     assert values(route) == sorted(value.upper() for value in VALUES)
 
 
@@ -242,7 +243,7 @@ def test_a_dataframe_calls_functions_of_its_package_on_executors(route_of, tmp_p
 def test_what_cannot_be_shipped_is_refused_before_spark_starts(route_of, code, ship, told):
     (code / "rule.txt").touch()
     (code / "empty.tar.gz").touch()
-    reason = refused(route_of(SPARK__SHIP=str(code / ship)), ExitCode.CONFIGURATION, 20)
+    reason = refused(route_of(SPARK__SHIP=str(code / ship)), ExitCode.CONFIGURATION)
     assert told in reason
 
 
@@ -311,7 +312,7 @@ def test_a_master_that_is_away_ends_the_start_and_one_that_comes_back_continues_
     master = servers.spark.master
     master.kill()
     try:
-        reason = refused(route_of(SPARK__EXECUTOR_TIMEOUT="11s"), ExitCode.PREFLIGHT, 40)
+        reason = refused(route_of(SPARK__EXECUTOR_TIMEOUT="11s"), ExitCode.PREFLIGHT)
         assert "takes no connections: start Spark's master there" in reason
         route = route_of()
         driver = route.worker()
@@ -319,7 +320,7 @@ def test_a_master_that_is_away_ends_the_start_and_one_that_comes_back_continues_
     finally:
         master.start()
         servers.spark.await_ready()
-    assert driver.process.wait(LEAVE_S) == 0, driver.text()
+    driver.ends_with(0)
     assert values(route) == sorted(value.upper() for value in VALUES)
 
 
@@ -341,10 +342,10 @@ def test_an_executor_that_dies_before_it_has_answered_does_not_end_the_start(
     def asked() -> list[psutil.Process]:
         return [each for each in executors(pids) if runs_tasks(each)]
 
-    await_(asked, LEAVE_S, driver.text)
+    await_(asked, what=driver.text)
     assert not driver.lines("executors_ready"), "it was killed too late"
     assert sum(send(each, signal.SIGKILL) for each in asked()) > 0
-    assert driver.process.wait(LEAVE_S) == 0, driver.text()
+    driver.ends_with(0)
     assert values(route) == sorted(value.upper() for value in VALUES)
 
 
@@ -360,7 +361,7 @@ def test_records_are_done_once_when_executors_a_daemon_and_the_master_are_killed
     (code / "slow.py").write_text(slow, encoding="utf-8")
     route = route_of(STOP_AFTER__AT_END=None, TRANSFORM="slow:rule")
     driver = route.worker()
-    await_(lambda: bool(driver.lines("transaction_committed")), LEAVE_S, driver.text)
+    await_(lambda: bool(driver.lines("transaction_committed")), what=driver.text)
     struck = 0
     written = list(VALUES)
     for step, strike in enumerate((_kill_executor, _kill_executors, _kill_daemon, _kill_master)):
@@ -368,7 +369,7 @@ def test_records_are_done_once_when_executors_a_daemon_and_the_master_are_killed
         route.write(*(Given(value, partition=number % 2) for number, value in enumerate(more)))
         written += more
         struck += strike(servers)
-        route.await_lag_0(LEAVE_S)
+        route.await_lag_0()
     assert driver.terminate() == 0, driver.text()
     assert struck >= 5, f"{struck} processes were killed"
     assert values(route) == sorted(value.upper() for value in written)

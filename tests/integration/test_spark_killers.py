@@ -38,7 +38,7 @@ def judge(route: PipelineUnderTest, culprits: list[bytes]) -> None:
 def test_records_that_kill_or_hang_their_task_are_dead_letters_and_the_driver_goes_on(route):
     write(route, CULPRITS)
     driver = route.start(SparkProcess, "s-0", CALL__TIMEOUT="1s", STOP_AFTER__AT_END="true")
-    assert driver.process.wait(WITHIN_S) == 0, driver.text()
+    driver.ends_with(0)
     judge(route, CULPRITS)
     condemned = driver.lines("crashing_record_found")
     # What a range found is told by its report: that of a task which dies later is lost with it.

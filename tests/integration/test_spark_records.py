@@ -94,7 +94,7 @@ def both(sandbox, tmp_path_factory):
     try:
         yield Both(
             Done(worker, worker.run_to_end()),
-            Done(spark, spark.run_to_end(60)),
+            Done(spark, spark.run_to_end()),
         )
     finally:
         worker.close()
@@ -198,7 +198,7 @@ def test_an_executor_without_the_native_part_takes_python_or_ends_the_run(
     route = route_of(FAST=wanted, SPARK__PROPERTIES=without_native, STOP_AFTER__AT_END="true")
     route.write(*(Given(b"%d" % number) for number in range(3)))
     driver = route.worker()
-    assert driver.process.wait(60) == code, driver.text()
+    driver.ends_with(code)
     (started,) = driver.lines("service_started")
     assert str(started["record_path"]).startswith("native")
     (line,) = driver.lines("service_stopped" if code else "executor_seen")
@@ -210,7 +210,7 @@ def test_a_run_of_so_many_records_takes_exactly_those(route_of):
     route = route_of(2, STOP_AFTER__RECORDS="700")
     route.write(*(Given(b"%d" % number, partition=number % 2) for number in range(2000)))
     for run, kind in enumerate((SparkProcess, WorkerProcess), 1):
-        assert route.start(kind, "w-0").process.wait(60) == 0
+        route.start(kind, "w-0").ends_with(0)
         assert sum(offset or 0 for offset in route.committed().values()) == 700 * run
         assert len(route.outputs()) == 700 * run
 

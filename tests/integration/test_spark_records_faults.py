@@ -107,7 +107,7 @@ def test_a_driver_frozen_past_its_session_finds_its_partitions_taken_and_doubles
 @pytest.mark.row("SP27")
 def test_a_driver_without_its_jvm_leaves_and_says_why(flow, driver, judged):
     assert driver.strike(signal.SIGKILL, "jvm") == 1
-    assert driver.process.wait(15) == 1, driver.text()
+    driver.ends_with(1)
     assert "JVM is gone" in str(driver.lines("service_stopped")[-1]["reason"])
     driver.await_gone()
     driver.start()
@@ -120,7 +120,7 @@ def test_a_worker_takes_over_at_once_from_a_killed_driver_and_a_driver_from_a_ki
     flow, driver, judged
 ):
     os.killpg(driver.process.pid, signal.SIGKILL)  # the Python workers have a group of their own
-    driver.process.wait()
+    driver.exit_code()
     worker = flow.worker(driver.instance)  # beside what is left of the driver
     at_work(worker, 4)
     driver.await_gone()
@@ -137,7 +137,7 @@ def test_sigterm_to_all_and_once_more_under_load_leaves_with_0_within_seconds(
     began_s = time.monotonic()
     os.killpg(driver.process.pid, signal.SIGTERM)
     driver.process.terminate()
-    assert driver.process.wait(30) == 0, driver.text()
+    driver.ends_with(0)
     in_time(time.monotonic() - began_s, 12)  # of the 10 s that a stop may take, and the JVM
     driver.await_gone()
     worker = flow.worker(driver.instance)
@@ -162,7 +162,7 @@ def test_a_naive_spark_job_doubles_what_a_killed_python_worker_had_written(sandb
         job = route.start(NaiveProcess, "naive")
         await_(lambda: ends(route.bootstrap, route.target)[0] >= 20, 60, job.text)
         assert job.strike_one(signal.SIGKILL, random.Random(3)) is not None
-        assert job.process.wait(60) == 0, job.text()
+        job.ends_with(0)
     finally:
         route.close()
     assert route.committed() == {0: 300}

@@ -49,7 +49,7 @@ def judged(flow, driver):
 
     def judge() -> None:
         flow.stop_feeding()
-        flow.await_lag_0(120)
+        flow.await_lag_0()
         assert flow.judge().anomalies == {}
 
     return judge
@@ -98,7 +98,7 @@ def test_without_a_claim_store_a_driver_that_may_pass_goes_on_and_says_so(cluste
         try:
             driver = route.worker()
             route.write(*(identified(number) for number in range(100)))
-            route.await_outputs(100, 120)  # as at_work: Spark starts first
+            route.await_outputs(100)  # as at_work: Spark starts first
             server.kill()
             route.write(*(identified(number) for number in range(100, 200)))
             route.await_lag_0()

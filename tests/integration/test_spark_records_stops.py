@@ -70,7 +70,7 @@ def _with_gap(route: PipelineUnderTest, sandbox: Sandbox) -> PipelineUnderTest:
     """Ten records done, five more deleted before anybody has read them."""
     route.write(*TEN)
     worker = route.start(WorkerProcess, "w-0", STOP_AFTER__AT_END="true")
-    assert worker.process.wait(30) == 0
+    worker.ends_with(0)
     route.write(*TEN)
     sandbox.delete_records(route.source, 0, 15)
     return route

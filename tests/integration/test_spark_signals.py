@@ -27,7 +27,7 @@ route = a_route(partitions=2, kind=SparkProcess)
 
 def left_in_peace(driver: SparkProcess, traces: int = 0) -> None:
     """Check that it leaves with 0, that nothing it started stays, and that it prints no trace."""
-    assert driver.process.wait(120) == 0, driver.text()
+    driver.ends_with(0)
     driver.await_gone(GONE_S)
     assert told_in_json(driver)[-1]["event"] == "service_stopped"
     assert driver.text().count("Traceback") == traces, driver.text()
@@ -90,7 +90,7 @@ def test_a_python_worker_that_is_killed_under_load_prints_nothing_but_events(rou
     route.write(*(b"%d" % number for number in range(20_000)))
     at_work(driver, 2)
     assert driver.strike(signal.SIGKILL, "worker") > 0
-    route.await_lag_0(120)
+    route.await_lag_0()
     os.killpg(driver.process.pid, signal.SIGTERM)
     left_in_peace(driver)
 
@@ -101,7 +101,7 @@ def test_a_jvm_that_is_killed_under_load_ends_the_driver_with_events_only(route)
     route.write(*(b"%d" % number for number in range(20_000)))
     at_work(driver, 2)
     assert driver.strike(signal.SIGKILL, "jvm") == 1
-    assert driver.process.wait(60) == 1, driver.text()
+    driver.ends_with(1)
     assert told_in_json(driver)[-1]["event"] == "service_stopped"
 
 
@@ -134,5 +134,5 @@ def test_a_pipeline_whose_group_is_told_to_stop_finishes_its_micro_batch_without
 def test_a_pipeline_whose_jvm_is_killed_prints_nothing_but_events(pipeline_at_work):
     driver = pipeline_at_work
     assert driver.strike(signal.SIGKILL, "jvm") == 1
-    assert driver.process.wait(60) == 1, driver.text()
+    driver.ends_with(1)
     assert told_in_json(driver)[-1]["event"] == "service_stopped"

@@ -29,7 +29,7 @@ def test_a_driver_shows_executors_lanes_and_the_way_to_sparks_own_pages(sandbox,
     driver = route.worker("s-0")
     try:
         at_work(driver, 1)
-        route.await_lag_0(120)
+        route.await_lag_0()
 
         def spark() -> dict[str, Any]:
             return dict(json.loads(ask(port, "/status.json")[1])["spark"])

@@ -239,7 +239,7 @@ def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worke
                 broker.kill()
                 route.write(b"%d" % written)
                 written += 1
-                route.await_outputs(written, 60)
+                route.await_outputs(written)
                 complete = surveyed(worker)
                 # With one of three away the others lead everything, as soon as that is told.
                 await_(lambda most=complete: surveyed(worker) > most, 90, worker.text)  # type: ignore[misc]

@@ -127,7 +127,7 @@ def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
     try:
         driver = route.worker()
         route.write(traced(b"1"), traced(b"2"))
-        route.await_outputs(2, 120)
+        route.await_outputs(2)
         await_(lambda: bool(collector.spans), 60, driver.text)
         await_(lambda: bool(driver.lines("transaction_committed")), 60, driver.text)
         route.await_lag_0()

@@ -54,7 +54,7 @@ def test_what_a_killed_process_of_an_earlier_version_left_open_is_ended_at_the_f
         assert former.flush(60) == 0
         worker = route.worker()
         # Before its own timeout, a minute, nothing else would end it.
-        route.await_outputs(1, 30)
+        route.await_outputs(1)
         with pytest.raises(KafkaException):
             former.commit_transaction(60)
     assert [record.value for record in route.outputs()] == [b"1"]

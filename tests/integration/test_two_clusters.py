@@ -44,7 +44,7 @@ def elsewhere(other: Sandbox) -> dict[str, str]:
 def left_in_flight(route: PipelineUnderTest, desk: Desk) -> None:
     """Process two events here, claim five more, and kill the worker before it commits them."""
     route.write(*events("done-0", "done-1"))
-    route.run_to_end(60)
+    route.run_to_end()
     route.write(*events(*IN_FLIGHT))
     worker = route.worker("w-0", TRANSFORM="tests.kit.orders:hang")
     await_(
@@ -58,7 +58,7 @@ def tail(worker: WorkerProcess) -> str:
 
 
 def refused(worker: WorkerProcess, code: int, *ids: str) -> None:
-    assert worker.process.wait(60) == code, tail(worker)
+    worker.ends_with(code)
     (line,) = [line for line in worker.text().splitlines() if '"service_stopped"' in line]
     for word in (*ids, "HAPAX_APP", "hapax claims adopt"):
         assert word in line
@@ -85,7 +85,7 @@ def test_what_was_in_flight_on_one_cluster_is_processed_on_the_other_after_adopt
         "claims": True,
         "offsets": [],
     }
-    route.run_to_end(60, **elsewhere(other))
+    route.run_to_end(**elsewhere(other))
     found = [record.value for record in read_back(other.bootstrap_servers, route.target)]
     assert found == [b"new", *(name.encode() for name in reversed(IN_FLIGHT))]
     refused(route.worker("w-2"), 3, here, there)
@@ -136,7 +136,7 @@ def taken_over(
     Two events that are new there get the offsets that the two had; then senders repeat these.
     """
     route.write(*events("copied", "gap-1", "gap-2"))
-    route.run_to_end(60)
+    route.run_to_end()
     produce(other.bootstrap_servers, route.source, *events("copied"))
     desk = Desk(route, **elsewhere(other))
     if by_the_page:
@@ -145,9 +145,9 @@ def taken_over(
     else:
         desk.ask("claims", "adopt", "--yes")
     produce(other.bootstrap_servers, route.source, *events("new-1", "new-2"))
-    route.run_to_end(60, **elsewhere(other))
+    route.run_to_end(**elsewhere(other))
     produce(other.bootstrap_servers, route.source, *events("gap-1", "gap-2", "new-2"))
-    route.run_to_end(60, **elsewhere(other))
+    route.run_to_end(**elsewhere(other))
     return [record.value for record in read_back(other.bootstrap_servers, route.target)]
 
 

@@ -75,7 +75,7 @@ def mirrored(route: PipelineUnderTest, there: Sandbox) -> TopicPartition:
 
 def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(route, first, sandbox):
     route.write(b"a", b"b")
-    route.run_to_end(60)
+    route.run_to_end()
     here, there = id_of(route, first), id_of(route, sandbox)
     found = mirrored(route, sandbox)
     assert CommittedMetadata.decode(found.metadata).cluster_id == here
@@ -83,12 +83,12 @@ def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(route, 
     produce(sandbox.bootstrap_servers, route.source, b"a", b"b", b"c")
     elsewhere = {"KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers}
     worker = route.worker("w-1", **elsewhere)
-    assert worker.process.wait(60) == 3, worker.text()
+    worker.ends_with(3)
     for word in (here, there, f"{route.source}/0", "HAPAX_APP", "hapax claims adopt"):
         assert word in reason(worker)
     assert read_back(sandbox.bootstrap_servers, route.target) == []
     Desk(route, **elsewhere).ask("claims", "adopt", "--yes")
-    route.run_to_end(60, **elsewhere)
+    route.run_to_end(**elsewhere)
     values = [record.value for record in read_back(sandbox.bootstrap_servers, route.target)]
     assert values == [b"c"]
 

@@ -155,7 +155,7 @@ def refused(sandbox, tmp_path_factory):
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(refused, case):
     done = refused[case]
-    assert done.worker.process.wait(60) == 0, done.worker.text()
+    done.worker.ends_with(0)
     (dead,) = done.route.dead()
     assert (dead.key, dead.value, source(dead)) == (b"key", b"10", 10)
     assert "hapax-error" in dict(dead.headers)
@@ -171,7 +171,7 @@ def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone
     route.create()
     names = [*IMPOSSIBLE, *ONLY_THE_CLIENT_KNOWS]
     route.write(*(Given(text.encode()) for name in names for text in (f"before {name}", name)))
-    route.run_to_end(60)
+    route.run_to_end()
     route.close()
     reasons = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}
     dead = {

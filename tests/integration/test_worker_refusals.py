@@ -117,7 +117,7 @@ def test_all_missing_topics_are_told_at_once_and_leave_with_3(sandbox, tmp_path)
     topics = [route.source, route.target, route.dead_letters]
     variables = ["HAPAX_INPUT__TOPICS", "HAPAX_OUTPUT__TOPIC", "HAPAX_DEAD_LETTER__TOPIC"]
     worker = route.worker()
-    assert worker.process.wait(12) == 3, worker.text()
+    worker.ends_with(3)
     (line,) = worker.lines("preflight_refused")
     problems = line["problems"]
     assert isinstance(problems, list)

@@ -81,7 +81,7 @@ def test_a_partition_added_while_a_member_was_away_is_read_from_its_beginning(
         done.result(30)
     await_(lambda: len(route.committed()) == 2, 30, lambda: "no second partition")
     route.write(Given(b"new", partition=1), Given(b"new", partition=0))
-    route.run_to_end(20)
+    route.run_to_end()
     assert values(route.outputs()) == [b"new", b"new"]
 
 
@@ -125,7 +125,7 @@ def test_a_run_of_so_many_records_takes_exactly_those(route_of):
     route = route_of(1, STOP_AFTER__RECORDS="7")
     route.write(*TEN, *TEN)
     for run in (1, 2):
-        assert route.worker().process.wait(30) == 0
+        route.worker().ends_with(0)
         assert route.committed() == {0: 7 * run}
     assert values(route.outputs()) == sorted([*TEN, *TEN[:4]])
 
@@ -139,14 +139,14 @@ def test_two_bounded_workers_end_behind_aborted_transactions(route_of):
         produce_aborted(route.bootstrap, route.source, Given(b"never", partition=number))
     workers = [route.worker("w-0"), route.worker("w-1")]
     for worker in workers:
-        assert worker.process.wait(40) == 0, worker.text()
+        worker.ends_with(0)
     assert values(route.outputs()) == sorted(TEN * 2)
     assert route.lag() == 0
 
 
 def test_a_bounded_run_on_empty_topics_ends_at_once(route_of):
     route = route_of(2)
-    route.run_to_end(15)
+    route.run_to_end()
     assert route.outputs() == []
 
 
@@ -173,6 +173,6 @@ def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(route_of
 
 def test_the_consumer_protocol_survives_a_kill_and_shares_with_a_second_member(consumer_protocol):
     route, workers = consumer_protocol
-    route.await_lag_0(90)
+    route.await_lag_0()
     assert {worker.terminate() for worker in workers} == {0}
     assert values(route.outputs()) == sorted(b"%d" % number for number in range(3000))

@@ -83,7 +83,7 @@ def test_every_size_that_the_broker_took_has_its_effect_around_both_limits(route
     ]
     sizes = [len(given[index].value or b"") for index in write(route, *given)]
     assert len(sizes) >= 3 * len(SIZES) - 6, "most of these sizes are legal"
-    worker = route.run_to_end(250)  # some forty batches are aborted: 15 s alone, 50 s in company
+    worker = route.run_to_end()  # some forty batches are aborted: 15 s alone, 50 s in company
     outputs, dead = with_one_effect_each(route, len(sizes))
     assert all(len(record.value or b"") == sizes[at] for at, record in outputs.items())
     assert len(outputs) > len(sizes) / 2
@@ -100,7 +100,7 @@ def test_every_size_that_the_broker_took_has_its_effect_around_both_limits(route
 def test_an_output_too_large_for_its_topic_is_a_whole_dead_letter_where_that_fits(route):
     route.create(target={"max.message.bytes": "20000"}, dead_letters={"max.message.bytes": "60000"})
     write(route, Given(b"s" * 10), Given(b"m" * 30_000), Given(b"l" * 90_000), Given(b"s" * 11))
-    route.run_to_end(60)
+    route.run_to_end()
     outputs, dead = with_one_effect_each(route, 4)
     assert sorted(outputs) == [0, 3]
     assert dead[1].value == b"m" * 30_000
@@ -111,7 +111,7 @@ def test_headers_and_key_too_large_for_the_dead_letters_are_left_out_as_well(rou
     route.create(target={"max.message.bytes": "5000"}, dead_letters={"max.message.bytes": "5000"})
     headers: Headers = (("large", b"x" * 9_000), ("raise", b"1"))
     write(route, Given(b"v", b"k" * 20, headers), Given(b"v" * 7_000, b"k" * 6_000))
-    route.run_to_end(60)
+    route.run_to_end()
     _, dead = with_one_effect_each(route, 2)
     assert {(record.key, record.value) for record in dead.values()} == {(None, None)}
     told_left = re.compile(r"value=(\d+),key=(\d+),headers=(\d+),timestamp=\d+")
@@ -126,7 +126,7 @@ def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(route, sandbo
     route.create(dead_letters={"max.message.bytes": "20000"})
     bad: Headers = (("raise", b"1"), *ONE)
     write(route, *(Given(b"%d" % number * 30_000, b"k", bad) for number in range(2)), Given(b"c"))
-    route.run_to_end(60)
+    route.run_to_end()
     _, dead = with_one_effect_each(route, 3)
     assert {record.value for record in dead.values()} == {None}
     sandbox.delete_records(route.source, 0, 1)
@@ -135,7 +135,7 @@ def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(route, sandbo
     assert replayed.exit_code == 0, replayed.output
     assert "1 replayed" in replayed.output
     assert "1 left alone: written without the value" in replayed.output
-    route.run_to_end(60, TRANSFORM=None)
+    route.run_to_end(TRANSFORM=None)
     again = [record for record in route.outputs() if source(record) > 2]
     assert [(record.key, record.value) for record in again] == [(b"k", b"1" * 30_000)]
     assert dict(again[0].headers)["h"] == ONE[0][1]
@@ -146,7 +146,7 @@ def test_outputs_that_fit_singly_and_not_together_go_through_and_nobody_is_blame
     route.create(target={"max.message.bytes": "450000"})
     six = told(*[{"value": str(number), "size": 400_000} for number in range(6)])
     write(route, Given(b"before"), Given(b"six", headers=(six,)), Given(b"after"))
-    worker = route.run_to_end(60, GUARANTEE=guarantee)
+    worker = route.run_to_end(GUARANTEE=guarantee)
     effects = [source(record) for record in route.outputs()]
     if guarantee == "exactly_once":
         assert effects == [0, *[1] * 6, 2]

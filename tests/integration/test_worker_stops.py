@@ -91,7 +91,7 @@ def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_d
     at_work(worker)
     began_s = time.monotonic()
     worker.process.terminate()
-    assert worker.process.wait(60) == 7, worker.text()
+    worker.ends_with(7)
     took_s = time.monotonic() - began_s
     assert took_s >= 11, "1 s to drain, 1 s and 10 s to say farewell"
     in_time(took_s, 25)

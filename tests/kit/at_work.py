@@ -37,7 +37,7 @@ def await_told(worker: WorkerProcess, event: str, times: int = 1, within_s: floa
 def await_exit(worker: WorkerProcess, code: int, *words: str, within_s: float = 60) -> str:
     """Wait for the exit; the reason holds ``words``. Return the reason."""
     await_(lambda: not worker.running, within_s, worker.text)
-    assert worker.process.wait() == code, worker.text()
+    worker.ends_with(code)
     assert "Traceback" not in worker.text(), worker.text()
     (stopped,) = worker.lines("service_stopped")[-1:]
     reason = str(stopped["reason"])

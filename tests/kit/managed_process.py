@@ -9,13 +9,15 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from tests.kit.waiting import WORDS_MAX
+from tests.kit.waiting import WORDS_MAX, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 SERVICE = (sys.executable, "-m", "hapax", "run")
+HANG_S = 240.0
+"""Nothing asserts these seconds: whatever has not ended by then hangs, on any machine."""
 
 
 def clean_environment() -> dict[str, str]:
@@ -83,6 +85,29 @@ class ManagedProcess:
         if code != 0:
             raise RuntimeError(f"{self._words} ended with {code}: {self.text()[-WORDS_MAX:]}")
 
+    def exit_code(self, within_s: float = HANG_S) -> int:
+        """Wait for its end; AssertionError with the stacks of all its threads if it hangs."""
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            words = self.text()
+            self._dump_stacks()
+            stacks = self.text()[len(words) :]
+        raise AssertionError(
+            f"it still ran after {within_s} s: {words[-WORDS_MAX:]}\n{stacks[-WORDS_MAX:]}"
+        )
+
+    def ends_with(self, code: int) -> None:
+        """Wait for its end with an exit code; AssertionError with the end of its log."""
+        found = self.exit_code()
+        assert found == code, f"exit code {found}, not {code}: {self.text()[-WORDS_MAX:]}"
+
+    def _dump_stacks(self) -> None:
+        """Let a Python that hangs write its stacks and die; what is none dies all the same."""
+        self.thaw()
+        self.process.send_signal(signal.SIGABRT)
+        reaches(lambda: not self.running, 10.0)
+
     def close(self) -> None:
         """End it, however it is; nothing that it started stays."""
         if self.running:
@@ -116,7 +141,7 @@ class WorkerProcess(ManagedProcess):
         log: Path,
         words: Sequence[str] | None = None,
     ) -> None:
-        named = {**environment, "HAPAX_INSTANCE": instance}
+        named = {"PYTHONFAULTHANDLER": "1", **environment, "HAPAX_INSTANCE": instance}
         super().__init__(words or (sys.executable, *self.command), log, named)
         self.instance = instance
 

@@ -23,7 +23,7 @@ def ran(route: PipelineUnderTest, **settings: str | None) -> None:
     A commit returns before its markers stand in every partition; so did the one before the run.
     """
     settle(route)
-    route.run_to_end(60, **settings)
+    route.run_to_end(**settings)
     settle(route)
     route.await_lag_0()
 

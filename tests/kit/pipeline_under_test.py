@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from hapax.sandbox import SandboxTopic
-from tests.kit.managed_process import WorkerProcess, clean_environment
+from tests.kit.managed_process import HANG_S, WorkerProcess, clean_environment
 from tests.kit.topics import Given, committed, lag, produce, read_back
 from tests.kit.waiting import await_
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Record
     from hapax.sandbox import Sandbox
     from tests.kit.managed_process import Kind
-
-LEAVE_S = 30.0
 
 
 def environment(app: str, source: str, target: str, dead: str, **more: str) -> dict[str, str]:
@@ -97,10 +95,10 @@ class PipelineUnderTest:
         """Return the whole environment of a worker but for its name."""
         return self._with(settings)
 
-    def run_to_end(self, within_s: float = LEAVE_S, **settings: str | None) -> WorkerProcess:
+    def run_to_end(self, **settings: str | None) -> WorkerProcess:
         """Let one worker do all there is; it leaves by itself, content."""
         worker = self.worker("w-0", STOP_AFTER__AT_END="true", **settings)
-        assert worker.process.wait(within_s) == 0, worker.text()
+        worker.ends_with(0)
         return worker
 
     def close(self) -> None:
@@ -124,10 +122,10 @@ class PipelineUnderTest:
     def lag(self) -> int:
         return lag(self.bootstrap, self.app, self.source)
 
-    def await_lag_0(self, within_s: float = LEAVE_S) -> None:
+    def await_lag_0(self, within_s: float = HANG_S) -> None:
         await_(lambda: self.lag() == 0, within_s, self._logs)
 
-    def await_outputs(self, count: int, within_s: float = LEAVE_S) -> None:
+    def await_outputs(self, count: int, within_s: float = HANG_S) -> None:
         await_(lambda: len(self.outputs()) >= count, within_s, self._logs)
 
     def _logs(self) -> str:

@@ -91,6 +91,11 @@ class SparkProcess(WorkerProcess):
     def thaw(self) -> None:
         self.strike(signal.SIGCONT, "all")
 
+    def _dump_stacks(self) -> None:
+        for jvm in self.part("jvm"):
+            send(jvm, signal.SIGQUIT)  # it writes its threads, and goes on
+        super()._dump_stacks()
+
     def close(self) -> None:
         if self._sessions:
             self.kill()

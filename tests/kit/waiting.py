@@ -24,7 +24,7 @@ def reaches(condition: Callable[[], object], within_s: float) -> bool:
 
 def await_(
     condition: Callable[[], object],
-    timeout_s: float = 20.0,
+    timeout_s: float = PATIENCE_S,
     what: Callable[[], str] = lambda: "it never came",
 ) -> None:
     """Wait until a condition holds; AssertionError with the end of ``what`` if it does not."""
