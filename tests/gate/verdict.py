@@ -16,14 +16,14 @@ from tests.gate.rotating import ON_TRIAL
 from tests.gate.running import tail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
 
     from tests.gate.running import Outcome
 
 _FAILED = re.compile(r"^failed: (\S.*) \((?:setup|call|teardown|None|collect)\)$", re.MULTILINE)
 AGAIN = ".venv/bin/pytest"
 _LOG_BYTES = 400_000
-_REASON_LINES = 40
+_OUTPUT_LINES, _LINE_LENGTH = 40, 300
+_REASON_LINES, _REASONS_MAX, _NAMES_MAX = 9, 8, 4
 _ALONE_MAX, _ALONE_RUNS, _ALONE_LIMIT_S = 2, 3, 60.0
 
 
@@ -50,12 +50,6 @@ def tell(title: str, outcomes: list[Outcome], wall_s: float) -> bool:
     return not wrong
 
 
-def failed_tests(one: Outcome) -> list[str]:
-    """Return the tests of a part that failed."""
-    text = tail(one.part, _LOG_BYTES).decode(errors="replace")
-    return list(dict.fromkeys(_FAILED.findall(text)))
-
-
 def not_played() -> str:
     """Say what this machine cannot play, and how many tests are still on trial."""
     lacking = [] if find_spec("hapax_fast") else ["the native path (no C compiler at the set-up)"]
@@ -80,16 +74,25 @@ def _tell_failure(one: Outcome) -> None:
         )
     if one.exit_code == 0:
         return
-    names = failed_tests(one)
+    text = tail(one.part, _LOG_BYTES).decode(errors="replace")
+    reasons = _reasons(text)
     if os.environ.get("CI") == "true":
-        _tell_alone(names)
-    lines = tail(one.part, _LOG_BYTES).decode(errors="replace").splitlines()
-    for line in _reasons(lines, names):
-        print(f"   {line}")
-    for name in names:
-        print(f"   again: {AGAIN} {shlex.quote(name)}")
-    if not names:
+        _tell_alone(list(reasons))
+    if not reasons:
+        _tell_lines(text.splitlines()[-_OUTPUT_LINES:])
         print(f"   again: {shlex.join(one.part.command)}")
+    for reason in list(dict.fromkeys(reasons.values()))[:_REASONS_MAX]:
+        _tell_lines(reason.splitlines())
+        names = [name for name, its in reasons.items() if its == reason]
+        for name in names[:_NAMES_MAX]:
+            print(f"   again: {AGAIN} {shlex.quote(name)}")
+        if names[_NAMES_MAX:]:
+            print(f"   and {len(names) - _NAMES_MAX} more for the same reason")
+
+
+def _tell_lines(lines: list[str]) -> None:
+    for line in lines:
+        print(f"   {line[:_LINE_LENGTH]}")
 
 
 def _tell_alone(names: list[str]) -> None:
@@ -110,15 +113,14 @@ def _fails(command: tuple[str, ...]) -> bool:
     return done.returncode != 0
 
 
-def _reasons(lines: list[str], names: list[str]) -> Iterable[str]:
-    """Return the lines behind each ``failed:``; of other commands the last ones."""
-    starts = [number for number, line in enumerate(lines) if line.startswith("failed: ")]
-    if not names:
-        return lines[-_REASON_LINES:]
-    told: dict[str, None] = {}
-    for start in starts[: len(names)]:
-        told.update(dict.fromkeys(lines[start : start + 9]))
-    return list(told)[:_REASON_LINES]
+def _reasons(text: str) -> dict[str, str]:
+    """Return why each test failed, as ``tests/kit/failures.py`` has written it."""
+    found: dict[str, str] = {}
+    for match in _FAILED.finditer(text):
+        lines = text[match.end() :].lstrip("\n").splitlines()[:_REASON_LINES]
+        ends = [number for number, line in enumerate(lines) if _FAILED.match(line) or not line]
+        found.setdefault(match[1], "\n".join(lines[: min(ends, default=len(lines))]))
+    return found
 
 
 def _short(one: Outcome) -> str:
