@@ -21,6 +21,7 @@ from hapax.engines.spark.jvm_output import JvmOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from hapax.engines.spark.jvm_output import Tell
 
@@ -78,6 +79,15 @@ def _await(thread: threading.Thread, abandoned: Callable[[], bool]) -> None:
             raise StartAbandonedError
 
 
+def _spare_java_home() -> Path | None:
+    """Return the Java of a wheel, where Spark would find none or one that cannot start it."""
+    try:
+        from hapax.sandbox import machine
+    except ModuleNotFoundError:  # an image, which has its own
+        return None
+    return machine.spare_java_home()
+
+
 def finish(process: object) -> None:
     """Let a JVM end that has nothing more to do, and tell what it printed."""
     if not isinstance(process, _Child):
@@ -105,11 +115,14 @@ class _Children:
         self._ending = False
 
     def popen(self, *arguments: Any, **options: Any) -> _Child:
-        """Start one, in a process group of its own."""
+        """Start one, in a process group of its own, with a Java that can start Spark."""
         with self._lock:
             if self._ending:
                 raise StartAbandonedError
             options |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            home = _spare_java_home()
+            if home is not None:
+                options["env"] = {**(options.get("env") or os.environ), "JAVA_HOME": str(home)}
             child: _Child = _Child(*arguments, **options, process_group=0)
             self._found.append(child)
             if child.stdout is not None:

