@@ -16,7 +16,6 @@ from tests.gate.rotating import ON_TRIAL
 from tests.gate.running import tail
 
 if TYPE_CHECKING:
-
     from tests.gate.running import Outcome
 
 _FAILED = re.compile(r"^failed: (\S.*) \((?:setup|call|teardown|None|collect)\)$", re.MULTILINE)
