@@ -70,8 +70,8 @@ def _boxes() -> list[Box]:
             3,
             lambda minutes: [
                 _faults(minutes),
-                _trials("controls", minutes),
-                _trials("mutants", minutes),
+                _trials("controls", minutes, share=4),
+                _trials("mutants", minutes, share=8),
             ],
         ),
         Box(2, lambda _: [_SPARK[turn() % len(_SPARK)]]),
@@ -101,11 +101,12 @@ def _faults(minutes: float) -> Part:
     )
 
 
-def _trials(kind: str, minutes: float) -> Part:
+def _trials(kind: str, minutes: float, *, share: int) -> Part:
     return Part(
         kind,
         (
-            *(PYTHON, "-m", f"tests.fault.{kind}", "--share", "4", "--folder", PROOF),
+            *(PYTHON, "-m", f"tests.fault.{kind}", "--all", "--share", str(share)),
+            *("--folder", PROOF),
             *("--minutes", f"{minutes:.1f}", "--at-least", "1"),
             *_owed(kind),
         ),

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from tests.fault.controls.plans import CONTROLS
+from tests.fault.controls.trials import chosen, parsed
+from tests.fault.mutants.plans import MUTANTS
 from tests.gate import admission, full, parts, rotating, running, soaking, verdict
 from tests.gate.layers import RECORD_PATHS, layer_of
 from tests.gate.parts import Part
+from tests.kit.box import Box
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,6 +161,22 @@ def test_boxes_share_the_time_that_is_left_and_have_some_when_none_is():
         given = [float(part.command[part.command.index("--minutes") + 1]) for part in boxed]
         assert all(each >= 1.0 for each in given)
         assert sum(given[:2]) <= max(minutes, 2.0)
+
+
+@pytest.mark.parametrize(("kind", "trials"), [("controls", CONTROLS), ("mutants", MUTANTS)])
+def test_turns_in_a_row_play_every_trial(kind, trials):
+    (part,) = (each for group in rotating.groups(20) for each in group if each.name == kind)
+    words = part.command[3:]
+    shares = int(words[words.index("--share") + 1])
+    played = [
+        {
+            trial.name
+            for trial in chosen(trials, parsed(trials, [*words, "--turn", str(now)]), Box())
+        }
+        for now in range(shares)
+    ]
+    assert all(played)
+    assert set().union(*played) == {trial.name for trial in trials}
 
 
 def test_every_part_of_a_round_is_due_once_and_a_complete_round_begins_again(tmp_path, monkeypatch):

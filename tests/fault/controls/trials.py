@@ -134,26 +134,35 @@ def _strike(trial: Trial, stand: Stand, began_s: float) -> Strike:
 
 def main(trials: Sequence[Trial], words: Sequence[str]) -> int:
     """Play the trials that the command line names, on one cluster; return the exit code."""
+    asked = parsed(trials, words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing it started stays
+    box = Box.of(asked)
+    return play_all(chosen(trials, asked, box), asked.folder, box)
+
+
+def parsed(trials: Sequence[Trial], words: Sequence[str]) -> argparse.Namespace:
+    """Return what the command line asks for; it must name trials in one of three ways."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="play every trial")
-    parser.add_argument("--quick", action="store_true", help="play those that CI chooses from")
-    parser.add_argument("--play", nargs="+", default=[], choices=[each.name for each in trials])
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--all", action="store_true", help="play every trial")
+    which.add_argument("--quick", action="store_true", help="play those that CI chooses from")
+    which.add_argument("--play", nargs="+", default=[], choices=[each.name for each in trials])
     parser.add_argument("--share", type=int, default=1, help="of those, one in so many, by turn")
     parser.add_argument("--turn", type=int, default=turn(), help="as of the commit, or TURN")
     parser.add_argument("--undisturbed", action="store_true", help="without any fault: all clean")
     parser.add_argument("--folder", type=Path, help="where to keep what came of them")
     Box.arguments(parser)
-    asked = parser.parse_args(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing it started stays
-    box = Box.of(asked)
+    return parser.parse_args(words)
+
+
+def chosen(trials: Sequence[Trial], asked: argparse.Namespace, box: Box) -> list[Trial]:
+    """Return the trials of a run, in their order."""
     if asked.all or asked.quick:
         wide = [trial for trial in trials if asked.all or trial.quick]
-        chosen = box.order(share(wide, asked.share, asked.turn), trials, _name, asked.turn)
+        found = box.order(share(wide, asked.share, asked.turn), trials, _name, asked.turn)
     else:
-        chosen = [trial for trial in trials if trial.name in asked.play]
-    if asked.undisturbed:
-        chosen = [undisturbed(trial) for trial in chosen]
-    return play_all(chosen, asked.folder, box)
+        found = [trial for trial in trials if trial.name in asked.play]
+    return [undisturbed(trial) for trial in found] if asked.undisturbed else found
 
 
 def _name(trial: Trial) -> str:
