@@ -16,6 +16,7 @@ from tests.kit.at_work import (
     partitions_known,
     values,
 )
+from tests.kit.kept_clients import close_all
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -220,7 +221,8 @@ def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_
         behind.await_ready()
     try:
         await_(lambda: leader(route, route.source) == behind.node_id, 60, worker.text)
-        # A writer at once grows the log beyond the position again.
+        # A new writer at once grows the log beyond the position again.
+        close_all()
         produce(route.bootstrap, route.source, *numbers(range(20, 45)))
         await_exit(worker, 6, f"{route.source}/0", "next record is 20", within_s=60)
         assert values(route) == sorted(numbers(range(20)))

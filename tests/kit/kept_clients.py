@@ -121,6 +121,7 @@ def _close(held: _Held) -> None:
 
 
 @atexit.register
-def _close_all() -> None:
+def close_all() -> None:
+    """Keep none: their sequence numbers are unknown to a leader that has lost records."""
     while _idle:
         _close(_idle.pop())

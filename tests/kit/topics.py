@@ -259,10 +259,7 @@ def _send(producer: Producer, topic: str, records: Iterable[bytes | Given]) -> N
         if error is not None:
             failures.append(error)
 
-    for one in records:
-        given = one if isinstance(one, Given) else Given(one)
-        while len(producer) > QUEUED_MAX:
-            producer.poll(0.1)
+    def queue(given: Given) -> None:
         producer.produce(
             topic,
             value=given.value,
@@ -272,6 +269,18 @@ def _send(producer: Producer, topic: str, records: Iterable[bytes | Given]) -> N
             timestamp=given.timestamp_ms,
             on_delivery=delivered,
         )
+
+    for one in records:
+        given = one if isinstance(one, Given) else Given(one)
+        while len(producer) > QUEUED_MAX:
+            producer.poll(0.1)
+        try:
+            queue(given)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                raise
+            producer.list_topics(topic, timeout=_TIMEOUT_S)  # added since a kept client asked
+            queue(given)
     if producer.flush(_TIMEOUT_S) or failures:
         raise KafkaException(failures[0] if failures else KafkaError(KafkaError._MSG_TIMED_OUT))
 
