@@ -13,6 +13,7 @@ from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
+from tests.kit import redis_with_tls
 from tests.kit.claim_stores import admin, bare, old, records, tell
 
 pytestmark = pytest.mark.real
@@ -112,6 +113,7 @@ def test_a_server_that_is_away_is_an_outage_and_no_reason_not_to_start(server):
 
 @pytest.fixture
 def tls_port(server, tmp_path):
+    redis_with_tls.need()
     openssl = shutil.which("openssl")
     assert openssl, "install openssl"
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
@@ -119,8 +121,6 @@ def tls_port(server, tmp_path):
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*request, *names, *files], check=True, capture_output=True)
-    if not admin(server).config_get("tls-port"):
-        pytest.skip("this Redis was built without TLS")
     tell(server, "CONFIG", "SET", "tls-cert-file", certificate)
     tell(server, "CONFIG", "SET", "tls-key-file", key)
     tell(server, "CONFIG", "SET", "tls-ca-cert-file", certificate)

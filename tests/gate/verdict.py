@@ -14,6 +14,7 @@ from tests.gate import admission
 from tests.gate.parts import PYTEST, ROOT
 from tests.gate.rotating import ON_TRIAL
 from tests.gate.running import tail
+from tests.kit import redis_with_tls
 
 if TYPE_CHECKING:
     from tests.gate.running import Outcome
@@ -52,6 +53,7 @@ def tell(title: str, outcomes: list[Outcome], wall_s: float) -> bool:
 def not_played() -> str:
     """Say what this machine cannot play, and how many tests are still on trial."""
     lacking = [] if find_spec("hapax_fast") else ["the native path (no C compiler at the set-up)"]
+    lacking += [] if redis_with_tls.is_there() else ["what needs a Redis with TLS"]
     missing = [name for name in ("helm", "kubectl", "chromium") if shutil.which(name) is None]
     lacking += [f"what needs {', '.join(missing)}"] if missing else []
     lines = [f"not played here: {'; '.join(lacking) or 'nothing'}"]

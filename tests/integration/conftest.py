@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
+from tests.kit import redis_with_tls
 from tests.kit.calls import STAMPS, Stamps
 from tests.kit.pipeline_under_test import PipelineUnderTest
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def guarded() -> Iterator[Sandbox]:
     """A broker that asks who you are and knows rights, and a Redis that speaks TLS."""
+    redis_with_tls.need()
     with Sandbox(guarded=True) as servers:
         yield servers
 

