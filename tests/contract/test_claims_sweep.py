@@ -27,7 +27,10 @@ from tests.kit.claim_stores import (
 )
 from tests.kit.waiting import await_
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.deep,
+]  # how claims are stored; what they promise is in test_claims.py
 
 META = "hapax:{shop}:claims:meta"
 FIRST = {0: Coordinates("orders", 0, 0)}

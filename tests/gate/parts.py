@@ -55,7 +55,7 @@ def gate() -> list[list[Part]]:
         Part("rules", (*tests("rules", lanes=2), "tests"), 300),
     ]
     promises = (*tests("promises", lanes=4), "tests/contract", "tests/integration")
-    return [rules, [Part("promises", promises, 480)]]
+    return [rules, [Part("promises", promises, 440)]]
 
 
 def tests(layer: str, *, lanes: int) -> tuple[str, ...]:
