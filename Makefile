@@ -97,11 +97,13 @@ sanitize: setup  ## tests of the native path with address and undefined-behaviou
 # Not a part of CI: it takes a core for ten minutes and more. Once built, `make deep` uses it.
 api-server: setup  ## build the Kubernetes API server that tests of deploy/ use, into the cache; needs Go
 	nice -n 10 $(BIN)/python -m tests.deploy.control_plane
+	@$(BIN)/python -m tests.gate note $@
 
 # What takes minutes lies in the cache afterwards, and `make deep` builds and tries the rest on it.
 TARGET ?= worker
 image: setup  ## build the image by its Dockerfile, without an engine, and print its size; root on Debian
 	nice -n 10 $(BIN)/python -m tests.deploy.image_build $(TARGET)
+	@$(BIN)/python -m tests.gate note $@
 
 sbom: setup  ## bills of materials of both images, from the locks
 	$(BIN)/python -m deploy.sbom build/sbom
@@ -144,12 +146,13 @@ fault-cluster: setup  ## a Spark cluster under FAULTS=60 faults and RECORDS=2000
 	    .ci/part "a Spark cluster, $$protocol" $(FAULT) run cluster --membership $$protocol \
 	        --seconds 7200 --faults $$(( $(FAULTS) / 2 )) --records $$(( $(RECORDS) / 2 )) \
 	        --seed $(SEED) --folder $(PROOF) || failed=1; \
-	done; exit $$failed
+	done; [ $$failed = 0 ] && $(BIN)/python -m tests.gate note $@
 
 ONLY ?=
 matrix: setup  ## a short campaign on each version of Kafka and Redis, and on PYTHONS, for docs/versions.md
 	@.ci/part 'a campaign on each version' \
 	    $(BIN)/python -m tests.fault.versions $(EACH_PYTHON) $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m tests.gate note $@
 
 proof: setup  ## docs/proof.md from what make deep and make full have struck
 	@$(BIN)/python -m tests.fault.reporting --folder $(PROOF) --keep

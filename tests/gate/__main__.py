@@ -4,7 +4,8 @@ test  all that each commit plays: lint, types, rules, and each promise once on r
 deep  what CI plays besides, some of it in shares that rotate with the count of commits
 full  everything, in parts that resume; each is recorded in docs/proof/full.json
 soak  tests again and again beside a busy core, before they are admitted to make test
-last  when each part of make full was last played
+last  when each part of make full was last played, and each target that is no part of it
+note  that such a target has passed
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ def main() -> int:
     if wanted.what == "last":
         print(full.table())
         return 0
+    if wanted.what == "note":
+        full.note_beside(*wanted.tests)
+        return 0
     if wanted.what == "soak":
         tests = wanted.tests or list(admission.admitted())
         failed = soaking.soak(tests, runs=wanted.runs, minutes=wanted.minutes)
@@ -47,8 +51,12 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=["test", "deep", "full", "soak", "last"])
-    parser.add_argument("tests", nargs="*", help="of soak: tests by name; none: all admitted ones")
+    parser.add_argument("what", choices=["test", "deep", "full", "soak", "last", "note"])
+    parser.add_argument(
+        "tests",
+        nargs="*",
+        help="of soak: tests, or all admitted; of note: the target",
+    )
     parser.add_argument("--minutes", type=float, default=20.0, help="of deep, full and soak")
     parser.add_argument("--runs", type=int, default=admission.RUNS_MIN, help="of soak")
     return parser.parse_args()

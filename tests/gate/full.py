@@ -21,6 +21,8 @@ FILE = ROOT / "docs" / "proof" / "full.json"
 WARNS_AT_COMMITS, FAILS_AT_COMMITS = 40, 150
 _DEEP, _LONG = 6, 12
 _FORMS = ("coroutine", "threads", "list", "list-coroutine")
+BESIDE = ("fault-cluster", "matrix", "image", "api-server")
+"""Targets that no part plays: they need what most machines have not, or hours."""
 _LIMIT_S = 3 * 3600.0
 
 
@@ -116,6 +118,14 @@ def note(outcome: Outcome) -> None:
     FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
+def note_beside(target: str) -> None:
+    """Record that a target has passed which no part plays."""
+    record = recorded()
+    line = {"commit": parts.commit(), "date": datetime.now(UTC).date().isoformat()}
+    record.setdefault("beside", {})[target] = line
+    FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
 def age() -> tuple[int, str]:
     """Return how many commits ago the part was played that waits longest, and which it is.
 
@@ -132,19 +142,19 @@ def age() -> tuple[int, str]:
 
 def table() -> str:
     """Return when each part was last played, for people."""
+    record = recorded()
     lines = ["| part | last played | commit | tests |", "|---|---|---|---|"]
-    for part in every():
-        line = recorded()["parts"].get(part.name)
-        counts = (
-            "" if line is None else ", ".join(f"{n} {what}" for what, n in line["counts"].items())
-        )
-        when = (
-            "| not since records began |  |  |"
-            if line is None
-            else f"| {line['date']} | {line['commit']} | {counts} |"
-        )
-        lines.append(f"| {part.name} {when}")
+    lines += [_row(part.name, record["parts"].get(part.name)) for part in every()]
+    beside = record.get("beside", {})
+    lines += [_row(f"make {target}", beside.get(target)) for target in BESIDE]
     return "\n".join(lines)
+
+
+def _row(name: str, line: dict[str, Any] | None) -> str:
+    if line is None:
+        return f"| {name} | not since records began |  |  |"
+    counts = ", ".join(f"{number} {what}" for what, number in line.get("counts", {}).items())
+    return f"| {name} | {line['date']} | {line['commit']} | {counts} |"
 
 
 def _commits_since(commit: str) -> int:

@@ -192,6 +192,15 @@ def test_every_part_of_a_round_is_due_once_and_a_complete_round_begins_again(tmp
     assert full.due() == every[1:]
 
 
+def test_what_no_part_plays_stands_in_the_same_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(full, "FILE", tmp_path / "full.json")
+    full.FILE.write_text('{"parts": {}, "round": "a", "since": "a"}')
+    full.note_beside("matrix")
+    rows = full.table().splitlines()
+    assert any(row.startswith("| make matrix | 20") and parts.commit() in row for row in rows)
+    assert "| make image | not since records began |  |  |" in rows
+
+
 def test_a_part_that_was_never_played_is_as_old_as_the_record(tmp_path, monkeypatch):
     monkeypatch.setattr(full, "FILE", tmp_path / "full.json")
     monkeypatch.setattr(full, "_commits_since", {"old": 151, "new": 3}.__getitem__)
