@@ -28,7 +28,7 @@ static int is_rule(PyObject *answer) {
          FIELD(answer, types.timestamp_ms) == Py_None && FIELD(answer, types.partition) == Py_None;
 }
 
-/* The result for one record; NULL with what no judge may see (BaseException). */
+/* The result for one record; NULL with what the judge has raised. */
 static PyObject *result_of(PyObject *function, PyObject *judge, PyObject *record) {
   PyObject *answer = PyObject_CallOneArg(function, record), *error = NULL, *result;
   if (answer && is_rule(answer)) return answer;
@@ -37,10 +37,7 @@ static PyObject *result_of(PyObject *function, PyObject *judge, PyObject *record
     Py_INCREF(types.empty);
     return types.empty;
   }
-  if (!answer) {
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
-    error = raised();
-  }
+  if (!answer) error = raised();
   result = PyObject_CallFunctionObjArgs(judge, record, answer ? answer : Py_None, error ? error : Py_None, NULL);
   Py_XDECREF(answer);
   Py_XDECREF(error);

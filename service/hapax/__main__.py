@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+_PROCESS, _EXIT_AT_ONCE = os.getpid(), os._exit
+
+
 def main() -> None:
     """Run the command that the arguments name."""
     sys.excepthook, threading.excepthook = _show, _show_of_thread
+    os._exit = _exit
     if sys.argv[1:2] == ["run"]:
         # Until the service listens itself nothing is open that would have to be drained. The first
         # process of a container would otherwise not hear the signal at all.
@@ -42,7 +46,7 @@ def _run() -> int:
 
     try:
         return run()
-    except Exception as error:  # noqa: BLE001 - as the interpreter would end it
+    except BaseException as error:  # noqa: BLE001 - as the interpreter would end it
         _show(type(error), error, error.__traceback__)
         return 1
 
@@ -73,11 +77,16 @@ def _end(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it any more
             stream.flush()
-    os._exit(code)
+    _EXIT_AT_ONCE(code)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    os._exit(0)
+    _EXIT_AT_ONCE(0)
+
+
+def _exit(status: int) -> NoReturn:
+    """Stand for ``os._exit``: 0 says that all is done, which is for us alone to say."""
+    _EXIT_AT_ONCE(status or int(os.getpid() == _PROCESS))
 
 
 if __name__ == "__main__":

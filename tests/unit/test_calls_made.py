@@ -17,6 +17,7 @@ from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure
 from hapax.engines.gathered_calls import GatheredCalls, make_calls
+from tests.kit import leaving
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -348,3 +349,29 @@ def test_a_batch_is_gathered_in_its_order_and_cut_when_it_is_due(opened):
     results = gathered.apply_all(batch, interrupt, {1: None})
     assert results[:2] == [(Output(b"0"),), None]
     assert 4 <= len(results) < 50
+
+
+@pytest.mark.parametrize("value", leaving.DEEDS)
+@pytest.mark.parametrize("named", [leaving.function, leaving.coroutine, leaving.batch])
+def test_what_is_no_exception_fails_its_record_alone(opened, named, value):
+    calls = opened(named, concurrency=2, attempts_max=1)
+    made = [
+        Call(Record("in", 0, at, None, each), b"", None, unchecked=False)
+        for at, each in enumerate((b"1", value, b"2"))
+    ]
+    calls.start(made)
+    first, failure, last = done(calls, made)
+    assert (first, last) == ((Output(b"1"),), (Output(b"2"),))
+    assert failure.reason == type(leaving.DEEDS[value]()).__name__
+
+
+def test_a_function_that_leaves_before_it_has_a_coroutine_holds_no_slot(opened):
+    class Leaving:
+        async def __call__(self, record: Record) -> Output:
+            return Output(record.value)
+
+    calls = opened(Leaving(), concurrency=1, attempts_max=1)
+    calls._function = leaving.function
+    made = [Call(Record("in", 0, 0, None, b"exit-0"), b"", None, unchecked=False)]
+    calls.start(made)
+    assert done(calls, made) == [Failure("SystemExit", "0", 1)]

@@ -19,6 +19,7 @@ from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.isolated_process import memory_left
 from hapax.kafka.admin.isolated import TRIES, CrashedError, run_in_subprocess
 from hapax.kafka.produce.call_timeout import Caller, HangingError
+from tests.kit.leaving import DEEDS
 
 LIMIT_S = 20.0
 
@@ -174,3 +175,12 @@ def test_a_refusal_comes_back_with_each_of_its_problems():
     with pytest.raises(ConfigurationError) as raised:
         run_in_subprocess(refuse)
     assert raised.value.problems == ["one", "another"]
+
+
+@pytest.mark.parametrize("value", DEEDS)
+def test_what_is_no_exception_fails_its_record_and_not_the_other_process(value):
+    calls = IsolatedCalls("tests.kit.leaving:function", CallLimits(attempts_max=1), LIMIT_S)
+    (failure,) = calls.call([record(value)])
+    assert isinstance(failure, Failure)
+    assert failure.reason == type(DEEDS[value]()).__name__
+    calls.close()

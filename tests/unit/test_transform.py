@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from hapax.core.forms import load_transform
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, Transformer, identity
 from tests.kit.impossible import IMPOSSIBLE, order
+from tests.kit.leaving import DEEDS
+from tests.kit.leaving import function as leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -227,3 +230,36 @@ def test_an_error_with_a_lone_surrogate_can_be_written_down():
     result = apply(function)
     assert isinstance(result, Failure)
     assert result.text == "\\ud800"
+
+
+@pytest.mark.parametrize("value", DEEDS)
+def test_what_is_no_exception_fails_its_record_where_the_process_hears_signals_itself(
+    value, monkeypatch
+):
+    monkeypatch.setattr(signal, "getsignal", lambda _number: signal.SIG_IGN)
+    result = Transformer(leaving, 2).apply(Record("in", 0, 0, None, value))
+    assert isinstance(result, Failure)
+    assert (result.reason, result.attempts) == (type(DEEDS[value]()).__name__, 2)
+
+
+def test_ctrl_c_ends_a_command_or_a_test_that_calls_business_code():
+    calls = []
+
+    def function(record: Record) -> Output:
+        calls.append(record)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apply(function, attempts_max=3)
+    assert len(calls) == 1
+
+
+def test_an_error_whose_text_asks_to_leave_is_a_failure_without_a_text():
+    class UnspeakableError(Exception):
+        def __str__(self) -> str:
+            return str(sys.exit(0))
+
+    def function(_record: Record) -> Output:
+        raise UnspeakableError
+
+    assert apply(function) == Failure("UnspeakableError", "(its text cannot be shown)", 1)

@@ -210,7 +210,7 @@ def _settle_one(call: Call, answer: object, limits: CallLimits) -> list[Unit]:
         return fail([call], answer, limits)
     try:
         call.result = outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
-    except Exception as error:  # noqa: BLE001 - whatever business code answers or raises is poison
+    except BaseException as error:  # noqa: BLE001 - whatever business code answers or raises
         return fail([call], error, limits)
     return []
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.errors import ConfigurationError
+from hapax.core.interrupt import is_ctrl_c
 from hapax.core.transform import identity
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def load_form(name: str | None) -> TransformForm:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         problem = f"{setting}: cannot import {module_name}: {type(error).__name__}: {error}"
         raise ConfigurationError([problem]) from error
     found = getattr(module, attribute, None)
@@ -95,7 +98,9 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
     if inspect.isclass(named):
         try:
             found = named()
-        except Exception as error:
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             raise ValueError(
                 f"is a class that cannot be made without arguments: {type(error).__name__}: {error}"
             ) from error

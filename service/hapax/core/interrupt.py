@@ -1,7 +1,9 @@
-"""How step 4 is made to end early, and what it is working on."""
+"""How step 4 is made to end early, what it is working on, and who else wants it to end."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +13,19 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.01
 """How late a pause hears that it is to end."""
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether a person has ended a command or a test, as opposed to what business code raises.
+
+    Only Python's own handler of SIGINT raises, in the main thread: the service has one that
+    records, and processes that make calls have none, so that there it is raised by nobody else.
+    """
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
 
 
 class Interrupt:

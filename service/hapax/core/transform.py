@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from hapax.core.errors import Poison, RetryLater, SchemasUnavailableError
-from hapax.core.interrupt import Interrupt
+from hapax.core.interrupt import Interrupt, is_ctrl_c
 from hapax.core.record_path import RecordPath
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import OFF, Later, Put, Retrying, Stay, delay_of
@@ -71,6 +71,13 @@ def identity(record: Record) -> Output:
 
 FINAL = (Poison, RetryLater, SchemasUnavailableError)
 """After these a record is not called again at once."""
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether a record is not called again at once after this."""
+    return isinstance(error, FINAL) or is_ctrl_c(error)
+
+
 NOT_LATER = Retrying()
 """No record waits, and attempts follow each other without a pause."""
 
@@ -121,26 +128,26 @@ class Transformer:
             record = self._retrying.topic.restored(record)
         try:
             return outputs_of(self._function(record))
-        except Exception as error:  # noqa: BLE001 - whatever business code raises is poison
+        except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
             return self._again(record, error)
 
-    def _judge(self, record: Record, answer: object, error: Exception | None) -> Result:
+    def _judge(self, record: Record, answer: object, error: BaseException | None) -> Result:
         """Return what a call amounts to that the native path has made: its answer or its error."""
         if error is None:
             try:
                 return outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
-            except Exception as wrong:  # noqa: BLE001 - as in apply
+            except BaseException as wrong:  # noqa: BLE001 - as in apply
                 error = wrong
         return self._again(record, error)
 
-    def _again(self, record: Record, error: Exception) -> Result:
+    def _again(self, record: Record, error: BaseException) -> Result:
         attempts, retrying = 1, self._retrying
-        while attempts < self._attempts_max and not isinstance(error, FINAL):
+        while attempts < self._attempts_max and not is_final(error):
             self._interrupt.pause(retrying.pause_s(attempts))
             attempts += 1
             try:
                 return outputs_of(self._function(record))
-            except Exception as newer:  # noqa: BLE001 - as in apply
+            except BaseException as newer:  # noqa: BLE001 - as in apply
                 error = newer
         return ended(error, attempts, retrying)
 
@@ -149,6 +156,8 @@ def ended(
     error: BaseException, attempts: int, retrying: Retrying, reason: str | None = None
 ) -> Failure | Later | Undecided:
     """Return what a record becomes whose last attempt at once has raised ``error``."""
+    if is_ctrl_c(error):
+        raise error
     if isinstance(error, SchemasUnavailableError):
         return Undecided(_text(error), error.key, error.refused)
     if not isinstance(error, Exception) or not retrying.asks(error):
@@ -169,7 +178,7 @@ def _printable(text: str) -> str:
 def _text(error: BaseException) -> str:
     try:
         return _printable(str(error))
-    except Exception:  # noqa: BLE001 - an error whose text cannot be read is no reason to stop
+    except BaseException:  # noqa: BLE001 - an error whose text cannot be read is no reason to stop
         return "(its text cannot be shown)"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.forms import form_of
+from hapax.core.interrupt import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +30,9 @@ class CallLifetime:
             form = self._enter() if self.form.context else self.form
             if form.setup is not None:
                 self._finish(form.setup())
-        except ConfigurationError:
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(error, ConfigurationError) or is_ctrl_c(error):
+                raise
             what = "context" if self.form.context else "setup"
             problem = f"HAPAX_TRANSFORM: its {what} has failed: {type(error).__name__}: {error}"
             raise ConfigurationError([problem]) from error
@@ -39,10 +40,19 @@ class CallLifetime:
         return form
 
     def close(self) -> None:
-        """Tear down; raises what business code raises."""
+        """Tear down; raises what business code raises, as RuntimeError what is no Exception."""
         if not self._opened:
             return
         self._opened = False
+        try:
+            self._leave()
+        except BaseException as error:
+            if isinstance(error, Exception) or is_ctrl_c(error):
+                raise
+            problem = f"HAPAX_TRANSFORM: its teardown has raised {type(error).__name__}: {error}"
+            raise RuntimeError(problem) from error
+
+    def _leave(self) -> None:
         if self._context is not None:
             context, self._context = self._context, None
             leave = getattr(context, "__aexit__", None) or context.__exit__

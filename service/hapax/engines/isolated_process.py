@@ -59,6 +59,7 @@ def _exactly(source: socket.socket, count: int) -> bytes:
 def main(words: list[str]) -> None:
     """Answer until the other side is gone."""
     channel = socket.socket(fileno=int(words[0]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever raises KeyboardInterrupt is no person
     _end_with_parent()
     _limit_memory()
     try:

@@ -142,7 +142,7 @@ class LoopCalls(SlotCalls):
             try:
                 answer = self._function(self._given(pieces[-1]))
                 task = self._loop.create_task(answer)
-            except Exception as error:  # noqa: BLE001 - whatever business code raises is poison
+            except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
                 if self._pause(slot, slot.failed(error, self._limits)):
                     return False
                 continue

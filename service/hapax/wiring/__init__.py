@@ -99,9 +99,11 @@ def serve(settings: Settings) -> ExitCode:
             events.preflight_refused(error.problems)
         events.service_stopped(int(error.exit_code), str(error))
         return error.exit_code
-    except Exception as error:
+    except BaseException as error:
         events.service_crashed(error)
-        raise
+        if isinstance(error, Exception):
+            raise
+        return ExitCode.UNEXPECTED  # an exit with 0 that was not ours would say that all is done
     events.service_stopped(0, "drained")
     return ExitCode.DRAINED
 

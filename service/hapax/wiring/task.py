@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import signal
 import time
 from functools import cache
 from typing import TYPE_CHECKING
@@ -54,8 +55,13 @@ def run_plans(
 
     ``cluster_id``: of the brokers, as the driver knows it; claims of another cluster are refused.
     """
-    for plan in plans:
-        yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()
+    # Spark sends its processes no SIGINT: a KeyboardInterrupt in one is raised by business code.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for plan in plans:
+            yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:

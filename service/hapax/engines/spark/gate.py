@@ -100,7 +100,7 @@ def _look(function: str | None, wanted: dict[str, str]) -> Answer | None:
 def _look_at(function: str, wanted: str, here: str) -> Answer | None:
     try:
         importlib.import_module(function.partition(":")[0])
-    except Exception as error:  # noqa: BLE001 - whatever an import of a stranger's module raises
+    except BaseException as error:  # noqa: BLE001 - whatever an import of a stranger's module raises
         return REFUSED, (
             f"{here} cannot import {function}: {type(error).__name__}: {error}. Its module is "
             "shipped; name the files and folders that it needs in HAPAX_SPARK__SHIP"

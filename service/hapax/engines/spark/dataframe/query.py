@@ -59,7 +59,7 @@ def load_pipeline(name: str) -> Pipeline:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except BaseException as error:
         text = f"{_SETTING}={name}: cannot import {module_name}: {type(error).__name__}: {error}"
         raise ConfigurationError([text]) from error
     function: Pipeline | None = getattr(module, attribute, None)
@@ -91,7 +91,7 @@ def apply(pipeline: Pipeline, records: DataFrame, name: str) -> DataFrame:
     setting = f"{_SETTING}={name}"
     try:
         result: object = pipeline(records)
-    except Exception as error:
+    except BaseException as error:
         text = f"{setting} raised {type(error).__name__}: {_line(error)}"
         raise ConfigurationError([text]) from error
     if session.streams.active:
@@ -270,7 +270,7 @@ def _phases_s(durations_ms: dict[str, int], report: StagedReport | None) -> dict
     return phases
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     """Return the first lines of an error, which name the cause; plans and traces follow."""
     text = str(error).split("=== Streaming Query ===")[0]
     return " ".join(text.split())[:_REASON_CHARS_MAX]
