@@ -7,8 +7,9 @@ import signal
 import sys
 import threading
 import traceback
-from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from hapax.telemetry.line_queue import flush_lines, write_within
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -22,6 +23,10 @@ def main() -> None:
     """Run the command that the arguments name."""
     sys.excepthook, threading.excepthook = _show, _show_of_thread
     os._exit = _exit
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: the next socket would have its number
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, "r" if name == "stdin" else "w"))
     if sys.argv[1:2] == ["run"]:
         # Until the service listens itself nothing is open that would have to be drained. The first
         # process of a container would otherwise not hear the signal at all.
@@ -60,7 +65,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
         text = Strike(secrets_around(os.environ))(text)
     except Exception:  # noqa: BLE001 - an error of its own must not hide the first; no text then
         text = f"{kind.__name__}: its text cannot be shown without secrets\n"
-    sys.stderr.write(text)
+    write_within(lambda: sys.stderr.write(text))
 
 
 def _show_of_thread(failure: threading.ExceptHookArgs) -> None:
@@ -74,9 +79,9 @@ def _end(code: int) -> NoReturn:
     Threads of the client are left to themselves when their broker does not answer; one that calls
     back while the interpreter is taken apart ends the process with SIGSEGV (docs/non-obvious.md).
     """
+    flush_lines()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
-            stream.flush()
+        write_within(stream.flush)
     _EXIT_AT_ONCE(code)
 
 

@@ -19,6 +19,7 @@ UNLOGGED = {
     "brokers_are_away",
     "calls_observed",
     "certificates_seen",
+    "log_line_dropped",
     "loop_moved",
     "records_wait",
 }

@@ -1,13 +1,13 @@
 """Probes: what they answer, why, and which events change it."""
 
-from threading import Event
-from typing import Any, cast
+import os
 
 import msgspec
 import pytest
 
 from hapax.core.changes import Stuck
 from hapax.telemetry.events import Events
+from hapax.telemetry.logs import configure_logs
 from tests.unit.test_telemetry_events import ORDERS, Told
 from tests.unit.test_telemetry_survey import OURS
 
@@ -199,29 +199,26 @@ def test_the_last_poll_is_known_without_work_in_the_loop(told):
     assert [line["event"] for line in told.lines] == ["service_started"]
 
 
-class StuckLogger:
-    """Stands for a stdout that nobody reads any more, until ``released``."""
-
-    def __init__(self) -> None:
-        self.released = Event()
-        self.reached = Event()
-
-    def is_enabled_for(self, level: int) -> bool:
-        return True
-
-    def critical(self, event: str, **facts: object) -> None:
-        self.reached.set()
-        self.released.wait(60)
-
-
 def test_the_watchdog_does_not_wait_for_a_stdout_that_hangs(monkeypatch):
-    monkeypatch.setattr("hapax.telemetry.events.service.WATCHDOG_LINE_WAIT_S", 0.01)
-    told, stuck = Told(), StuckLogger()
-    Events(told.metrics, told.health, cast("Any", stuck)).watchdog_fired("commit", 61)
-    assert stuck.reached.wait(10)
-    assert not stuck.released.is_set()
+    reader, writer = os.pipe()
+    told = Told()
+    with os.fdopen(writer, "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        logger = configure_logs("info", "json")
+    logger.info("more than any pipe holds", text="x" * (1 << 20))
+    monkeypatch.setattr("hapax.telemetry.line_queue.flush_lines.__defaults__", (0.01,))
+    Events(told.metrics, told.health, logger).watchdog_fired("commit", 61)
     assert told.value("watchdog_fired_total", call="commit") == 1
-    stuck.released.set()
+    os.close(reader)
+
+
+def test_lines_that_were_dropped_are_counted_and_told_once_when_one_comes_through(told):
+    for _ in range(3):
+        told.events.log_line_dropped()
+    assert told.value("log_lines_dropped_total") == 3
+    told.events.log_lines_dropped()
+    (line,) = told.lines
+    assert (line["event"], line["level"], line["count"]) == ("log_lines_dropped", "warning", 3)
 
 
 def test_readiness_is_a_metric_too(told):

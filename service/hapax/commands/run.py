@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hapax.core.errors import ConfigurationError, ExitCode
+from hapax.telemetry.line_queue import write_within
 
 
 def import_from_here() -> None:
@@ -32,6 +33,6 @@ def run(environ: dict[str, str] | None = None) -> int:
         from hapax.settings.secrets import Strike, secrets_around
 
         strike = Strike(secrets_around(os.environ if environ is None else environ))
-        for problem in error.problems:
-            sys.stderr.write(f"hapax: {strike(problem)}\n")
+        text = "".join(f"hapax: {strike(problem)}\n" for problem in error.problems)
+        write_within(lambda: sys.stderr.write(text))
         return int(ExitCode.CONFIGURATION)

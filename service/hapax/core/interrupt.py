@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hapax.core.records import Record
 
 
@@ -19,13 +22,23 @@ def is_ctrl_c(error: BaseException) -> bool:
     """Whether a person has ended a command or a test, as opposed to what business code raises.
 
     Only Python's own handler of SIGINT raises, in the main thread: the service has one that
-    records, and processes that make calls have none, so that there it is raised by nobody else.
+    records, and processes that make calls have none, so that there only business code does.
     """
     return (
         isinstance(error, KeyboardInterrupt)
         and threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
+
+
+@contextmanager
+def without_ctrl_c() -> Iterator[None]:
+    """Ignore SIGINT meanwhile: for processes to which no person speaks."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Interrupt:

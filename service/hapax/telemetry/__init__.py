@@ -5,6 +5,7 @@ metrics           the one table of metrics; metric_defs builds it, reference pri
 health            what the probes answer
 http              one port for metrics, probes and the status page
 logs              structlog to JSON lines or to a terminal; recent_errors keeps the last
+line_queue        where lines wait for whoever reads them, or are dropped
 log_rate_limiter  what is logged in full, and what is only counted
 tracing           one span for each transaction; tracing_sdk knows where spans go
 

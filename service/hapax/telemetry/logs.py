@@ -12,6 +12,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
+from hapax.telemetry.line_queue import LineQueue, tell_drops
+
 if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
@@ -37,7 +39,8 @@ def configure_logs(
     """Return the process's logger; every line carries ``bound`` (app, instance, engine).
 
     Warnings and worse are kept by ``troubles``, too. ``strike`` takes secrets out of every text
-    but the bound ones, tracebacks included.
+    but the bound ones, tracebacks included. Without a ``stream`` lines go to standard output,
+    by a queue: nothing waits for who reads it.
 
     Levels below ``level`` cost a call that returns at once. ``auto``: console when ``stream``
     (default: stdout) is a terminal, otherwise one JSON object per line, UTF-8.
@@ -45,6 +48,7 @@ def configure_logs(
     _import_structlog()
     import structlog
 
+    target: object = None if stream else LineQueue(sys.stdout.fileno())
     stream = stream or sys.stdout
     console = log_format == "console" or (log_format == "auto" and stream.isatty())
     processors: list[Processor] = [
@@ -55,20 +59,19 @@ def configure_logs(
         processors.insert(0, troubles)
     if strike is not None:
         processors.insert(0, _without(strike))
-    target: object
     if console:
         colors = stream.isatty() and not os.environ.get("NO_COLOR")
         plain = structlog.dev.plain_traceback
         processors.append(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain))
         if strike is not None:
             processors.append(lambda _logger, _method, text: strike(cast("str", text)))
-        target = structlog.PrintLogger(stream)
+        target = target or structlog.PrintLogger(stream)
     else:
         processors.append(structlog.processors.format_exc_info)
         if strike is not None:
             processors.append(_without(strike))
         processors.append(json_line)
-        target = structlog.BytesLogger(stream.buffer)
+        target = target or structlog.BytesLogger(stream.buffer)
     logger = structlog.wrap_logger(
         target,
         processors=processors,
@@ -146,6 +149,7 @@ class LibraryHandler(logging.Handler):
 def capture_library_logs(events: ClientEvents) -> None:
     """Send what business code and libraries log to ``events``, in place of stderr."""
     logging.getLogger().handlers = [LibraryHandler(events)]
+    tell_drops(events.log_line_dropped, events.log_lines_dropped)
 
 
 def _import_structlog() -> None:

@@ -154,6 +154,11 @@ class Metrics:
     tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
     watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))
     telemetry_failures = Row(Counter, "Log lines of the Kafka client that could not be logged.")
+    log_lines_dropped = Row(
+        Counter,
+        "Log lines that were dropped: standard output is not read fast enough, or not at all, or "
+        "cannot be written.",
+    )
     lag_monitor_errors = Row(
         Counter,
         "Queries for log offsets that brokers answered in part or not at all; the lag gauges "

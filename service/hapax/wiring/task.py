@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import platform
-import signal
 import time
 from functools import cache
 from typing import TYPE_CHECKING
 
 from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.forms import load_form
-from hapax.core.interrupt import Interrupt
+from hapax.core.interrupt import Interrupt, without_ctrl_c
 from hapax.core.retry_policy import RetryPolicy
 from hapax.engines.gathered_calls import (
     GatheredCalls,
@@ -55,13 +54,9 @@ def run_plans(
 
     ``cluster_id``: of the brokers, as the driver knows it; claims of another cluster are refused.
     """
-    # Spark sends its processes no SIGINT: a KeyboardInterrupt in one is raised by business code.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with without_ctrl_c():
         for plan in plans:
             yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:

@@ -33,6 +33,7 @@ from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.recovery import REACTIONS
 from hapax.engines.spark.plan import RangeOutcome
 from hapax.engines.spark.task_suspects import TaskSuspects
+from hapax.telemetry.line_queue import write_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,5 +255,4 @@ def hung(coordinates: Coordinates, seconds: float) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"hapax task: {text}\n")
-    sys.stderr.flush()
+    write_within(lambda: sys.stderr.write(f"hapax task: {text}\n"))

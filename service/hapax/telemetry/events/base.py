@@ -50,6 +50,7 @@ class Narrator:
         self._wall_s = wall_s
         self._monotonic_s = health.monotonic_s
         self._repeats = Repeats()
+        self._lines_dropped = 0
         self._tells_info: bool = logger.is_enabled_for(INFO)
         self._tells_debug: bool = logger.is_enabled_for(DEBUG)
 

@@ -59,6 +59,16 @@ class ClientEvents(Narrator):
         if self._first("telemetry_failed", type(error).__name__):
             self._logger.error("telemetry_failed", error=type(error).__name__)
 
+    def log_line_dropped(self) -> None:
+        """Count a line that could not be written; ``log_lines_dropped`` says so when one can be."""
+        self._metrics.log_lines_dropped.of().inc()
+        self._lines_dropped += 1
+
+    def log_lines_dropped(self) -> None:
+        """Say how many lines are missing before this one."""
+        count, self._lines_dropped = self._lines_dropped, 0
+        self._logger.warning("log_lines_dropped", count=count)
+
     def _tell(self, level: int, event: str, **facts: Any) -> None:
         if level >= CRITICAL:
             self._logger.error(event, **facts)

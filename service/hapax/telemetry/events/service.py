@@ -7,11 +7,12 @@ import platform
 import sys
 import traceback
 from pathlib import Path
-from threading import Thread, main_thread
+from threading import main_thread
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.certificates import EXPIRY_WARNING_S
 from hapax.telemetry.events.base import Narrator, named_all, printable
+from hapax.telemetry.line_queue import flush_lines, write_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from hapax.core.certificates import Certificate
     from hapax.core.records import Coordinates, TopicPartition
 
-WATCHDOG_LINE_WAIT_S: Final = 1.0
-"""How long the watchdog waits for its own line: a stuck stdout may be what it caught."""
 STACK_MAX: Final = 8
 
 
@@ -185,37 +184,29 @@ class ServiceEvents(Narrator):
     def watchdog_fired(self, call: str, seconds: float) -> None:
         """Say that a call overran its deadline; the process is about to end.
 
-        Returns within a second, even when writing the line is what hangs.
+        Returns within a second, even when what is written is not read.
         """
         self._metrics.watchdog_fired.of(call).inc()
-        line = Thread(
-            target=self._logger.critical,
-            args=("watchdog_fired",),
-            kwargs={"call": call, "seconds": round(seconds, 3), "stack": _main_stack()},
-            daemon=True,
+        self._logger.critical(
+            "watchdog_fired", call=call, seconds=round(seconds, 3), stack=_main_stack()
         )
-        line.start()
-        line.join(WATCHDOG_LINE_WAIT_S)
+        flush_lines()
 
     def call_hung(self, coordinates: Coordinates, seconds: float) -> None:
         """Say which record a call of the transform never returns from; the process ends.
 
-        Returns within a second, like ``watchdog_fired``.
+        Returns within two seconds, as ``watchdog_fired`` within one.
         """
-        line = Thread(target=self._tell_hung, args=(str(coordinates), seconds), daemon=True)
-        line.start()
-        line.join(WATCHDOG_LINE_WAIT_S)
-
-    def _tell_hung(self, record: str, seconds: float) -> None:
         self._logger.critical(
-            "call_hung", record=record, seconds=round(seconds, 3), stack=_main_stack()
+            "call_hung", record=str(coordinates), seconds=round(seconds, 3), stack=_main_stack()
         )
-        sys.stderr.write(
-            f"hapax: the transform has not returned from record {record} for {seconds:.1f} s"
+        flush_lines()
+        text = (
+            f"hapax: the transform has not returned from record {coordinates} for {seconds:.1f} s"
             " (HAPAX_CALL__TIMEOUT): the process ends with exit code 8; when the record hangs"
             " again it becomes a dead letter\n"
         )
-        sys.stderr.flush()
+        write_within(lambda: sys.stderr.write(text))
 
     def _last_poll_s(self) -> float:
         loop_s = self._health.loop_s
