@@ -123,7 +123,7 @@ def test_a_lane_that_cannot_be_opened_is_told_with_its_reason_each_time():
 
 # -- What outputs on another cluster carry, and where an offset is in a mirror ------------
 
-HERE = OtherCluster(b"a", b"b", 4)
+HERE = OtherCluster(b"a", b"b", mirrors=True, partitions=4)
 
 
 def planned(elsewhere: OtherCluster, headers: Headers = (), partition: int = 3) -> Plan:
@@ -160,6 +160,13 @@ def test_a_record_that_has_been_there_is_not_written_there_again():
     plan = planned(HERE, ((PATH, b"b,c"),))
     assert (plan.messages, plan.looped, plan.filtered) == ([], 1, 0)
     assert planned(HERE, ((PATH, b"bb"),)).looped == 0
+    spread = OtherCluster(b"a", b"b", mirrors=True)  # numbers of partitions differ
+    assert planned(spread, ((PATH, b"b"),)).looped == 1
+
+
+def test_a_function_has_its_output_whatever_path_a_sender_has_named():
+    plan = planned(OtherCluster(b"a", b"b"), ((PATH, b"b,c"),))
+    assert ([message.value for message in plan.messages], plan.looped) == ([b"v"], 0)
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 62), st.data())

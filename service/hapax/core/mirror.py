@@ -1,8 +1,8 @@
 """What outputs on another cluster carry in addition: where they came by, and their place. Pure.
 
 A record names the clusters that it came through, in ``hapax-path``. One that has been on the
-cluster of the outputs is not written there again: of two clusters that mirror each other no record
-goes round.
+cluster of the outputs is not mirrored there again: of two clusters that mirror each other no record
+goes round. For a function the header says nothing: any sender may set it, and what it makes is new.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ class OtherCluster(msgspec.Struct, frozen=True):
     """Where outputs go when that is another cluster.
 
     source, target  Kafka's ids of both clusters
-    partitions      of the output topic, when it mirrors the inputs: records pass unchanged, to the
-                    partition of the same number. 0: they are made by a function, or numbers differ
+    mirrors         whether records pass unchanged, rather than through a function
+    partitions      of the output topic, when a mirror keeps the partition of the same number; 0:
+                    numbers differ, or it is no mirror
     """
 
     source: bytes
     target: bytes
+    mirrors: bool = False
     partitions: int = 0
 
     def loops(self, record: Record) -> bool:
-        """Whether a record has been on the cluster of the outputs before."""
-        return self.target in _path(record)
+        """Whether a mirror would send a record back to the cluster of the outputs."""
+        return self.mirrors and self.target in _path(record)
 
     def stamped(self, record: Record, headers: Wire) -> Wire:
         """Return the headers of an output with the clusters that it came through."""

@@ -100,6 +100,7 @@ class KafkaTargetSource(KafkaSource):
         self.elsewhere = OtherCluster(
             (self.cluster_id or "").encode(),
             (self.lanes.cluster or "").encode(),
+            mirrors,
             partitions if mirrors and not unlike else 0,
         )
         if not (mirrors and unlike):
