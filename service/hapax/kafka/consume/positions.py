@@ -83,9 +83,11 @@ class Positions:
             raise BatchAbortedError(f"committed: {text}", resolved=False)
         raise PositionLostError(
             f"{text}: the brokers have lost what was committed since, or it was set back while"
-            f" the service ran. What lies between has had its effect, and would have it again. Set"
-            f" the group's offset to {known.offset} (hapax offsets set), or restart to begin at"
-            f" {answer.offset}"
+            " the service ran. Set no offset before you know what became of the records between:"
+            " their outputs may be part of a transaction that is still open. hapax transactions"
+            " list shows one, and how to end it; hapax audit then shows whether these records have"
+            f" their outputs. If so, hapax offsets set {where[0]}/{where[1]}/{known.offset}, or"
+            f" they are doubled; if not, start again at {answer.offset}: a higher offset loses them"
         )
 
     def rewind(self, progress: Mapping[Where, int]) -> None:

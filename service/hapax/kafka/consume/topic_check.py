@@ -89,8 +89,9 @@ class TopicIdentity:
                 raise PositionLostError(
                     f"{where[0]}/{where[1]}: the committed offset at which reading began no "
                     "longer exists: its topic was deleted, or an operator deleted the offset. "
-                    "Set the group's offset, or start again:"
-                    " HAPAX_INPUT__START decides where"
+                    "Start again, and HAPAX_INPUT__START decides where; or set the group's offset, "
+                    "once hapax transactions list and hapax audit show up to where records have "
+                    "their outputs"
                 )
 
     def strangers(self, partitions: Iterable[Where]) -> list[str]:
