@@ -54,7 +54,7 @@ def phases(log: Path) -> Counter[str]:
             continue
         told = json.loads(line)
         total.update(told["phases_ms"])
-        total.update(batches=1, records=told["records"])
+        total.update(batches=told["transactions"], records=told["records"])
     return total
 
 

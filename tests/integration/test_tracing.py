@@ -79,7 +79,9 @@ def traced(value: bytes) -> Given:
 
 
 def test_a_workers_spans_reach_the_collector_before_it_leaves(sandbox, tmp_path, collector):
-    route = PipelineUnderTest(sandbox, tmp_path, TELEMETRY__TRACING="on")
+    route = PipelineUnderTest(
+        sandbox, tmp_path, TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug"
+    )
     route.create()
     try:
         route.write(traced(b"1"), traced(b"2"))
@@ -99,7 +101,9 @@ def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(
     sandbox, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    route = PipelineUnderTest(sandbox, tmp_path, TELEMETRY__TRACING="on")
+    route = PipelineUnderTest(
+        sandbox, tmp_path, TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug"
+    )
     route.create()
     try:
         route.write(b"1", b"2")

@@ -38,7 +38,7 @@ def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_use
     for client_id in (f"{route.app}-w-0", f"{route.app}/w-0"):
         set_quota(route.bootstrap, client_id, QUOTA)
     began_s = time.monotonic()
-    worker = route.run_to_end()
+    worker = route.run_to_end(TELEMETRY__LOG_LEVEL="debug")
     took_s = time.monotonic() - began_s
     assert [source(record) for record in route.outputs()] == list(range(RECORDS))
     settled = worker.lines("transaction_committed")

@@ -86,7 +86,7 @@ def test_a_partition_added_while_a_member_was_away_is_read_from_its_beginning(
 
 
 def test_latest_never_reads_old_records_of_quiet_partitions_beside_a_busy_one(route_of):
-    route = route_of(8, INPUT__START="latest")
+    route = route_of(8, INPUT__START="latest", TELEMETRY__LOG_LEVEL="debug")
     route.write(*(Given(b"old", partition=number % 8) for number in range(16)))
     worker = route.worker()
     producer = Producer({"bootstrap.servers": route.bootstrap, "linger.ms": 0})

@@ -1,18 +1,21 @@
 """The canonical line of a transaction, and the metrics that come from the same facts."""
 
+import msgspec
 import pytest
 
 from hapax.core.batch_result import BatchResult
 from tests.unit.test_telemetry_events import Told
 
 KEYS = {
-    "timestamp", "level", "event", "app", "instance", "outcome", "attempt", "records", "offsets",
+    "timestamp", "level", "event", "app", "instance", "transactions", "outcome", "attempt",
+    "records", "offsets",
     "outputs", "duplicates", "filtered",
     "looped", "dead_letters", "dead_letter_reasons", "without_id",
     "retried", "moved",
     "unchecked", "claims_new_or_own", "bytes_in", "latency_ms", "phases_ms", "duration_ms",
 }  # fmt: skip
 
+P0 = ("orders", 0)
 SETTLED = BatchResult(
     offsets={("orders", 0): (100, 107), ("orders", 3): (9, 12)},
     records=9,
@@ -51,6 +54,75 @@ def test_the_line_says_offsets_phases_and_latency(told):
     assert line["phases_ms"] == {"identify": 1.0, "claim": 2.0, "commit": 4.0}
     assert line["duration_ms"] == 7.0
     assert line["latency_ms"] == {"oldest": 10_000.0, "newest": 500.0}
+
+
+def test_transactions_of_a_second_share_a_line_with_the_sums_of_all(told):
+    for number in range(11):
+        span = (100 + number, 101 + number)
+        told.events.transaction_committed(msgspec.structs.replace(SETTLED, offsets={P0: span}))
+        told.monotonic_s += 0.1
+    assert [line["transactions"] for line in told.lines] == [1, 10]
+    line = told.lines[1]
+    assert line["offsets"] == {"orders/0": [101, 111]}
+    assert (line["records"], line["duplicates"], line["outputs"]) == (
+        90,
+        20,
+        {"invoices": 50, "dead": 10},
+    )
+    assert line["dead_letter_reasons"] == {"KeyError": 10}
+    assert line["phases_ms"] == {"identify": 10.0, "claim": 20.0, "commit": 40.0}
+    assert (line["duration_ms"], line["attempt"]) == (70.0, 1)
+    assert line["latency_ms"] == {"oldest": 10_000.0, "newest": 500.0}
+    assert told.value("transactions_total", outcome="committed") == 11
+
+
+def partitions_leave(told: Told) -> None:
+    told.events.partitions_revoked([P0])
+
+
+def next_turn(told: Told) -> None:
+    told.monotonic_s += 1
+    told.events.loop_moved()
+
+
+def drain(told: Told) -> None:
+    told.events.service_draining("SIGTERM")
+
+
+def stop(told: Told) -> None:
+    told.events.service_stopped(6, "position lost")
+
+
+def crash(told: Told) -> None:
+    told.events.service_crashed(ValueError())
+
+
+@pytest.mark.parametrize("then", [partitions_leave, next_turn, drain, stop, crash])
+def test_what_was_not_told_yet_is_told_before_anything_else_happens(told, then):
+    for _ in range(3):
+        told.events.transaction_committed(SETTLED)
+    then(told)
+    lines = [
+        line["transactions"] for line in told.lines if line["event"] == "transaction_committed"
+    ]
+    assert lines == [1, 2]
+    assert told.lines[1]["event"] == "transaction_committed"
+
+
+def test_at_debug_each_transaction_has_a_line_of_its_own():
+    told = Told("debug")
+    for _ in range(3):
+        told.events.transaction_committed(SETTLED)
+    told.events.service_draining("SIGTERM")
+    levels = [line["level"] for line in told.lines if line["event"] == "transaction_committed"]
+    assert levels == ["debug"] * 3
+
+
+def test_the_spans_of_a_trace_are_those_of_the_last_transaction(told):
+    for span in ("a", "b", "c"):
+        told.events.transaction_committed(msgspec.structs.replace(SETTLED, trace=("t", span)))
+    told.events.service_draining("SIGTERM")
+    assert [line["span_id"] for line in told.lines[:2]] == ["a", "c"]
 
 
 @pytest.mark.parametrize(

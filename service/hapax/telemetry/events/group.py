@@ -25,17 +25,20 @@ class GroupEvents(Narrator):
 
     def partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that these are ours too. May be none: more members than partitions."""
+        self._tell_settled()
         added = frozenset(partitions)
         self._health.assigned = True
         self._changed("partitions_assigned", "assigned", added, self._health.partitions | added)
 
     def partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that these go to another member, in good order."""
+        self._tell_settled()
         gone = frozenset(partitions)
         self._changed("partitions_revoked", "revoked", gone, self._health.partitions - gone)
 
     def partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that these went to another member without asking: this one was slow, or cut off."""
+        self._tell_settled()
         gone = frozenset(partitions)
         self._changed("partitions_lost", "lost", gone, self._health.partitions - gone)
 

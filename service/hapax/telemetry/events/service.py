@@ -91,6 +91,8 @@ class ServiceEvents(Narrator):
         self._health.loop_s = now_s
         if now_s >= self._repeats.due_s:
             self._tell_withheld(now_s)
+        if self._settled is not None and now_s >= self._settled_due_s:
+            self._tell_settled()
 
     def producer_init_retried(self, reason: str) -> None:
         """Say that nothing can go on before brokers answer again."""
@@ -169,16 +171,19 @@ class ServiceEvents(Narrator):
     def service_draining(self, reason: str) -> None:
         """Say that the service takes no more records and finishes what it has."""
         self._health.draining = True
+        self._tell_settled()
         self._logger.info("service_draining", reason=reason)
 
     def service_stopped(self, exit_code: int, reason: str) -> None:
         """Say why the process leaves, and with which exit code. The last line."""
+        self._tell_settled()
         self._tell_withheld(math.inf)
         tell = self._logger.error if exit_code else self._logger.info
         tell("service_stopped", exit_code=exit_code, reason=reason)
 
     def service_crashed(self, error: BaseException) -> None:
         """Show an unexpected error: its traceback, without values of variables."""
+        self._tell_settled()
         self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
 
     def watchdog_fired(self, call: str, seconds: float) -> None:

@@ -1,18 +1,19 @@
 """Events of batches, transactions and their producers.
 
-``transaction_committed`` is the canonical line: one for each transaction, all numbers in it.
+``transaction_committed`` is the canonical line, with all numbers: of each transaction at ``debug``,
+at ``info`` of those of a second together.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hapax.core.calls import BLOCKING
-from hapax.telemetry.events.base import named, printable
+from hapax.telemetry.events.base import Merged, named, printable
 from hapax.telemetry.events.claims import ClaimEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hapax.core.batch_result import BatchResult
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
@@ -27,15 +28,21 @@ class TransactionEvents(ClaimEvents):
     """What happens to batches, from a failing record to a second process of our name."""
 
     def transaction_committed(self, settled: BatchResult) -> None:
-        """Say what a batch came to, in the canonical line."""
+        """Say what a batch came to, in the canonical line: at ``info`` at most once a second."""
         now_s = self._wall_s()
         self._health.succeed()
         self._health.last_settled = (now_s, settled)
         self._count(settled)
         self._measure(settled, now_s)
         self._claims_settled(settled)
-        if self._tells_info:
-            self._logger.info("transaction_committed", **_line(settled, now_s), **_trace(settled))
+        if self._tells_debug:
+            self._logger.debug("transaction_committed", **_line(settled, now_s), **_trace(settled))
+        elif self._tells_info:
+            line = _line(settled, now_s)
+            self._settled = merged(self._settled, line) if self._settled else line
+            self._settled |= _trace(settled)
+            if self._monotonic_s() >= self._settled_due_s:
+                self._tell_settled()
 
     def dead_letter_written(
         self, coordinates: Coordinates, reason: str, attempts: int, error: str = ""
@@ -173,8 +180,48 @@ class TransactionEvents(ClaimEvents):
         metrics.last_commit_timestamp_seconds.of().set(now_s)
 
 
-def _line(settled: BatchResult, now_s: float) -> dict[str, object]:
+def merged(before: Merged, line: Merged) -> Merged:
+    """Return the line of transactions that follow each other; texts are those of the last one."""
+    return {name: _MERGE.get(name, _sum)(before[name], value) for name, value in line.items()}
+
+
+def _sum(before: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        return before | {name: _sum(before.get(name, 0), each) for name, each in value.items()}
+    return value if isinstance(value, str) else before + value
+
+
+def _spans(before: Merged, spans: Merged) -> Merged:
+    firsts = {where: span[0] for where, span in {**spans, **before}.items()}
+    return before | {where: [firsts[where], span[1]] for where, span in spans.items()}
+
+
+def _ages(before: Merged, ages: Merged) -> Merged:
+    known = [ms for ms in (before["oldest"], ages["oldest"]) if ms is not None]
+    newest = before["newest"] if ages["newest"] is None else ages["newest"]
+    return {"oldest": max(known, default=None), "newest": newest}
+
+
+def _round(before: float, ms: float) -> float:
+    return round(before + ms, 3)
+
+
+def _phases(before: Merged, phases: Merged) -> Merged:
+    return before | {name: _round(before.get(name, 0.0), ms) for name, ms in phases.items()}
+
+
+_MERGE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "attempt": max,
+    "offsets": _spans,
+    "latency_ms": _ages,
+    "phases_ms": _phases,
+    "duration_ms": _round,
+}
+
+
+def _line(settled: BatchResult, now_s: float) -> Merged:
     return {
+        "transactions": 1,
         "outcome": settled.outcome,
         "attempt": settled.attempt,
         "records": settled.records,
