@@ -98,7 +98,9 @@ static rd_kafka_resp_err_t produce(client_t *client, rd_kafka_topic_t *topic, co
                                    rd_kafka_headers_t *headers) {
   return p_rd_kafka_producev(client->rk, VTYPE_RKT, topic, VTYPE_PARTITION, (int)out->partition, VTYPE_MSGFLAGS,
                              (int)RD_KAFKA_MSG_F_COPY, VTYPE_VALUE, (void *)out->value, out->value_len, VTYPE_KEY,
-                             (void *)out->key, out->key_len, VTYPE_TIMESTAMP, out->timestamp_ms, VTYPE_HEADERS, headers,
+                             (void *)out->key, out->key_len, VTYPE_TIMESTAMP,
+                             out->timestamp_ms ? out->timestamp_ms : 1, /* to the client 0 is "now" */
+                             VTYPE_HEADERS, headers,
                              VTYPE_END);
 }
 

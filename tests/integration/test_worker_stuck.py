@@ -23,9 +23,9 @@ MEMORY_MAX = 400 << 20
 route = a_route(partitions=2, TRANSFORM=None)
 
 
-def write_set(route: PipelineUnderTest, size: int = 150) -> None:
+def write_set(route: PipelineUnderTest, size: int = 150, before: int = 2) -> None:
     """Write 0 and 1 to partition 0, a set of 2 to 4, and 5; one record to partition 1."""
-    for value in (b"a", b"b"):
+    for value in (b"a", b"b")[:before]:
         route.write(Given(value, partition=0))
     compressed = "gzip" if size == 150 else "none"
     producer = Producer(
@@ -38,14 +38,15 @@ def write_set(route: PipelineUnderTest, size: int = 150) -> None:
     route.write(Given(b"f", partition=0), Given(b"other", partition=1))
 
 
-def spoil(route: PipelineUnderTest, sandbox: Sandbox, kind: str) -> None:
-    write_set(route, 300_000 if kind == "bomb" else 150)
+def spoil(route: PipelineUnderTest, sandbox: Sandbox, kind: str, at: int = 2) -> None:
+    """Write a set of three records that begins ``at`` 0 or 2, and spoil it."""
+    write_set(route, 300_000 if kind == "bomb" else 150, before=at)
     if kind == "bomb":
-        assert bomb(sandbox, route.source, 0, 2, BOMB) < 100_000
+        assert bomb(sandbox, route.source, 0, at, BOMB) < 100_000
         return
-    damage(sandbox, route.source, 0, 2, codec=kind == "codec")
+    damage(sandbox, route.source, 0, at, codec=kind == "codec")
     if kind != "checksum":
-        reseal(sandbox, route.source, 0, 2)
+        reseal(sandbox, route.source, 0, at)
 
 
 def values(route: PipelineUnderTest) -> set[bytes]:
@@ -100,6 +101,23 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(route,
     assert (told.exit_code, place in told.stdout) == (1, True), told.stdout
     assert command in " ".join(told.stdout.split())
     assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("kind", ["checksum", "content", "codec", "bomb"])
+def test_a_set_at_offset_0_that_cannot_be_decoded_is_named_as_at_any_other(route, sandbox, kind):
+    spoil(route, sandbox, kind, at=0)
+    port = free_port()
+    worker = route.worker(TELEMETRY__PORT=str(port))
+    await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
+    (line,) = worker.lines("partition_stuck")
+    assert (line["partition"], line["offset"]) == (f"{route.source}/0", 0)
+    code, answer = ask(port, "/readyz")
+    assert (code, f"{route.source}/0 is stuck: the set at offset 0" in answer) == (503, True)
+    series = f'hapax_partition_stuck{{offset="0",partition="0",topic="{route.source}"}} 1.0'
+    assert series in ask(port, "/metrics")[1]
+    await_(lambda: values(route) == {b"other"}, 15, worker.text)
+    told = Desk(route).type("doctor")
+    assert (told.exit_code, f"{route.source}/0/0" in told.stdout) == (1, True), told.stdout
 
 
 def test_skipped_by_the_command_the_partition_goes_on(route, sandbox):

@@ -15,6 +15,7 @@ def letter_of(record: Record, *, at: int = 0) -> Record:
     failure = Failure("ValueError", "no: number", 3)
     (message,) = planner.plan([record], [b"e-1"], [failure], {}).messages
     headers = tuple(message.headers)
+    assert message.timestamp_ms is not None
     return Record("dead", 0, at, message.key, message.value, headers, message.timestamp_ms)
 
 

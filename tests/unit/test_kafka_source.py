@@ -206,6 +206,22 @@ def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(monk
     assert (kafka.stuck(), consumer.paused) == ({}, set())
 
 
+@pytest.mark.parametrize("offset", [0, 1, 4])
+def test_a_set_that_cannot_be_decoded_is_noted_at_every_offset(monkeypatch, offset):
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError._BAD_COMPRESSION, offset)]
+    kafka.take(10, 0.1)
+    assert {where: one.offset for where, one in kafka.stuck().items()} == {P0: offset}
+    assert consumer.paused == {P0}
+
+
+def test_an_event_of_no_partition_holds_none(monkeypatch):
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError._CRIT_SYS_RESOURCE)]
+    kafka.take(10, 0.1)
+    assert (kafka.stuck(), consumer.paused) == ({}, set())
+
+
 def test_a_stuck_partition_that_comes_back_is_read_again(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [event(KafkaError._NOT_IMPLEMENTED, 4)]

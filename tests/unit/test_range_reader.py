@@ -21,7 +21,7 @@ EOF = KafkaError._PARTITION_EOF
 class Said:
     """A message: a record at an offset, or an error there."""
 
-    def __init__(self, at: int, code: int | None = None, partition: int = 0) -> None:
+    def __init__(self, at: int | None, code: int | None = None, partition: int = 0) -> None:
         self._at, self._code, self._partition = at, code, partition
 
     def topic(self) -> str:
@@ -30,7 +30,7 @@ class Said:
     def partition(self) -> int:
         return self._partition
 
-    def offset(self) -> int:
+    def offset(self) -> int | None:
         return self._at
 
     def error(self) -> KafkaError | None:
@@ -126,6 +126,12 @@ def test_nothing_after_a_set_that_cannot_be_decoded_is_read():
     reading = fetch(Saying([Said(2), Said(3, KafkaError._BAD_MSG), Said(4)]))
     assert [message.offset() for message in reading.poll()] == [2]
     assert reading.undecodable[P0].offset == 3
+    assert reading.ends == {P0: 5, P1: 9}
+
+
+def test_an_event_without_an_offset_is_no_set_at_offset_0():
+    reading = fetch(Saying([Said(None, KafkaError._CRIT_SYS_RESOURCE, partition=1)]))
+    assert (reading.poll(), reading.undecodable) == ([], {})
     assert reading.ends == {P0: 5, P1: 9}
 
 

@@ -36,7 +36,7 @@ def age_text(seconds: float | None) -> str:
     if seconds is None:
         return "?"
     if seconds < 10:  # below, tenths say something
-        return f"{max(seconds, 0):.1f}s" if seconds else "0s"
+        return "0s" if seconds == 0 else f"{max(seconds, 0):.1f}s"
     whole = int(seconds)
     for unit, length, below in (("d", 86_400, "h"), ("h", 3_600, "m")):
         if whole >= 2 * length:

@@ -164,7 +164,7 @@ class Planner:
             record = taken[index]
             if record.topic == retry.name and not isinstance(result, Put | Stay):
                 headers: Wire = [(DONE, str(retry.original(record)).encode())]
-                messages.append(Message(retry.name, None, None, record.partition, 0, headers))
+                messages.append(Message(retry.name, None, None, record.partition, None, headers))
                 sources.append(index)
 
     def _prepared(
@@ -243,7 +243,7 @@ class Planner:
         """
         assert self._to.retry is not None
         headers = [*without_retry(record.headers), *put.retried.encode()]
-        return Message(self._to.retry.name, record.value, record.key, put.level, 0, headers)
+        return Message(self._to.retry.name, record.value, record.key, put.level, None, headers)
 
     def _dead_letter(self, record: Record, failure: Failure, stamp: Wire) -> Message:
         failed = Failed(
@@ -266,7 +266,8 @@ class Planner:
             record.value,
             record.key,
             -1,
-            record.timestamp_ms,
+            # That of the record may be what the topic refuses.
+            None if failure.cut is Cut.ALL else record.timestamp_ms,
             headers,
         )
 
@@ -296,8 +297,7 @@ def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire, str]:
         kept = [pair for pair in record.headers if _short(pair) and pair[0] == REPLAY_OF]
         left += [("id", len(value or b"")) for name, value in stamp if not _short((name, value))]
         stamp = [pair for pair in stamp if _short(pair)]
-        # 0 is the time of writing: a timestamp may be what the topic refuses.
-        record = replace(record, key=None, headers=tuple(kept), timestamp_ms=0)
+        record = replace(record, key=None, headers=tuple(kept))
     return record, stamp, ",".join(f"{name}={size}" for name, size in left)
 
 

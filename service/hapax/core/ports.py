@@ -71,7 +71,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
     value: bytes | None
     key: bytes | None
     partition: int  # -1: the partitioner chooses
-    timestamp_ms: int
+    timestamp_ms: int | None  # None: that of writing
     headers: list[tuple[str, bytes | None]]
 
 

@@ -171,7 +171,7 @@ class Facts(msgspec.Struct, frozen=True):
             done,
             _inputs(batch, records, done),
             sum([not each for each in ids[:done]]),
-            sum([len(record.value) for record in records if record.value]),
+            sum([len(record.value or b"") for record in records]),
             min(timestamps_ms, default=0),
             max(timestamps_ms, default=0),
         )

@@ -192,11 +192,11 @@ def outputs_of(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
         if value is not None and type(value) is not bytes:
             raise Poison(f"Output.value must be bytes or None, not {type(value).__name__}")
         if (
-            output.headers
+            output.headers != ()
             or output.key is not UNSET
-            or output.topic
-            or output.partition
-            or output.timestamp_ms
+            or output.topic is not None
+            or output.partition is not None
+            or output.timestamp_ms is not None
         ):
             _check_rest(output)
     return outputs
@@ -217,7 +217,7 @@ def _check_rest(output: Output) -> None:
         raise Poison(f"Output.key must be bytes or None, not {type(output.key).__name__}")
     if output.topic is not None and type(output.topic) is not str:
         raise Poison(f"Output.topic must be str, not {type(output.topic).__name__}")
-    if output.topic and not _is_topic(output.topic):
+    if output.topic is not None and not _is_topic(output.topic):
         raise Poison(f"Output.topic is not a valid topic name: {output.topic!r:.300}")
     if output.partition is not None and not _is_number(output.partition, PARTITION_MAX):
         raise Poison(

@@ -109,7 +109,9 @@ def as_effect(record: Record, *, dead: bool = False) -> DemoEffect:
     """Take from a record that was written what counts."""
     headers = dict(record.headers)
     source = coordinates(headers.get(SOURCE))
-    slot = DEAD if dead else (headers.get(PART) or b"1/1").decode("utf-8", "replace")
+    place = headers.get(PART)
+    slot = "1/1" if place is None else place.decode("utf-8", "replace")
+    slot = DEAD if dead else slot
     return DemoEffect(record.coordinates, source, slot, as_given(record))
 
 

@@ -105,8 +105,8 @@ def as_record(message: Message) -> Record:
     """Return what the client received in the service's own words."""
     return Record(
         topic=message.topic() or "",
-        partition=message.partition() or 0,
-        offset=message.offset() or 0,
+        partition=cast("int", message.partition()),
+        offset=cast("int", message.offset()),
         key=message.key(),
         value=message.value(),
         headers=cast("Headers", tuple(message.headers() or ())),

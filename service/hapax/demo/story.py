@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.records import Coordinates
 from hapax.demo.child import DemoError
 from hapax.demo.judge import DemoInput, DemoVerdict, as_effect, as_given, judge
 from hapax.demo.orders import shipments
@@ -118,8 +117,7 @@ def _read_input(stage: Stage) -> DemoInput:
         for record in map(as_record, read_back(servers, ORDERS, "read_committed"))
     }
     everything = {
-        Coordinates(ORDERS, message.partition() or 0, message.offset() or 0)
-        for message in read_back(servers, ORDERS, "read_uncommitted")
+        as_record(message).coordinates for message in read_back(servers, ORDERS, "read_uncommitted")
     }
     given = DemoInput(visible, frozenset(everything - visible.keys()))
     publisher = stage.publisher

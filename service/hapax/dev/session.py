@@ -182,4 +182,4 @@ def _ports(settings: Settings) -> tuple[int, int]:
         problems.append("HAPAX_KAFKA__SECURITY__PROTOCOL: the Kafka of hapax dev has no security")
     if problems:
         raise ConfigurationError(problems)
-    return int(port), (found.port or 6379) if url else 0
+    return int(port), (6379 if found.port is None else found.port) if url else 0

@@ -15,6 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hapax.core.records import TopicPartition
+
 client_headers: Callable[[Any], Any] = methodcaller("headers")
 """Reads a message's headers; raises one of NO_TEXT for a name that is not UTF-8.
 
@@ -131,6 +133,20 @@ def is_fenced(error: KafkaError) -> bool:
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
     }
+
+
+def place_of(message: Any) -> TopicPartition:
+    """Return where a message of the client is from; an event of no partition has the number -1."""
+    number = message.partition()
+    return (message.topic() or "", -1 if number is None else number)
+
+
+def offset_of(message: Any) -> int:
+    """Return the offset of a message that is a record: only events may be without one."""
+    offset: int | None = message.offset()
+    if offset is None:
+        raise ValueError(f"a record of {place_of(message)} without an offset")
+    return offset
 
 
 def describe(error: KafkaError) -> str:

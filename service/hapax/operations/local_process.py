@@ -23,8 +23,8 @@ class LocalProcess:
     """The telemetry port of a process on this machine; default: the port of the settings."""
 
     def __init__(self, settings: Settings, port: int | None = None) -> None:
-        port = port or settings.telemetry.port
-        if not port:
+        port = settings.telemetry.port if port is None else port
+        if port == 0:
             raise ConfigurationError(
                 ["HAPAX_TELEMETRY__PORT=0: the process listens on any port, name it by --port"]
             )

@@ -174,7 +174,7 @@ class Moving:
             raise ConfigurationError([f"{target.topic} is no input of this pipeline: {inputs}"])
         places = self._client.partitions([target.topic])
         texts = self._client.beside(places)
-        began = max((one.began or 0 for one in texts.values()), default=0) or None
+        began = max((one.began for one in texts.values() if one.began is not None), default=None)
         if target.partition is not None:
             places = [where for where in places if where[1] == target.partition]
             if not places:
@@ -188,7 +188,11 @@ class Moving:
                 partition=where[1],
                 committed=committed[where],
                 # A partition that gets its first offset began with the others of its topic.
-                beside=msgspec.structs.replace(texts[where], began=texts[where].began or began),
+                beside=(
+                    msgspec.structs.replace(texts[where], began=began)
+                    if texts[where].began is None
+                    else texts[where]
+                ),
                 log=logs[where],
                 position=position(committed[where], logs[where], start),
             )

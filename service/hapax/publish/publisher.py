@@ -114,7 +114,7 @@ class Publisher:
         it may be; or what has stopped the publisher.
         """
         named = with_id(headers, self._id_header, message_id)
-        message = Message(topic, value, key, -1, timestamp_ms or 0, named)
+        message = Message(topic, value, key, -1, timestamp_ms, named)
         call, group = self._submit([message], b"", callback)
         group.wait()
         return Receipt(call, 0)
@@ -148,7 +148,7 @@ class Publisher:
     ) -> Receipt:
         """Accept one record as ``publish`` does, without holding up the event loop."""
         named = with_id(headers, self._id_header, message_id)
-        message = Message(topic, value, key, -1, timestamp_ms or 0, named)
+        message = Message(topic, value, key, -1, timestamp_ms, named)
         call, group = await self._submit_async(message, callback)
         loop, accepted = asyncio.get_running_loop(), asyncio.Event()
 

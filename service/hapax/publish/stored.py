@@ -23,7 +23,7 @@ def stored(message: Message, now_ms: int) -> bytes:
             message.value,
             message.key,
             message.partition,
-            message.timestamp_ms or now_ms,
+            now_ms if message.timestamp_ms is None else message.timestamp_ms,
             message.headers,
         )
     )

@@ -61,7 +61,7 @@ def _servers(text: str) -> str:
     servers = _items(text)
     for server in servers:
         match = _SERVER.fullmatch(server)
-        if match is None or not 1 <= int(match[1] or 1) <= _PORT_MAX:
+        if match is None or not 1 <= int(match[1] or "1") <= _PORT_MAX:
             raise ValueError(
                 "each broker is written host:port, without a scheme or a login "
                 "(HAPAX_KAFKA__SECURITY__PROTOCOL says how to talk to it)"

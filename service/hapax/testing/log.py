@@ -56,7 +56,7 @@ class MemoryLog:
             message.value,
             key=message.key,
             headers=tuple(message.headers),
-            timestamp_ms=message.timestamp_ms,
+            timestamp_ms=0 if message.timestamp_ms is None else message.timestamp_ms,
             producer=producer,
         )
 

@@ -120,7 +120,8 @@ class Lane:
         self.lost += 1
         self.doubtful = True
         if self.lost > 1:
-            self.careful = max(1, (self.careful or self.pace) // 10)
+            before = self.pace if self.careful is None else self.careful
+            self.careful = max(1, before // 10)
 
     def confirm(self, stable: Mapping[TopicPartition, int | None]) -> None:
         """Take what the group has committed in place of what we know."""

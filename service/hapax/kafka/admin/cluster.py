@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from hapax.core.cluster_state import Address, ClusterState, ConsumerGroup, Topic
+from hapax.core.partition_offsets import position
 from hapax.kafka.admin.answers import (
     ANSWER_TIMEOUT_S,
     TIMEOUT_MS,
@@ -148,11 +149,12 @@ class _Look:
 
     def _undecodable(self, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Stuck]:
         """Return sets that cannot be decoded and come next in their partition."""
-        unread = {
-            where: (log.committed or 0, log.offsets.last_stable)
-            for where, log in logs.items()
-            if where[0] in self._settings.input.topics and log.offsets is not None and log.unread
-        }
+        unread: dict[TopicPartition, tuple[int, int]] = {}
+        for where, log in logs.items():
+            if where[0] in self._settings.input.topics and log.offsets is not None:
+                next_ = position(log.committed, log.offsets, self._settings.input.start)
+                if next_ is not None and log.offsets.lag(next_) > 0:
+                    unread[where] = (next_, log.offsets.last_stable)
         spans = RangeReader(self._settings)
         spans.firsts(unread, NEXT_TIMEOUT_S)
         return spans.undecodable

@@ -180,10 +180,7 @@ class GroupConsumer:
             return True
         return any(
             answer.error is not None
-            or (
-                (answer.offset or 0) >= 0
-                and CommittedMetadata.decode(answer.metadata).cluster_id is None
-            )
+            or (answer.offset >= 0 and CommittedMetadata.decode(answer.metadata).cluster_id is None)
             for answer in answers
         )
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from hapax.core.changes import Changes
 from hapax.core.errors import StopError
-from hapax.kafka.errors import COORDINATOR_MOVES, describe
+from hapax.kafka.errors import COORDINATOR_MOVES, describe, place_of
 from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ class ConsumerEvents:
 
     def meet(self, message: Any, error: KafkaError) -> None:
         """Judge a message that is no record."""
-        code = error.code()
-        where = (message.topic() or "", message.partition() or 0)
+        code, offset = error.code(), message.offset()
+        where = place_of(message)
         if code == KafkaError._PARTITION_EOF:
-            self._states.meet_end(where, message.offset())
+            self._states.meet_end(where, offset)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
             self._lose(where, error)
-        elif code in UNDECODABLE and (message.offset() or -1) >= 0:
-            self._states.stuck.meet(where, message.offset(), describe(error))
+        elif code in UNDECODABLE and offset is not None:
+            self._states.stuck.meet(where, offset, describe(error))
             self._consumer.hold(where, held=True)
         elif error.fatal() or code == KafkaError._FATAL:
             self._consumer.fatal(error)

@@ -45,7 +45,7 @@ def read(
                 _close(states[where], batch, where, last)
             where = (topic, partition)
             skip = states.skips(where)
-            next_offset = states[where].next or 0
+            next_offset = states[where].untaken
             opened = where in batch.first
         if offset < next_offset or skip:
             if not skip:
@@ -89,7 +89,7 @@ def read_native(records: RecordPath | None, states: PartitionStates) -> Batch | 
     reached: Progress = {}
     for topic, partition, _start, _count, first, next_offset, *_ in runs:
         where = (topic, partition)
-        if first < reached.get(where, states[where].next or 0):
+        if first < reached.get(where, states[where].untaken):
             return None
         reached[where] = next_offset
     batch = Batch(records if len(records) else [], {}, reached)  # else only ends were met

@@ -55,6 +55,11 @@ class PartitionState:
     stop: int | None = None
 
     @property
+    def untaken(self) -> int:
+        """The offset below which all was taken; 0 where nothing is known."""
+        return 0 if self.next is None else self.next
+
+    @property
     def committed(self) -> CommittedMetadata:
         """What stands beside the group's committed offset, read."""
         return CommittedMetadata.decode(self.beside)

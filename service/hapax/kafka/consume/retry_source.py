@@ -110,6 +110,7 @@ class KafkaRetrySource(WaitingSource):
         for where in self.assignment():
             if where[0] == self._retry:
                 low, high = self._consumer.watermarks(where)
-                behind = self._states.shelf.next_offset(where) or self._states[where].next
+                behind = self._states.shelf.next_offset(where)
+                behind = self._states[where].next if behind is None else behind
                 count += max(0, high - (low if behind is None else behind))
         return count

@@ -239,7 +239,7 @@ class KafkaSource:
         self._positions.meet(batch.first)
         ends, states.ends = states.ends, {}
         for where, end in ends.items():
-            if end >= (states[where].next or 0):
+            if end >= states[where].untaken:
                 states[where].next = batch.next[where] = end
                 states[where].learn_epoch(self._consumer.log.topics.epoch(where), end)
         return self._stops.cut(batch)
@@ -250,7 +250,7 @@ class KafkaSource:
 
     def _try_again(self, where: Where, offset: int) -> None:
         """Read a set once more that could not be decoded."""
-        self._positions.read_on(where, max(offset, self._states[where].next or 0))
+        self._positions.read_on(where, max(offset, self._states[where].untaken))
         self._consumer.hold(where, held=False)
 
     def _find(self, where: Where) -> None:

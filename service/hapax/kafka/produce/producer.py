@@ -35,6 +35,18 @@ CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     SystemError,
 )
 _QUEUE_FULL_WAIT_S = 0.05
+_CLIENTS_NOW, _FIRST_MS = 0, 1
+
+
+def client_timestamp(timestamp_ms: int | None) -> int:
+    """Return a timestamp as the client takes it; None: now.
+
+    To the client 0 is "now" (rd_kafka_produce of librdkafka 2.16 has no other way to say it), so
+    1970 itself leaves one millisecond later, and not as today.
+    """
+    if timestamp_ms is None:
+        return _CLIENTS_NOW
+    return _FIRST_MS if timestamp_ms == 0 else timestamp_ms
 
 
 class Outbox:
@@ -137,7 +149,7 @@ class Outbox:
                         partition,
                         report,
                         report,
-                        message.timestamp_ms,
+                        client_timestamp(message.timestamp_ms),
                         message.headers,  # type: ignore[arg-type] # list is invariant in the stub
                     )
                 except BufferError:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import describe
-from hapax.kafka.produce.producer import CLIENT_ERRORS
+from hapax.kafka.produce.producer import CLIENT_ERRORS, client_timestamp
 from hapax.kafka.properties import build, producer_properties
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Sender:
                         message.partition,
                         self._report,
                         self._report,
-                        message.timestamp_ms,
+                        client_timestamp(message.timestamp_ms),
                         message.headers,  # type: ignore[arg-type] # list is invariant in the stub
                     )
                 except BufferError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError
 
 from hapax.core.errors import HapaxError
-from hapax.kafka.errors import describe
+from hapax.kafka.errors import describe, offset_of
 from hapax.kafka.properties import build
 from hapax.kafka.read.range_reader import RangeFetch, record_of, undecodable_problem
 
@@ -70,7 +70,7 @@ class AuditRangeReader:
             return
         start, seen = self._stretch.start, self._seen
         for messages in self._read("read_uncommitted", start + first, start + last + 1):
-            offsets = [message.offset() or 0 for message in messages]
+            offsets = [offset_of(message) for message in messages]
             yield [offset for offset in offsets if not seen[offset - start]]
 
     def _read(self, isolation: str, start: int, end: int) -> Iterator[list[Message]]:

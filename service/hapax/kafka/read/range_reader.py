@@ -16,7 +16,15 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from hapax.core.changes import Stuck
 from hapax.core.errors import PreflightError
 from hapax.core.records import Record
-from hapax.kafka.errors import FORBIDDEN, NO_TEXT, UNKNOWN_TOPIC, client_headers, describe
+from hapax.kafka.errors import (
+    FORBIDDEN,
+    NO_TEXT,
+    UNKNOWN_TOPIC,
+    client_headers,
+    describe,
+    offset_of,
+    place_of,
+)
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.undecodable import UNDECODABLE
@@ -54,9 +62,8 @@ def record_of(message: Message) -> tuple[Record, bool]:
     except NO_TEXT:  # a name that is not UTF-8
         headers, readable = None, False
     record = Record(
-        message.topic() or "",
-        message.partition() or 0,
-        message.offset() or 0,
+        *place_of(message),
+        offset_of(message),
         message.key(),
         message.value(),
         tuple(headers) if headers else (),
@@ -102,17 +109,17 @@ class RangeFetch:
         kept: list[Message] = []
         before = len(self.ends)
         for message in messages:
-            where = (message.topic() or "", message.partition() or 0)
-            error, offset = message.error(), message.offset() or 0
+            where, error = place_of(message), message.error()
             end = self.ends.get(where)
             if end is None or where in self.undecodable:
                 continue
             if error is None:
+                offset = offset_of(message)
                 if offset < end:
                     kept.append(message)
                 at_end = offset + 1 >= end
             else:
-                at_end = self._ended_by(error, where, offset)
+                at_end = self._ended_by(error, where, message.offset())
             if at_end:
                 del self.ends[where]
         if kept or len(self.ends) < before:
@@ -129,11 +136,11 @@ class RangeFetch:
         if done:
             self._consumer.pause(done)
 
-    def _ended_by(self, error: KafkaError, where: Where, offset: int) -> bool:
+    def _ended_by(self, error: KafkaError, where: Where, offset: int | None) -> bool:
         code, end = error.code(), self.ends[where]
         if code in self._over:
             return True
-        if code in UNDECODABLE | {_EOF}:
+        if code in UNDECODABLE | {_EOF} and offset is not None:
             if code != _EOF and 0 <= offset < end:
                 self.undecodable[where] = Stuck(offset, describe(error))
             return offset >= end

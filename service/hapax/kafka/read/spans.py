@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.span import Span, offsets_of, time_of
-from hapax.kafka.errors import describe
+from hapax.kafka.errors import describe, offset_of, place_of
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries
 from hapax.kafka.read.range_reader import RangeFetch
@@ -96,9 +96,9 @@ class _Lookup:
             while fetch.ends:
                 due = set(fetch.ends)
                 for message in fetch.poll():
-                    where = (message.topic() or "", message.partition() or 0)
+                    where = place_of(message)
                     if where not in found and message.timestamp()[1] >= time_ms:
-                        found[where] = message.offset() or 0
+                        found[where] = offset_of(message)
                 for where in fetch.ends.keys() & fetch.undecodable.keys():
                     found.setdefault(where, fetch.undecodable[where].offset)
                 for where in fetch.ends.keys() & found.keys():
@@ -110,7 +110,10 @@ class _Lookup:
 
     def _offsets(self, at: int, *, committed: bool = False) -> Progress:
         found = self._answers(dict.fromkeys(self._places, at), committed=committed)
-        return {where: offset or 0 for where, offset in found.items()}
+        known = {where: offset for where, offset in found.items() if offset is not None}
+        if len(known) < len(found):
+            raise BatchAbortedError("offsets of a span: a log has no end", resolved=False)
+        return known
 
     def _answers(
         self, wanted: Mapping[Where, int], *, committed: bool = False

@@ -99,7 +99,8 @@ class LocalJudgement:
             return "before"
         if offset < bounds.until:
             return ""
-        if offset >= (bounds.committed or 0) and at < self._scope.outputs[lane].settled:
+        committed = bounds.committed is not None and offset < bounds.committed
+        if not committed and at < self._scope.outputs[lane].settled:
             return "ahead"
         return "later"
 

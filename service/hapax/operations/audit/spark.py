@@ -58,7 +58,13 @@ class AuditJudgement:
     def __init__(self, spark: SparkSession, tables: Tables) -> None:
         self._tables = tables
         bounds = [
-            (place, one.start, one.until, one.committed or 0, one.compacted)
+            (
+                place,
+                one.start,
+                one.until,
+                0 if one.committed is None else one.committed,
+                one.compacted,
+            )
             for place, one in enumerate(tables.scope.inputs)
         ]
         lanes = [(lane, one.settled) for lane, one in enumerate(tables.scope.outputs)]

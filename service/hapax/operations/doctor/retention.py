@@ -108,7 +108,7 @@ def _claims(case: Case) -> Iterator[CheckResult]:
             )
         elif "retention.ms" not in topic.settings:
             yield unknown(f"{name}: the brokers do not report its retention")
-        elif (kept_ms(topic) or ttl + 1) > ttl:
+        elif (kept := kept_ms(topic)) is None or kept > ttl:
             yield warn(
                 f"{name}: records are kept for {_kept(topic)}, {ours} ends before: a copy that "
                 "waits longer than that passes as new",
@@ -149,7 +149,7 @@ def _unread(case: Case, topic: str, age_ms: int) -> list[str]:
     return [
         place
         for place, log in case.logs(topic)
-        if log.unread and log.since.get(age_ms, 0) > (log.committed or 0)
+        if log.unread and log.since.get(age_ms, 0) > (0 if log.committed is None else log.committed)
     ]
 
 

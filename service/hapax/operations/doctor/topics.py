@@ -46,7 +46,7 @@ def _topics(case: Case) -> Iterator[CheckResult]:
 def _partitions(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs, **_internal(case)}.items():
         headless = [one for one, each in topic.partitions.items() if each.leader < 0]
-        least = in_sync_min(topic, 1) or 1
+        least = max(1, in_sync_min(topic, 1) or 0)
         stopped = [
             one
             for one, each in topic.partitions.items()

@@ -97,7 +97,7 @@ class Writing:
                     value,
                     key,
                     -1 if partition is None else partition,
-                    timestamp_ms or 0,
+                    timestamp_ms,
                     own,
                 )
             )
