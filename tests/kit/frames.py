@@ -38,6 +38,7 @@ _FLEXIBLE_FROM = {
     "EndTxn": 3,
     "TxnOffsetCommit": 3,
 }
+_METADATA_FLEXIBLE_FROM = 9
 _RECORD_ERRORS_FROM = 8
 """Version of Produce from which answers name the records that were refused."""
 
@@ -76,11 +77,44 @@ def with_error(request: Request, answer: bytes, code: int) -> bytes:
     """
     if request.api == "AddPartitionsToTxn":
         raise KeyError(request.api)
+    if request.api == "Metadata":
+        return without_brokers(request, answer)
     reader = _Reader(answer, flexible=request.version >= _FLEXIBLE_FROM[request.api])
     changed = bytearray(answer)
     for place in _error_places(request, reader):
         struct.pack_into(">h", changed, place, code)
     return bytes(changed)
+
+
+def without_brokers(request: Request, answer: bytes) -> bytes:
+    """Return an answer to Metadata that says there are none, as an only broker that stops does."""
+    flexible = request.version >= _METADATA_FLEXIBLE_FROM
+    at = 9 if flexible else 8  # correlation id, tagged fields, throttle time
+    end = at
+
+    def length() -> int:
+        nonlocal end
+        if not flexible:
+            (number,) = struct.unpack_from(">h", answer, end)
+            end += 2
+            return max(0, int(number))
+        number = answer[end]
+        end += 1
+        return max(0, number - 1)
+
+    if flexible:
+        count = answer[end] - 1
+        end += 1
+    else:
+        (count,) = struct.unpack_from(">i", answer, end)
+        end += 4
+    for _broker in range(count):
+        end += 4
+        end += length()  # host
+        end += 4
+        end += length()  # rack
+        end += flexible
+    return answer[:at] + (b"\1" if flexible else bytes(4)) + answer[end:]
 
 
 def _error_places(request: Request, reader: "_Reader") -> Iterator[int]:

@@ -61,6 +61,11 @@ class FakeMember:
         self._clock = clock
         self._journal = journal
 
+    answered = True
+
+    def cut_off(self) -> bool:
+        return False
+
     def attend(self, wait_s: float) -> None:
         self.waits.append(wait_s)
         self._clock.wait(wait_s)

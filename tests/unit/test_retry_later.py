@@ -171,7 +171,7 @@ def test_a_record_waits_comes_down_is_called_as_it_was_and_its_output_names_the_
         assert retried is not None
         assert (retried.move, retried.attempt, retried.of) == (move, 1, "in/3/7")
         assert retried.until <= retried.due == NOW_MS + 3_600_000
-        assert message.timestamp_ms == 0  # of writing: retention counts from there
+        assert message.timestamp_ms is None  # of writing: retention counts from there
         now_ms = retried.until
         result = step(note, record, now_ms)
         message = written(record, result)

@@ -82,6 +82,13 @@ class Source(Protocol):
     and MemberFencedError once the group has given the name to another member.
     """
 
+    @property
+    def answered(self) -> bool:
+        """Whether a broker has answered when it was last asked."""
+
+    def cut_off(self) -> bool:
+        """Whether no broker answers this client any more, and new ones are answered. Cheap."""
+
     def reopen(self) -> None:
         """Join the group again, after MemberFencedError; everything handed out is lost."""
 

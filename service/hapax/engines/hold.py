@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hapax.core.errors import ClaimsUnavailableError
+
 if TYPE_CHECKING:
-    from hapax.core.ports import Source
+    from hapax.core.ports import Claims, Source
     from hapax.core.records import TopicPartition
     from hapax.engines.lifecycle import Lifecycle
     from hapax.telemetry.events import Events
@@ -60,3 +62,13 @@ class Hold:
                 {where: told for where, told in stable.items() if told is not None}
             )
             self._asked = unknown
+
+
+def claims_answer(claims: Claims | None) -> bool:
+    """Whether the claim store answers, where there is one."""
+    try:
+        if claims is not None:
+            claims.ping()
+    except ClaimsUnavailableError:
+        return False
+    return True

@@ -8,12 +8,31 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hapax.core.changes import Changes
     from hapax.core.ports import Clock, Source
+    from hapax.engines.lifecycle import Lifecycle
     from hapax.telemetry.events import Events
 
 INFO, WARNING = 20, 30
+ANSWERS_WAIT_S = 0.2
 ORPHANS_AFTER_S, ORPHANS_INTERVAL_S = 5.0, 60.0
 """When to look for partitions that nobody owns: soon after an assignment, or after a look that
 found nothing out, then now and then."""
+
+
+def cut_off(source: Source, events: Events) -> bool:
+    """Return whether the consumer is to be built again, for no broker answers it; say so."""
+    found = source.cut_off()
+    events.consumer_answered(answered=source.answered)
+    return found
+
+
+def await_answers(source: Source, events: Events, lifecycle: Lifecycle) -> bool:
+    """Let a consumer meet the brokers that have answered the producer; False: build it again."""
+    while not (source.answered or lifecycle.stopping):
+        if cut_off(source, events):
+            return False
+        source.attend(ANSWERS_WAIT_S)
+        events.loop_moved()
+    return True
 
 
 class Membership:

@@ -4,7 +4,7 @@ ClaimsUnavailableError  hold the partitions until the claim store answers
 BatchAbortedError       rewind; take it again, smaller or without its culprits when it is to blame
 MemberFencedError       join the group anew, within a budget
 ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
-ClientsOutdatedError    new consumer and producer, which read their files
+ClientsOutdatedError    new consumer and producer: their files have changed, or they are cut off
 SchemasUnavailableError put the batch back; one partition waits (schema_hold.py)
 
 Errors named StopError pass through: they end the process with their exit code.
@@ -26,6 +26,8 @@ from hapax.core.errors import (
 )
 from hapax.core.limits import FenceBudget
 from hapax.core.ports import Batch
+from hapax.engines.hold import claims_answer
+from hapax.engines.membership import await_answers, cut_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,6 +78,7 @@ class Recovery:
         self._member_fences = limits.member_fences
         self._transaction_timeout_s = limits.transaction_timeout_s
         self._aborts = 0
+        self._cut_off = False
         self._replacing: str | None = None
         """Why the producer is dead that has no successor yet."""
 
@@ -130,17 +133,22 @@ class Recovery:
     # -- files of the clients -------------------------------------------------------------
 
     def check_clients(self) -> None:
-        """Raise ClientsOutdatedError when files that they were built of hold something else now."""
-        if self._lifecycle.outdated and not self._lifecycle.stopping:
-            raise ClientsOutdatedError("files of the clients have changed")
+        """Raise ClientsOutdatedError when their files have changed, or no broker answers them."""
+        self._cut_off = self._cut_off or cut_off(self._source, self._events)
+        if (self._lifecycle.outdated or self._cut_off) and not self._lifecycle.stopping:
+            raise ClientsOutdatedError("files of the clients have changed, or they are cut off")
 
     def _renew_outdated(self) -> None:
         """Join with a new consumer; the new producer is built like that of a dead one."""
-        if self._lifecycle.outdated:
+        if self._lifecycle.outdated or self._cut_off or cut_off(self._source, self._events):
+            self._replacing = "files" if self._lifecycle.outdated else "cut_off"
             self._lifecycle.outdated = False  # before they read: what changes now is told again
-            self._replacing = "files"
-            self._source.renew()
-            self._ends.forget()
+            self._renew()
+
+    def _renew(self) -> None:
+        self._cut_off = False
+        self._source.renew()
+        self._ends.forget()
 
     # -- aborted --------------------------------------------------------------------------
 
@@ -211,6 +219,8 @@ class Recovery:
         """
         if self._replacing is not None:
             self._open(self._replacing)
+            if not await_answers(self._source, self._events, self._lifecycle):
+                self._renew()
             self._rewind(_NOTHING, resolved=False)
 
     def _open(self, cause: str) -> None:
@@ -231,10 +241,10 @@ class Recovery:
             if self._lifecycle.overdue:
                 raise error
             self._events.producer_init_retried(str(error))
+            cut_off(self._source, self._events)  # so that it is known by the end
             self._hold_on(hold_s)
             hold_s = min(BACKOFF_MAX_S, 2 * hold_s)  # each try builds a client: 10 ms of CPU
-            again = self._failure_of_open()
-            if again is None:
+            if (again := self._failure_of_open()) is None:
                 return
             error = again
 
@@ -277,7 +287,7 @@ class Recovery:
         with self._holding():
             while not self._lifecycle.stopping:
                 self._hold_on(HOLD_S)
-                if self._claims_answer():
+                if claims_answer(self._claims):
                     self._events.claims_recovered(self._clock.monotonic() - began_s)
                     break
 
@@ -288,14 +298,6 @@ class Recovery:
             yield
         finally:
             self._source.resume()
-
-    def _claims_answer(self) -> bool:
-        try:
-            if self._claims is not None:
-                self._claims.ping()
-        except ClaimsUnavailableError:
-            return False
-        return True
 
     def _hold_on(self, wait_s: float) -> None:
         """Stay a member, and take nothing."""

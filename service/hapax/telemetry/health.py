@@ -96,6 +96,8 @@ class Health:
         self.claims_ok = True
         self.claims_away: Outage | None = None
         self.brokers_away: Outage | None = None
+        self.cut_off: Outage | None = None
+        """Since when no broker answers the consumer itself."""
         self.schemas_away: Outage | None = None
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.stuck: Mapping[TopicPartition, Stuck] = {}
@@ -177,6 +179,9 @@ class Health:
             not self.started or self.monotonic_s() - brokers.began_s > FAILING_S
         ):
             told = f"no broker has answered since {brokers.since} ({brokers.reason})"
+            causes.append(Cause(told, "alerts.md#hapaxbrokersaway"))
+        if self.cut_off is not None:
+            told = f"{self.cut_off.reason} since {self.cut_off.since}"
             causes.append(Cause(told, "alerts.md#hapaxbrokersaway"))
         if not self.claims_ok:
             page = "alerts.md#hapaxclaimstoredown"

@@ -168,6 +168,12 @@ class MemorySource:
             raise BatchAbortedError("no live member of the group: offsets are not sent")
         return f"{member_id}:{generation}".encode()
 
+    answered = True
+
+    def cut_off(self) -> bool:
+        """Never: there is no client."""
+        return False
+
     def changes(self) -> Changes:
         """Return and forget what happened since the last call."""
         changes, self._changes = self._changes, Changes()

@@ -13,7 +13,7 @@ from hapax.core.errors import BatchAbortedError, MemberFencedError
 from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
 from hapax.engines.hold import Hold
-from hapax.engines.membership import Membership
+from hapax.engines.membership import Membership, cut_off
 from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
 
@@ -109,6 +109,9 @@ class SparkEngine:
     def _turn(self) -> None:
         self._member.attend(BUSY_WAIT_S if self._lanes.busy else IDLE_WAIT_S)
         self._events.loop_moved()
+        if cut_off(self._member, self._events):
+            self._member.renew()
+            self._lanes.stale = True
         self._observe()
         held = self._hold.on()
         self._jobs.recall(wanted=self._lanes.working and (held or self._lanes.stale))

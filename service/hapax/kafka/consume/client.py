@@ -12,6 +12,7 @@ from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
 from hapax.kafka.consume.native_intake import NativeIntake
+from hapax.kafka.consume.silence import Silence
 from hapax.kafka.errors import describe, is_member_fenced
 from hapax.kafka.properties import build
 
@@ -36,6 +37,7 @@ class GroupConsumer:
     properties  of the client, as they were given
     client      for calls on the record path, inside of ``asking``
     log         what the client's own lines told
+    silence     whether brokers answer it
     progress    returns the offsets that count; None: those that the group has committed
     intake      where native records arrive; None: the client hands all of them out
     """
@@ -61,6 +63,7 @@ class GroupConsumer:
         self._paused: set[Where] = set()
         self._held: set[Where] = set()
         self._pausing = False
+        self.silence = Silence(clock)
 
     def _built(self) -> Consumer:
         properties = {**self.properties, "debug": DEBUG}
@@ -77,6 +80,7 @@ class GroupConsumer:
         # Its destructor does not close the dead member: there is nothing to leave.
         self.log.topics.forget()
         self.client = self._built()
+        self.silence.begin_again()
         self._paused.clear()
         self._held.clear()
 

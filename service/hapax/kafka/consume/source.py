@@ -1,8 +1,7 @@
 """Records of the input topics, and positions: the Source port on a Kafka consumer.
 
-Callbacks only record; what they saw is judged after the call that ran them. The client hands a
-batch out twice in rare group starts (about 1 in 50: KAFKA facts in docs/non-obvious.md), so
-everything below the next offset is dropped (kafka/consume/decode.py) and counted.
+Callbacks only record; what they saw is judged after the call that ran them. The client hands out a
+batch twice in rare group starts (docs/non-obvious.md): what is below the next offset is dropped.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from hapax.kafka.consume.decode import read, read_native, without
 from hapax.kafka.consume.native_intake import messages_of
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.consume.positions import Positions
+from hapax.kafka.consume.silence import Asking
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.offset_commit import client_offsets
@@ -46,7 +46,7 @@ WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
 
 
-class KafkaSource:
+class KafkaSource(Asking):
     """Brings records of a consumer group's partitions. One thread only."""
 
     def __init__(

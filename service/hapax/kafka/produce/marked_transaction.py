@@ -96,6 +96,7 @@ class MarkedTransaction:
         self._logger = logger
         self._watch: Watch = around["watch"]
         self.deadline_s = settings.transaction.timeout_ms / 1000
+        self._group_name = names.group
         self._group = self._member(names.group)
         self.transaction = CountedTransaction(
             ProducerConfig(
@@ -112,8 +113,12 @@ class MarkedTransaction:
     def opened(self) -> tuple[int, str] | None:
         """Fence all earlier producers of the id; return the marker's number and metadata."""
         self.transaction.open()
-        with self._watch("committed"):
-            answer = stable_offset(self._group, self._where, "the marker")
+        try:
+            with self._watch("committed"):
+                answer = stable_offset(self._group, self._where, "the marker")
+        except BatchAbortedError:
+            self._renew_group()
+            raise
         return (answer.offset, answer.metadata or "") if answer.offset >= 0 else None
 
     def send(self, chunks: Iterable[Chunk]) -> dict[str, int]:
@@ -147,6 +152,7 @@ class MarkedTransaction:
         try:
             found: str | None = self.list_topics(ANSWER_TIMEOUT_S).cluster_id
         except KafkaException as error:
+            self._renew_group()
             text = f"no broker answered: {describe(error.args[0])}"
             raise ProducerDeadError(text, unanswered=True) from error
         return found
@@ -155,6 +161,11 @@ class MarkedTransaction:
         """Drop the clients."""
         self.transaction.close()
         self._group.close()
+
+    def _renew_group(self) -> None:
+        """Ask with a new client next: this one may be cut off (kafka/consume/silence.py)."""
+        self._group.close()
+        self._group = self._member(self._group_name)
 
     def _member(self, group: str) -> Consumer:
         return marker_group(self._settings, MarkedNames(self._name, group), self._logger)

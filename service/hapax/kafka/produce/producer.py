@@ -35,6 +35,7 @@ CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     SystemError,
 )
 _QUEUE_FULL_WAIT_S = 0.05
+_ASK_TIMEOUT_S = 0.5
 _CLIENTS_NOW, _FIRST_MS = 0, 1
 
 
@@ -109,6 +110,14 @@ class Outbox:
                 ) from error
             turns = self._turns[topic] = cycle(sorted(metadata.topics[topic].partitions) or [-1])
         return next(turns)
+
+    def answered(self) -> bool:
+        """Whether a broker answers this client; one that was told of no brokers asks none more."""
+        try:
+            self.producer.list_topics(timeout=_ASK_TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
 
     @property
     def failures(self) -> set[int]:

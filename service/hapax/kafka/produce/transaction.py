@@ -81,7 +81,8 @@ class KafkaTransaction(KafkaProducing):
         outbox, metadata = self._connect()
         self._meet_cluster(metadata.cluster_id)  # before anything is fenced there
         while (failure := self._init(outbox)) is not None:
-            if reaction(failure) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+            in_time = self._clock.monotonic() < deadline_s and outbox.answered()
+            if reaction(failure) is Reaction.AGAIN and in_time:
                 continue
             if failure.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
                 raise PreflightError([self._timeout_problem()])

@@ -75,6 +75,7 @@ class KafkaLagProbe:
             else:
                 client.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException:
+            self._queries = None  # it may be cut off (kafka/consume/silence.py)
             return unanswered(str(self._properties["bootstrap.servers"]))
         return ""
 

@@ -121,6 +121,20 @@ class ServiceEvents(Narrator):
         outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
         self._logger.info("brokers_reached", outage_s=round(outage_s, 3))
 
+    def consumer_answered(self, *, answered: bool) -> None:
+        """Say when brokers answer this process's consumer no more, and when they do again."""
+        since = self._health.cut_off
+        if answered == (since is None):
+            return
+        if answered:
+            self._health.cut_off = None
+            self._logger.info("consumer_answered")
+            return
+        reason = "no broker answers the consumer of this process"
+        self._health.cut_off = self._outage(None, reason)
+        self._metrics.brokers_awaited.of().inc()
+        self._logger.error("consumer_unanswered", reason=f"{reason}: it is built again soon")
+
     def intake_paused(self) -> None:
         """Say that an operator's wish to take nothing has taken effect."""
         self._health.paused_s = self._wall_s()

@@ -1,0 +1,88 @@
+"""Whether a consumer is cut off: no broker answers it, and one answers a new client.
+
+An only broker that is stopped in order says that there are no brokers, and so may what stands in
+front of brokers. librdkafka 2.16 then forgets all it knew, with the addresses it was given, and
+never connects again; without ``metadata.recovery.strategy`` (properties.py says why) nothing but a
+new client helps. It is told apart from an outage by asking with one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from hapax.kafka.properties import admin_properties, build
+
+if TYPE_CHECKING:
+    from hapax.core.ports import Clock
+    from hapax.core.records import Progress
+    from hapax.kafka.consume.client import GroupConsumer
+    from hapax.kafka.consume.partition_state import PartitionStates
+
+LOOK_S, ASK_TIMEOUT_S = 2.0, 0.5
+PATIENCE_S = 1.0
+"""A client that is not cut off connects again within half a second, and is asked twice more."""
+
+
+class Silence:
+    """Asks now and then, while nothing is read. One thread only.
+
+    answered  whether a broker has answered when it was last asked
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: Progress = {}
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Take note of a new client."""
+        self.answered = True
+        self._due_s = self._clock.monotonic() + LOOK_S
+        self._since_s: float | None = None
+
+    def cut_off(self, own: GroupConsumer, topic: str, positions: Progress) -> bool:
+        """Whether new clients have been answered for a while, and this one was not."""
+        now_s = self._clock.monotonic()
+        if now_s < self._due_s:
+            return False
+        moved, self._seen = positions != self._seen, positions
+        self.answered = moved or _answers(own.client, topic)
+        self._due_s = self._clock.monotonic() + (LOOK_S if self.answered else ASK_TIMEOUT_S)
+        if self.answered or not _answers(_new_client(own), topic):
+            self._since_s = None
+            return False
+        self._since_s = now_s if self._since_s is None else self._since_s
+        return now_s - self._since_s >= PATIENCE_S
+
+
+class Asking:
+    """What sources on a consumer have in common: they know when it is cut off."""
+
+    _consumer: GroupConsumer
+    _states: PartitionStates
+    _topics: list[str]
+
+    @property
+    def answered(self) -> bool:
+        """Whether a broker has answered this client when it was last asked."""
+        return self._consumer.silence.answered
+
+    def cut_off(self) -> bool:
+        """Whether no broker answers this client any more, and new ones are answered."""
+        own, positions = self._consumer, self._states.next_offsets()
+        return own.silence.cut_off(own, self._topics[0], positions)
+
+
+def _answers(client: Any, topic: str) -> bool:
+    try:
+        client.list_topics(topic, timeout=ASK_TIMEOUT_S)
+    except KafkaException:
+        return False
+    return True
+
+
+def _new_client(own: GroupConsumer) -> AdminClient:
+    return build(AdminClient, {**admin_properties(own.properties), "log_level": 0}, None)
