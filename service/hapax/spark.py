@@ -138,6 +138,8 @@ class HapaxSink(ExactlyOnceSink):
     @contextmanager
     def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
         """Give a publisher for these options."""
+        from hapax.kafka.read.input_logs import LogLookup
+
         settings = settings_of(options)
         publish = partial(publish_lanes, settings)
         run, lanes = cls._one_by_one(publish), 0
@@ -146,7 +148,13 @@ class HapaxSink(ExactlyOnceSink):
             run = partial(cls.desk.run, f"hapax-sink-{settings.app}", publish)
         with open_publisher(settings) as publisher:
             yield Publishing(
-                publisher, settings.app, settings.output.topic, options.inputs, run, lanes
+                publisher,
+                settings.app,
+                settings.output.topic,
+                options.inputs,
+                run,
+                lanes,
+                LogLookup(settings),
             )
 
     @classmethod

@@ -47,6 +47,11 @@ WIDE = 100_000
 # -- pipelines ----------------------------------------------------------------------------
 
 
+def unchanged(records: DataFrame) -> DataFrame:
+    """Each record as it came."""
+    return records.select("key", "value")
+
+
 def doubled(records: DataFrame) -> DataFrame:
     """Each record with its value twice."""
     return records.select("key", f.concat("value", "value").alias("value"))

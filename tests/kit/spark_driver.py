@@ -85,6 +85,9 @@ class FakeMember:
             self._call("committed")
         return {where: self.stable.get(where) for where in wanted}
 
+    def mark_processed(self, progress: Progress) -> None:
+        return
+
     def begin(self, partitions: Iterable[TopicPartition]) -> Progress | None:
         fresh = list(partitions)
         if fresh:

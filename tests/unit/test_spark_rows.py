@@ -18,14 +18,13 @@ from pyspark.sql.types import (
 from hapax.core import headers
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
+from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.rows import Writing, check_columns
 from hapax.engines.spark.dataframe.staging import (
     Parcel,
     Place,
     Spool,
     StagedReport,
-    fingerprint,
-    query_id,
 )
 
 BATCH = MicroBatch("q", 7, "aa")
@@ -220,16 +219,16 @@ def test_a_published_micro_batch_takes_all_older_files_along(tmp_path):
 
 
 def test_a_checkpoint_tells_its_query_and_its_input(tmp_path):
-    assert query_id(Place(str(tmp_path))) is None
+    assert Checkpoint(str(tmp_path)).query_id() is None
     (tmp_path / "metadata").write_text('{"id":"q-1"}')
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text("v1\n{}")
     for address in (str(tmp_path), f"file://{tmp_path}", f"file:{tmp_path}"):
-        place = Place(address)
-        assert query_id(place) == "q-1"
-        assert fingerprint(place, 0) == fingerprint(Place(str(tmp_path)), 0)
+        checkpoint = Checkpoint(address)
+        assert checkpoint.query_id() == "q-1"
+        assert checkpoint.fingerprint(0) == Checkpoint(str(tmp_path)).fingerprint(0)
     with pytest.raises(StopError, match="name the query's checkpoint in full"):
-        fingerprint(Place(str(tmp_path)), 1)
+        Checkpoint(str(tmp_path)).fingerprint(1)
 
 
 def test_an_address_that_nobody_knows_is_refused():

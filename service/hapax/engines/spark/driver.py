@@ -212,6 +212,7 @@ class SparkEngine:
                 self._lose(lane, error, now_s)
             else:
                 self._bounds.count(sum(settled.records for settled in report.settled))
+                self._member.mark_processed(report.progress)
                 self._reports.take(lane, report, now_s)
 
     def _lose(self, lane: Lane, error: Exception, now_s: float) -> None:

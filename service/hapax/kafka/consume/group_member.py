@@ -45,6 +45,15 @@ class KafkaMember(KafkaSource):
         self._stable_ends.errors.clear()
         return self._stops.limit(ends)
 
+    def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
+        """Return the group's stable committed offsets; None where there is none.
+
+        From then on a topic that is recreated is told by their number: nothing is read here.
+        """
+        stable = super().committed(partitions)
+        self.mark_processed({where: at for where, at in stable.items() if at is not None})
+        return stable
+
     def begin(self, partitions: Iterable[Where]) -> Progress | None:
         """Return what was committed as the beginning of partitions without an offset.
 

@@ -80,8 +80,9 @@ class KafkaRange(KafkaSource):
             if offset is None or (known is not None and offset < known):
                 raise PositionLostError(
                     f"{where[0]}/{where[1]}: {known} was committed, but group"
-                    f" {self._consumer.group} now has {offset}: its offsets were set"
-                    " back or deleted. Set the group's offset, then start again"
+                    f" {self._consumer.group} now has {offset}: its topic was deleted and"
+                    " recreated, or its offsets were set back or deleted. Set the group's offset,"
+                    " or start again: where it has none HAPAX_INPUT__START decides"
                 )
             self.rewind({where: offset})
         return {where: offset for where, offset in stable.items() if offset is not None}

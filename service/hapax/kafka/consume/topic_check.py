@@ -125,8 +125,9 @@ class TopicIdentity:
                 f" {self._consumer.group} reads cluster {self._ids.cluster}. {WAYS_OUT}"
             )
         for topic, before, now in self._ids.remade():
-            nexts = self._states.next_offsets().items()
-            stand = {where: next_ for where, next_ in nexts if where[0] == topic}
+            # Of a driver of tasks only what is settled is known: it reads nothing itself.
+            nexts = self._states.settled_offsets() | self._states.next_offsets()
+            stand = {where: next_ for where, next_ in nexts.items() if where[0] == topic}
             if stand:
                 (_topic, partition), next_offset = min(stand.items())
                 raise PositionLostError(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hapax.core.micro_batches import MicroBatch
     from hapax.core.ports import Message
+    from hapax.engines.spark.dataframe.checkpoint import Lookup
     from hapax.engines.spark.dataframe.staging import Parcel, Spool
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]
@@ -78,6 +79,7 @@ class Publishing(NamedTuple):
     inputs     topics that no row may name
     run        publishes lanes: side by side, or one after the other
     lanes      how many side by side; 0: together
+    lookup     asks which logs the input has; None: not compared
     """
 
     publisher: MicroBatchPublisher
@@ -86,6 +88,7 @@ class Publishing(NamedTuple):
     inputs: frozenset[str]
     run: Callable[[Sequence[LanePlan]], list[LaneReport]]
     lanes: int = 0
+    lookup: Lookup | None = None
 
 
 class Publication:

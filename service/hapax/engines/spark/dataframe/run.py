@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hapax.core.micro_batches import Marker
     from hapax.engines.lifecycle import Process
+    from hapax.engines.spark.dataframe.checkpoint import Checkpoint
     from hapax.engines.spark.dataframe.query import Query
     from hapax.settings import Settings
 
@@ -41,6 +42,30 @@ def check_checkpoint(settings: Settings, query: str | None, marker: Marker | Non
             f" {marker.query}: the checkpoint was lost or is another one. docs/dataframes.md,"
             " section Stops, describes how to continue"
         )
+
+
+def check_marker(
+    settings: Settings, checkpoint: Checkpoint, query: str | None, marker: Marker | None
+) -> None:
+    """Raise PositionLostError when there is no marker of what the checkpoint has behind it."""
+    if marker is not None or query is None or not checkpoint.committed():
+        return
+    known, topic = checkpoint.logs(), settings.output.topic
+    why = (
+        "it expired while the query was stopped (offsets.retention.minutes of the brokers), or"
+        " HAPAX_APP or HAPAX_OUTPUT__TOPIC was changed"
+    )
+    if known is not None and known.app != settings.app:
+        why = f"it belongs to HAPAX_APP={known.app}, and HAPAX_APP={settings.app} is another one"
+    elif known is not None and known.output != topic:
+        why = (
+            f"it was at HAPAX_OUTPUT__TOPIC={known.output}, and HAPAX_OUTPUT__TOPIC is now {topic}"
+        )
+    raise PositionLostError(
+        f"HAPAX_SPARK__CHECKPOINT={settings.spark.checkpoint} has published micro-batches behind"
+        f" it, and HAPAX_APP={settings.app} has no marker of them at {topic}: {why}. Set it back;"
+        " docs/dataframes.md, section Stops, describes how to continue otherwise"
+    )
 
 
 class QueryRun:

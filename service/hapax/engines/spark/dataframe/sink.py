@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
+from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
 from hapax.engines.spark.dataframe.rows import check_columns, refuse_inputs
 from hapax.engines.spark.dataframe.staging import (
@@ -33,7 +34,6 @@ from hapax.engines.spark.dataframe.staging import (
     Place,
     Spool,
     StagedReport,
-    fingerprint,
 )
 
 if TYPE_CHECKING:
@@ -158,12 +158,18 @@ class SinkWriter(DataSourceStreamArrowWriter):
                 f"micro-batch {batchId}: Spark commits it, but rows of tasks are missing"
             )
         options, spool = self._options, self._spool()
-        batch = MicroBatch(queries.pop(), batchId, fingerprint(Place(options.checkpoint), batchId))
+        checkpoint = Checkpoint(options.checkpoint)
+        batch = MicroBatch(queries.pop(), batchId, checkpoint.fingerprint(batchId))
 
         began_s = time.monotonic()
         with self._sink.publishing(options) as publishing:
+            logs, lookup = None, publishing.lookup
+            if lookup is not None:
+                logs = checkpoint.followed(lookup, options.inputs, batchId - 1)
             publication = Publication(publishing, batch, spool, [task.parcel for task in tasks])
             published = publication.publish()
+        if logs is not None:
+            checkpoint.keep(logs)
         spool.clear(batchId)
         if options.report:
             spool.report(

@@ -1,4 +1,4 @@
-"""Where the rows of a task wait until the driver publishes them, and what the checkpoint says.
+"""Where the rows of a task wait until the driver publishes them.
 
 A few rows travel in the task's own message; more go to a file beside the checkpoint, under a name
 that no other attempt has. Only the attempts that Spark counts have their names told to the driver;
@@ -7,7 +7,6 @@ what the others left is removed with the next micro-batch.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import uuid
@@ -18,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from hapax.core.errors import ConfigurationError, PositionLostError, StopError
+from hapax.core.errors import ConfigurationError, StopError
 from hapax.engines.spark.dataframe.checksums import (
     BlockReader,
     BlockWriter,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 """What Hadoop calls them, and what Arrow does."""
-_FINGERPRINT_CHARS = 32
 FOLDER = "hapax"
 REPORT = "last.json"
 
@@ -246,42 +244,6 @@ def _damaged(source: str, rows: int, difference: str) -> StagedRowsError:
 
 def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def fingerprint(checkpoint: Place, number: int) -> str:
-    """Return a fingerprint of what the checkpoint holds for a micro-batch's input.
-
-    Spark writes ``offsets/<number>`` before the micro-batch runs, never again, and plans every
-    repetition from it.
-    """
-    path = checkpoint.path("offsets", str(number))
-    try:
-        with checkpoint.files.open_input_stream(path) as file:
-            content = file.read()
-    except FileNotFoundError as error:
-        raise StopError(
-            f"{path} is missing, although Spark writes it before micro-batch {number} runs: name"
-            " the query's checkpoint in full, with its scheme (option checkpointLocation)"
-        ) from error
-    return hashlib.sha256(content).hexdigest()[:_FINGERPRINT_CHARS]
-
-
-def query_id(checkpoint: Place) -> str | None:
-    """Return the id of the query that the checkpoint belongs to; None for a new one."""
-    try:
-        with checkpoint.files.open_input_stream(checkpoint.path("metadata")) as file:
-            return msgspec.json.decode(file.read(), type=_Metadata).id
-    except FileNotFoundError:
-        return None
-    except msgspec.DecodeError as error:
-        raise PositionLostError(
-            f"{checkpoint.path('metadata')} is damaged: restore the checkpoint from a copy, or see"
-            " docs/dataframes.md, section Stops"
-        ) from error
-
-
-class _Metadata(msgspec.Struct):
-    id: str
 
 
 def _write(target: Any, held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> int:

@@ -1,0 +1,178 @@
+"""Input topics of a DataFrame pipeline that are not what its checkpoint has read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from hapax.core.errors import PositionLostError
+from hapax.core.input_logs import require_uncut
+from hapax.kafka.read.input_logs import LogLookup
+from hapax.sandbox import Sandbox, SandboxTopic
+from hapax.settings import load_settings
+from hapax.spark import HapaxSink, register
+from tests.kit import topics
+from tests.kit.at_work import await_exit, delete_from, delete_topic
+from tests.kit.pipeline_process import environment, pipeline_process
+from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.spark_process import SparkProcess
+from tests.kit.spark_queries import records, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hapax.engines.spark.dataframe.sink import SinkOptions
+
+OLD = [b"old %03d" % number for number in range(100)]
+NEW = [b"new %03d" % number for number in range(150)]
+
+
+class Stage:
+    """An input, an output, and a checkpoint; each start of the pipeline reads what there is."""
+
+    def __init__(self, sandbox: Sandbox, app: str, folder: Path) -> None:
+        self.sandbox, self.app, self.folder = sandbox, app, folder
+        self.given, self.out = f"{app}-in", f"{app}-out"
+        self.starts = 0
+        sandbox.create_topics(SandboxTopic(self.given), SandboxTopic(self.out))
+
+    def write(self, *values: bytes) -> None:
+        topics.produce(self.sandbox.bootstrap_servers, self.given, *values)
+
+    def recreate(self, *values: bytes) -> None:
+        delete_from(self.sandbox.bootstrap_servers, self.given)
+        self.sandbox.create_topic(self.given)
+        self.write(*values)
+
+    def ended(self, code: int, app: str = "", **more: str) -> SparkProcess:
+        """Return a bounded run that left with this code."""
+        values = environment(
+            self.sandbox,
+            app or self.app,
+            self.given,
+            self.out,
+            self.folder / "checkpoint",
+            HAPAX_STOP_AFTER__AT_END="true",
+            HAPAX_SPARK__DATAFRAME="tests.kit.pipeline_process:unchanged",
+            **more,
+        )
+        self.starts += 1
+        driver = pipeline_process(self.folder, values, f"driver-{self.starts}")
+        driver.start()
+        try:
+            driver.ends_with(code)
+        finally:
+            driver.close()
+        return driver
+
+    def values(self) -> list[bytes | None]:
+        found = topics.read_back(self.sandbox.bootstrap_servers, self.out)
+        return sorted((one.value for one in found), key=lambda value: value or b"")
+
+
+@pytest.fixture
+def stage(sandbox, unique, tmp_path):
+    return Stage(sandbox, unique("logs"), tmp_path)
+
+
+@pytest.mark.row("M1")
+def test_an_input_recreated_longer_than_the_checkpoints_offset_leaves_with_6(stage):
+    stage.write(*OLD)
+    stage.ended(0)
+    stage.recreate(*NEW)
+    told = stage.ended(6).text()
+    assert f"{stage.given}: the checkpoint's offsets belong to a topic that was deleted" in told
+    assert "docs/dataframes.md, section Stops" in told
+    assert stage.values() == OLD
+
+
+def test_a_checkpoint_under_another_app_leaves_with_6_before_a_record_comes(stage, unique):
+    stage.write(*OLD)
+    stage.ended(0)
+    other = unique("other")
+    told = stage.ended(6, other).text()
+    assert f"it belongs to HAPAX_APP={stage.app}, and HAPAX_APP={other} is another one" in told
+    assert stage.values() == OLD
+
+
+class Watched(HapaxSink):
+    """The sink of a job of one's own whose environment names the topic that it reads."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "watched"
+
+    @classmethod
+    def check(cls, options: SinkOptions) -> SinkOptions:
+        known = super().check(options)
+        return msgspec.structs.replace(known, inputs=frozenset({options.named["path"]}))
+
+
+@pytest.mark.row("M1")
+def test_an_input_that_is_recreated_while_a_query_runs_is_not_published_from(spark, stage):
+    servers, checkpoint = stage.sandbox.bootstrap_servers, stage.folder / "checkpoint"
+    register(spark, Watched)
+    frame = records(spark, servers, stage.given).select("value")
+
+    def go() -> None:
+        run(frame, servers, stage.out, checkpoint, sink="watched", path=stage.given)
+
+    stage.write(*OLD)
+    go()
+    stage.recreate(*NEW)
+    with pytest.raises(StreamingQueryException, match="belong to a topic that was deleted"):
+        go()
+    assert stage.values() == OLD
+
+
+def test_a_log_that_was_cut_off_and_written_again_is_told_from_one_with_another_leader(tmp_path):
+    with Sandbox() as sandbox:
+        sandbox.create_topic("in")
+        values = environment(sandbox, "a", "in", "out", tmp_path, HAPAX_ENGINE="spark")
+        lookup = LogLookup(load_settings(values))
+        topics.produce(sandbox.bootstrap_servers, "in", *OLD[:50])
+        before = lookup.look(["in", "absent"])
+        (broker,) = sandbox.kafka.brokers
+        broker.kill()
+        broker.start()  # the leader is the same one, of another epoch, which begins at 50
+        broker.await_ready()
+        topics.produce(sandbox.bootstrap_servers, "in", *NEW[:100])
+        now = lookup.look(["in"])
+        healthy, cut = {("in", 0): 50}, {("in", 0): 100}
+
+        anchors = before.anchors(now, healthy)
+        assert anchors == {("in", 0): (50, before.epochs["in"][0])}
+        require_uncut(lookup.cut(anchors), healthy)
+        with pytest.raises(PositionLostError, match="in/0: the checkpoint's offset is 100, but"):
+            require_uncut(lookup.cut(before.anchors(now, cut)), cut)
+        assert before.anchors(before, cut) == {}
+        assert (before.topics, before.cluster) == (now.topics, now.cluster)
+        assert list(before.topics) == ["in"]
+
+
+# -- the records form ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def pipeline(sandbox, tmp_path):
+    pipeline = PipelineUnderTest(sandbox, tmp_path, kind=SparkProcess)
+    pipeline.create()
+    yield pipeline
+    pipeline.close()
+
+
+@pytest.mark.row("M1")
+@pytest.mark.parametrize("again", [NEW, NEW[:20]], ids=["longer", "shorter"])
+def test_an_input_that_is_recreated_under_a_driver_of_records_leaves_with_6(pipeline, again):
+    driver = pipeline.worker()
+    pipeline.write(*OLD)
+    pipeline.await_outputs(len(OLD), 120)
+    pipeline.await_lag_0()
+    delete_topic(pipeline, pipeline.source)
+    pipeline.sandbox.create_topic(pipeline.source)
+    pipeline.write(*again)
+    await_exit(driver, 6, pipeline.source, "deleted")
+    assert sorted(one.value or b"" for one in pipeline.outputs()) == OLD
