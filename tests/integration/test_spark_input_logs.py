@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as f
 
 from hapax.core.errors import PositionLostError
 from hapax.core.input_logs import require_uncut
+from hapax.engines.spark.dataframe import query
 from hapax.kafka.read.input_logs import LogLookup
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
@@ -19,7 +22,7 @@ from tests.kit.at_work import await_exit, delete_from, delete_topic
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
-from tests.kit.spark_queries import records, run
+from tests.kit.spark_queries import QUERY_TIMEOUT_S, records, run, started
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,6 +154,28 @@ def test_a_log_that_was_cut_off_and_written_again_is_told_from_one_with_another_
         assert before.anchors(before, cut) == {}
         assert (before.topics, before.cluster) == (now.topics, now.cluster)
         assert list(before.topics) == ["in"]
+
+
+@pytest.mark.parametrize("form", ["watermark", "join"])
+def test_records_without_a_timestamp_are_counted_where_a_watermark_drops_them(spark, stage, form):
+    values = environment(
+        stage.sandbox, stage.app, stage.given, stage.out, stage.folder, HAPAX_ENGINE="spark"
+    )
+    topics.produce(
+        stage.sandbox.bootstrap_servers,
+        stage.given,
+        *(topics.Given(b"%d" % n, timestamp_ms=-1 if n < 3 else 0) for n in range(10)),
+    )
+    read = query.read_input(spark, load_settings(values)).withWatermark("timestamp", "1 minute")
+    result = read.dropDuplicatesWithinWatermark(["value"])
+    if form == "join":
+        result = read.alias("a").join(read.alias("b"), f.expr("a.offset = b.offset")).select("a.*")
+    started_ = started(
+        result.select("value"), stage.sandbox.bootstrap_servers, stage.out, stage.folder / "c"
+    )
+    assert started_.awaitTermination(QUERY_TIMEOUT_S)
+    found = [query.numbers(json.loads(each.json), None) for each in started_.recentProgress]
+    assert sum(each.untimed for each in found) == 3
 
 
 # -- the records form ---------------------------------------------------------------------

@@ -25,6 +25,7 @@ PROGRESS: dict[str, Any] = {
     "batchId": 4,
     "durationMs": {"addBatch": 900, "getBatch": 1, "latestOffset": 9, "triggerExecution": 1000},
     "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+    "observedMetrics": {"hapax_input": {"untimed": 6}},
     "stateOperators": [{"numRowsTotal": 5, "numRowsDroppedByWatermark": 2, "memoryUsedBytes": 90}],
     "sources": [
         {
@@ -45,6 +46,7 @@ def test_numbers_come_from_both_sides():
     assert found.outputs == {"out": 3}
     assert found.lags == {("in", 0): 5, ("in", 1): 0}
     assert (found.late, found.state_rows, found.state_bytes) == (2, 5, 90)
+    assert found.untimed == 6
     assert found.attempts == 2
     assert found.phases_s == pytest.approx(
         {"plan": 0.01, "work": 0.6, "publish": 0.3, "total": 1.0}
@@ -52,7 +54,8 @@ def test_numbers_come_from_both_sides():
 
 
 def test_without_the_sinks_report_nothing_is_said_of_outputs():
-    found = numbers(PROGRESS | {"stateOperators": [], "eventTime": {}}, None)
+    found = numbers(PROGRESS | {"stateOperators": [], "eventTime": {}, "observedMetrics": {}}, None)
+    assert found.untimed == 0
     assert found.outputs == {}
     assert "publish" not in found.phases_s
 

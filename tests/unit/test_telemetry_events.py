@@ -121,6 +121,12 @@ CASES = [
         {"number": 3, "records": 12, "outputs": {"totals": 2}, "lag": {"orders/0": 7}, "late": 1},
         ("state_rows", {}, 40),
     ),
+    Case(
+        "records_without_timestamp",
+        {"records": 10, "late": 9},
+        {"records": 10, "late": 9, "level": "warning"},
+        None,
+    ),
     Case("marker_refreshed", {"number": 7}, {"next": 7, "level": "info"}, None),
     Case(
         "producer_init_retried",

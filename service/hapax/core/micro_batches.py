@@ -203,6 +203,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     attempts   transactions that it took
     phases_s   seconds by phase: plan, work, publish, total
     lags       per partition, records that have arrived and are not read yet
+    untimed    records read that have no timestamp (-1)
     late       rows that came after the watermark and were dropped by the pipeline's own rules
     state_rows, state_bytes  of all stateful operators together
     watermark  as Spark shows it; empty when there is none
@@ -215,6 +216,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     phases_s: dict[str, float] = {}
     lags: dict[TopicPartition, int] = {}
+    untimed: int = 0
     late: int = 0
     state_rows: int = 0
     state_bytes: int = 0

@@ -14,7 +14,7 @@ from hapax.engines.preflight import await_brokers
 from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
-from hapax.engines.spark.dataframe.run import QueryRun, check_checkpoint, check_marker
+from hapax.engines.spark.dataframe.run import QueryRun, compare
 from hapax.engines.spark.dataframe.source_options import session_properties
 from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.session import SparkOptions, open_session
@@ -78,18 +78,9 @@ def _check_outside(shared: Shared) -> bool:
     The marker is refreshed here, too, so that it expires only while nothing runs.
     """
     settings = shared.settings
-    checkpoint = Checkpoint(settings.spark.checkpoint or "")
-    query = checkpoint.query_id()
     with open_publisher(settings) as publisher:
         if not await_brokers(parts.brokers(shared, publisher.list_topics)):
             return False
         marker = publisher.refresh()
-    check_checkpoint(settings, query, marker)
-    lookup, topics = LogLookup(settings), settings.input.topics
-    if query is None:
-        logs = lookup.look(topics)
-    else:
-        logs = checkpoint.followed(lookup, topics, -1 if marker is None else marker.next - 1)
-    check_marker(settings, checkpoint, query, marker)
-    checkpoint.keep(logs)
+    compare(settings, Checkpoint(settings.spark.checkpoint or ""), LogLookup(settings), marker)
     return True

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from hapax.telemetry.spark_state import Executor
 
 
+UNTIMED = (
+    "Spark reads no timestamp as 1969-12-31 23:59:59.999 UTC, late for every watermark: let"
+    " the sender set one, set message.timestamp.type=LogAppendTime on the topic, or take the event"
+    " time from the value"
+)
+
+
 class SparkEvents(Narrator):
     """What happens to lanes and their ranges, and to a streaming query."""
 
@@ -159,6 +166,13 @@ class SparkEvents(Narrator):
         if self._tells_info:
             self._logger.info("micro_batch_completed", **_line(numbers))
 
+    def records_without_timestamp(self, records: int, late: int) -> None:
+        """Say that Spark takes so many records for ones of 1969, and how many rows were late."""
+        if self._first("records_without_timestamp"):
+            self._logger.warning(
+                "records_without_timestamp", records=records, late=late, hint=UNTIMED
+            )
+
     def marker_refreshed(self, number: int) -> None:
         """Say that the marker of an idle query was committed again, before it expires."""
         self._logger.info("marker_refreshed", next=number)
@@ -198,6 +212,7 @@ def _line(numbers: Numbers) -> dict[str, object]:
         "repeated": numbers.repeated,
         "attempts": numbers.attempts,
         "lag": {named(where): lag for where, lag in numbers.lags.items() if lag},
+        "untimed": numbers.untimed,
         "late": numbers.late,
         "state_rows": numbers.state_rows,
         "state_bytes": numbers.state_bytes,

@@ -27,7 +27,7 @@ _FINGERPRINT_CHARS = 32
 _LOGS = "logs.json"
 
 
-class Lookup(Protocol):
+class InputLookup(Protocol):
     """What asks the brokers; see ``hapax.kafka.read.input_logs``."""
 
     def look(self, topics: Iterable[str]) -> InputLogs:
@@ -111,7 +111,7 @@ class Checkpoint:
         self._own.files.move(f"{path}.new", path)
         self._own.sync(path)
 
-    def followed(self, lookup: Lookup, topics: Iterable[str], last: int) -> InputLogs:
+    def followed(self, lookup: InputLookup, topics: Iterable[str], last: int) -> InputLogs:
         """Return which logs it belongs to now, which is to be kept once that is certain.
 
         ``last``: the micro-batch that was published last; -1: none. Raises PositionLostError when

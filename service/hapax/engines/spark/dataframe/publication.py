@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hapax.core.micro_batches import MicroBatch
     from hapax.core.ports import Message
-    from hapax.engines.spark.dataframe.checkpoint import Lookup
+    from hapax.engines.spark.dataframe.checkpoint import InputLookup
     from hapax.engines.spark.dataframe.staging import Parcel, Spool
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]
@@ -88,7 +88,7 @@ class Publishing(NamedTuple):
     inputs: frozenset[str]
     run: Callable[[Sequence[LanePlan]], list[LaneReport]]
     lanes: int = 0
-    lookup: Lookup | None = None
+    lookup: InputLookup | None = None
 
 
 class Publication:

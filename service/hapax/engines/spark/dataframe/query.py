@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from hapax.core import errors
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 SEVERAL_TOPICS = "several"
+_INPUT, _UNTIMED = "hapax_input", "untimed"
+"""What is observed of the input: records that have no timestamp, which Spark reads as 1969."""
 _SETTING = "HAPAX_SPARK__DATAFRAME"
 _OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
@@ -82,7 +85,8 @@ def prepare(session: SparkSession, settings: Settings) -> None:
 def read_input(session: SparkSession, settings: Settings) -> DataFrame:
     """Return the input topics as a streaming DataFrame of ``INPUT_COLUMNS``."""
     reader = session.readStream.format("kafka").options(**source_options(settings))
-    return reader.load().select(*INPUT_COLUMNS)
+    untimed = f.count_if(f.unix_millis("timestamp") == f.lit(-1))
+    return reader.load().select(*INPUT_COLUMNS).observe(_INPUT, untimed.alias(_UNTIMED))
 
 
 def apply(pipeline: Pipeline, records: DataFrame, name: str) -> DataFrame:
@@ -222,6 +226,7 @@ def numbers(progress: dict[str, Any], report: StagedReport | None) -> Numbers:
         attempts=1 if report is None else report.attempts,
         phases_s=_phases_s(progress["durationMs"], report),
         lags=lags,
+        untimed=progress.get("observedMetrics", {}).get(_INPUT, {}).get(_UNTIMED, 0),
         late=sum(state.get("numRowsDroppedByWatermark", 0) for state in states),
         state_rows=sum(state.get("numRowsTotal", 0) for state in states),
         state_bytes=sum(state.get("memoryUsedBytes", 0) for state in states),

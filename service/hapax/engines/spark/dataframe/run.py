@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hapax.core.micro_batches import Marker
     from hapax.engines.lifecycle import Process
-    from hapax.engines.spark.dataframe.checkpoint import Checkpoint
+    from hapax.engines.spark.dataframe.checkpoint import Checkpoint, InputLookup
     from hapax.engines.spark.dataframe.query import Query
     from hapax.settings import Settings
 
@@ -25,6 +25,20 @@ DRAIN_TURN_S = 0.05
 REFRESH_S = 12 * 3600.0
 """The marker is a committed offset: brokers forget those that stand still, after
 ``offsets.retention.minutes`` (7 days unless set; a day in old clusters)."""
+
+
+def compare(
+    settings: Settings, checkpoint: Checkpoint, lookup: InputLookup, marker: Marker | None
+) -> None:
+    """Raise PositionLostError where marker or brokers contradict the checkpoint; see there."""
+    query, topics = checkpoint.query_id(), settings.input.topics
+    check_checkpoint(settings, query, marker)
+    if query is None:  # it has no offsets, whatever a start before this one has kept
+        logs = lookup.look(topics)
+    else:
+        logs = checkpoint.followed(lookup, topics, -1 if marker is None else marker.next - 1)
+    check_marker(settings, checkpoint, query, marker)
+    checkpoint.keep(logs)
 
 
 def check_checkpoint(settings: Settings, query: str | None, marker: Marker | None) -> None:
@@ -47,7 +61,7 @@ def check_checkpoint(settings: Settings, query: str | None, marker: Marker | Non
 def check_marker(
     settings: Settings, checkpoint: Checkpoint, query: str | None, marker: Marker | None
 ) -> None:
-    """Raise PositionLostError when there is no marker of what the checkpoint has behind it."""
+    """Raise PositionLostError when there is no marker of what the checkpoint has published."""
     if marker is not None or query is None or not checkpoint.committed():
         return
     known, topic = checkpoint.logs(), settings.output.topic
@@ -62,9 +76,9 @@ def check_marker(
             f"it was at HAPAX_OUTPUT__TOPIC={known.output}, and HAPAX_OUTPUT__TOPIC is now {topic}"
         )
     raise PositionLostError(
-        f"HAPAX_SPARK__CHECKPOINT={settings.spark.checkpoint} has published micro-batches behind"
-        f" it, and HAPAX_APP={settings.app} has no marker of them at {topic}: {why}. Set it back;"
-        " docs/dataframes.md, section Stops, describes how to continue otherwise"
+        f"HAPAX_SPARK__CHECKPOINT={settings.spark.checkpoint} is of micro-batches that were"
+        f" published, and HAPAX_APP={settings.app} has no marker of them at {topic}: {why}."
+        " Set it back; docs/dataframes.md, section Stops, describes how to continue otherwise"
     )
 
 
@@ -121,6 +135,8 @@ class QueryRun:
             self._marked_s = self._process.clock.monotonic()
             self._process.events.micro_batch_completed(numbers)
             self._process.events.lag_observed(numbers.lags)
+            if numbers.untimed:
+                self._process.events.records_without_timestamp(numbers.untimed, numbers.late)
 
     def _keep_marker(self) -> None:
         """Commit the marker again when no micro-batch has done so for long."""
