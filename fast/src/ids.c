@@ -2,15 +2,17 @@
  *
  * The reference is core/identity.py with core/id_sources.py. What would need more than a look at
  * headers and key (names that are not ASCII, two spellings of one name, a replay, an event whose id
- * stands in its value) makes the whole take irregular: it goes through the reference.
+ * stands in its value, or may) makes the whole take irregular: it goes through the reference.
  */
+#define _GNU_SOURCE /* memmem */
 #include <string.h>
 
 #include "blake2b.h"
 #include "records.h"
 
 #define REPLAY_OF "hapax-replay-of"
-#define STRUCTURED "application/cloudevents+json"
+#define EVENT_TYPE "application/cloudevents"
+#define EVENT_MEMBER "\"specversion\""
 
 typedef struct {
   const uint8_t *value; /* NULL: there is none, or it is null */
@@ -29,7 +31,8 @@ static int same_name(const char *name, const char *other) {
   return *name == *other;
 }
 
-/* A header by its lower-case name: the last of the exact name; else of the one other spelling. */
+/* A header by its lower-case name: the last of the exact name; else of the one other spelling. One
+ * that holds nothing hides no other. */
 static found_t header(rd_kafka_headers_t *headers, const char *wanted) {
   found_t found = {NULL, 0, 0};
   const char *name, *spelled = NULL;
@@ -37,13 +40,13 @@ static found_t header(rd_kafka_headers_t *headers, const char *wanted) {
   size_t size;
   int exact = 0;
   for (size_t i = 0; !p_rd_kafka_header_get_all(headers, i, &name, &value, &size); i++) {
-    if (!same_name(name, wanted)) continue;
+    if (!value || !size || !same_name(name, wanted)) continue;
     int same = !strcmp(name, wanted);
     if (exact && !same) continue;
     if (!same && spelled && strcmp(spelled, name)) found.ambiguous = 1;
     if (!same) spelled = name;
     if (same) exact = 1, found.ambiguous = 0;
-    found.value = value, found.size = value ? size : 0;
+    found.value = value, found.size = size;
   }
   return found;
 }
@@ -77,26 +80,53 @@ static void composed(records_t *records, entry_t *entry, found_t origin, found_t
   entry->id_len = (uint32_t)size;
 }
 
+/* Whether a media type may be one of CloudEvents: case does not count. */
+static int may_be_event_type(found_t type) {
+  while (type.size && memchr(" \t\r\n\v\f", *type.value, 6)) type.value++, type.size--;
+  if (type.size < strlen(EVENT_TYPE)) return 0;
+  for (size_t i = 0; i < strlen(EVENT_TYPE); i++)
+    if ((type.value[i] | 32) != EVENT_TYPE[i]) return 0;
+  return 1;
+}
+
+/* Of two spellings of one attribute: with an underscore, else as in HTTP. */
+static found_t attribute(records_t *records, rd_kafka_headers_t *headers, const char *name, const char *other) {
+  found_t found = header(headers, name);
+  if (!found.size) found = header(headers, other);
+  if (found.ambiguous) records->regular = 0;
+  return found;
+}
+
 static void find_event(records_t *records, entry_t *entry, rd_kafka_headers_t *headers) {
-  found_t number = header(headers, "ce_id"), origin = header(headers, "ce_source");
-  if (number.ambiguous || origin.ambiguous) records->regular = 0;
+  found_t number = attribute(records, headers, "ce_id", "ce-id");
   if (!number.size) {
     found_t type = header(headers, "content-type");
-    if (type.ambiguous || (type.size >= strlen(STRUCTURED) && !memcmp(type.value, STRUCTURED, strlen(STRUCTURED))))
-      records->regular = 0; /* the id stands in the value */
-  } else if (origin.size) {
-    composed(records, entry, origin, number);
+    if (type.ambiguous || may_be_event_type(type)) records->regular = 0; /* the id stands in the value */
+    return;
   }
+  found_t origin = attribute(records, headers, "ce_source", "ce-source");
+  if (origin.size) composed(records, entry, origin, number);
+}
+
+/* Whether a value may be an event that says so by its members alone, or several of them. */
+static int may_be_event(const rd_kafka_message_t *message) {
+  const uint8_t *value = message->payload;
+  return value && message->len && memchr("{[ \t\r\n\xef\0\1", *value, 9) &&
+         memmem(value, message->len, EVENT_MEMBER, strlen(EVENT_MEMBER));
 }
 
 static void find_id(records_t *records, entry_t *entry) {
   rd_kafka_headers_t *headers;
   int none = p_rd_kafka_message_headers(entry->message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR;
+  int searched = 1; /* no event is looked for in the value, or it has been */
   if (!none && !plain_names(headers)) records->regular = 0;
   for (int i = 0; i < records->chain->count && !entry->id; i++) {
     const source_t *source = &records->chain->sources[i];
     entry->source = i;
+    if (source->kind == SOURCE_CLOUDEVENTS) searched = 0;
     if (source->kind == SOURCE_KEY) {
+      if (!searched && may_be_event(entry->message)) records->regular = 0;
+      searched = 1;
       if (entry->message->key && entry->message->key_len)
         entry->id = entry->message->key, entry->id_len = (uint32_t)entry->message->key_len;
     } else if (none) {
@@ -109,6 +139,7 @@ static void find_id(records_t *records, entry_t *entry) {
       if (found.size) entry->id = found.value, entry->id_len = (uint32_t)found.size;
     }
   }
+  if (!entry->id && !searched && may_be_event(entry->message)) records->regular = 0;
 }
 
 void find_ids(records_t *records) {

@@ -64,3 +64,14 @@ def test_an_id_that_a_source_could_never_give_has_no_claim_there():
     sources = ClaimSources(["cloudevents", "json:/id", "key"])
     assert set(sources.candidates(b"\xff")) == {"key"}
     assert set(sources.candidates(b"s\x00i")) == {"cloudevents", "json:/id", "key"}
+
+
+def test_of_an_id_with_several_parts_the_claim_is_known():
+    source = "json:/source/lsn+json:/op+key"
+    record = Record("in", 0, 5, b"+%", b'{"source": {"lsn": 1}, "op": "r"}')
+    written, event_id, claim = output_of(record, [source], Output(b"other", key=b"other"))
+    assert event_id == b"1+r+%2B%25"
+    assert ClaimSources([source]).claim_of(written, event_id) == claim
+    assert ClaimSources([source, "key"]).claim_of(written, event_id) is None
+    assert ClaimSources([source]).candidates(b"1+r") == {}
+    assert ClaimSources(["header:a+header:b"]).claim_of(written, b"1+r") is None

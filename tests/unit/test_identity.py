@@ -226,3 +226,86 @@ def test_a_source_that_is_none_is_refused(source):
 def test_headers_of_a_hapax_before_us_are_not_passed_on():
     headers: Headers = (("a", b"1"), ("hapax-id", b"x"), ("a", b"2"), ("hapax-new", None))
     assert without_hapax(headers) == [("a", b"1"), ("a", b"2")]
+
+
+CHANGE = b'{"source": {"lsn": %d}, "op": "%s", "after": {"id": %d}}'
+CHANGES = ["json:/source/lsn+json:/op+key"]
+
+
+def test_an_id_of_several_parts_tells_changes_of_one_lsn_apart():
+    rows = [
+        record(CHANGE % (lsn, op, row), key=b'{"id":%d}' % row)
+        for lsn, op, row in ((1, b"r", 1), (1, b"r", 2), (2, b"d", 2), (2, b"c", 3), (1, b"r", 1))
+    ]
+    claims = found(CHANGES, *rows).claims
+    assert len(set(claims)) == 4
+    assert claims[0] == claims[4] == b'+json:/source/lsn\0json:/op\0key\x001+r+{"id":1}'
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        record(CHANGE % (1, b"r", 1)),
+        record(CHANGE % (1, b"", 1), key=b"k"),
+        record(b'{"source": {"lsn": 1}}', key=b"k"),
+        record(None, key=b"k"),
+    ],
+)
+def test_an_id_that_lacks_a_part_is_none(one):
+    assert id_of(CHANGES, one) == b""
+
+
+def test_two_lists_of_parts_never_make_one_id():
+    texts = [b"a", b"+", b"a+", b"+a", b"%", b"%2B", b"%25", b"a%2Bb", b"\0", b"++"]
+    headers = [(("a", one), ("b", other)) for one in texts for other in texts]
+    ids = found(["header:a+header:b"], *(record(headers=pair) for pair in headers)).ids
+    assert len(set(ids)) == len(texts) ** 2
+
+
+def test_parts_may_be_of_every_source_and_stand_in_a_chain():
+    event = record(b'{"specversion": "1.0", "id": "7", "source": "/shop"}', key=b"k", headers=CE)
+    assert id_of(["cloudevents + key"], event) == b"/shop\x007+k"
+    assert id_of(["cloudevents+key"], record(event.value, key=b"k")) == b"/shop\x007+k"
+    assert id_of(["header:no+key", "key"], event) == b"k"
+
+
+def test_a_plus_in_a_name_is_written_twice():
+    one = record(b'{"a+b": "x"}', headers=(("h+", b"y"),))
+    assert id_of(["json:/a++b"], one) == b"x"
+    assert found(["json:/a++b"], one).claims == [b"json:/a+b\0x"]
+    assert id_of(["header:h+++json:/a++b"], one) == b"y+x"
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("json:/source/lsn+/op", "/op is no source of an id"),
+        ("json:/a+b", "b is no source of an id"),
+        ("header:a+b", "b is no source of an id"),
+        ("key+", "there is no part of an id"),
+        ("+key", "there is no part of an id"),
+        ("key+ +header:a", "is no source of an id"),
+        ("+", "is no source of an id"),
+        ("key+key", "names a part of its id twice"),
+        ("header:A+header:a", "names a part of its id twice"),
+        ("Key", "is no source of an id"),
+    ],
+)
+def test_what_can_match_nothing_is_refused(source, problem):
+    with pytest.raises(ValueError, match=problem):
+        Identity([source])
+
+
+@pytest.mark.parametrize("hides", [None, b""])
+@pytest.mark.parametrize(
+    "names", [("id", "id"), ("id", "Id"), ("Id", "id"), ("ID", "Id"), ("ID", "ID")]
+)
+def test_a_header_that_holds_nothing_hides_no_other_of_its_name(names, hides):
+    one, other = names
+    for headers in (((one, b"x"), (other, hides)), ((one, hides), (other, b"x"))):
+        assert id_of(["header:id", "key"], record(key=b"k", headers=headers)) == b"x"
+
+
+def test_of_several_headers_of_one_name_the_last_that_holds_something_counts():
+    headers: Headers = (("id", b"a"), ("id", b"b"), ("id", None), ("Id", b"c"))
+    assert id_of(["header:id"], record(headers=headers)) == b"b"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hapax.core.claiming import Claimed
+    from hapax.core.id_findings import IdFindings
     from hapax.core.plan import Plan
     from hapax.core.ports import Batch, Clock
     from hapax.core.record_path import Facts
@@ -75,6 +76,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     unchecked            records processed without claims (outage policy ``pass``)
     claims_new_or_own    ids claimed by their own records, new or seen before
     claims_taken_over    ids among them that belonged to records that are gone (claim_owners.py)
+    ids                  what is wrong with the ids of this batch (id_findings.py); None: nothing
     bytes_in             values of the input, in bytes
     phases_s             seconds of this thread by step: identify, claim, transform, plan, send,
                          send_offsets, commit; a step that did not happen may be left out. The way
@@ -101,6 +103,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     unchecked: int = 0
     claims_new_or_own: int = 0
     claims_taken_over: int = 0
+    ids: IdFindings | None = None
     bytes_in: int = 0
     phases_s: dict[str, float] = {}
     oldest_timestamp_ms: int = 0
@@ -144,6 +147,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
             unchecked=done - without_id if claimed.unchecked else 0,
             claims_new_or_own=done - without_id - plan.duplicates if claimed.checked else 0,
             claims_taken_over=len(claimed.taken_over),
+            ids=claimed.ids,
             bytes_in=facts.bytes_in,
             phases_s=phases_s,
             oldest_timestamp_ms=oldest_ms,

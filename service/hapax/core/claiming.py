@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.claim_owners import ClaimOwners
+    from hapax.core.id_findings import IdFindings
     from hapax.core.identity import Identified
     from hapax.core.ports import Batch, Claims
     from hapax.core.records import Coordinates, Record
@@ -29,12 +30,14 @@ class Claimed(msgspec.Struct, gc=False):
     checked     the claim store has answered
     unchecked   it did not answer, and the outage policy is ``pass``
     taken_over  indices of records that have the claim of an owner that was gone
+    ids         what is wrong with the ids (id_findings.py); None: nothing
     """
 
     twins: Mapping[int, Coordinates]
     checked: bool = False
     unchecked: bool = False
     taken_over: Collection[int] = ()
+    ids: IdFindings | None = None
 
 
 class _UnderWay(NamedTuple):

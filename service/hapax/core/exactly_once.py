@@ -25,6 +25,7 @@ from hapax.core.batch_result import BatchResult, PhaseTimer
 from hapax.core.begun import Begun
 from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
+from hapax.core.id_findings import IdWatch
 from hapax.core.later_calls import LaterCalls
 from hapax.core.line_calls import LineCalls
 from hapax.core.offset_commit import send_progress
@@ -87,6 +88,7 @@ class ExactlyOnce:
         self._later = self._transformer if isinstance(self._transformer, LaterCalls) else None
         self._line = self._transformer if isinstance(self._transformer, LineCalls) else None
         self._planner = steps.planner
+        self._ids = IdWatch(clock)
         self._decodes = steps.decodes
         self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
@@ -141,6 +143,7 @@ class ExactlyOnce:
             to_reference(batch, found)  # something is known against one of the records
         timer = PhaseTimer(self._clock, begun.phases_s)
         claimed = begun.claimed or self._claims.claim(batch, found, begun.asking)  # 3
+        claimed.ids = self._ids.look(batch, found.claims, claimed)
         timer.end("claim")
         if claimed.unchecked:
             to_reference(batch, found)

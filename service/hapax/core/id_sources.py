@@ -1,4 +1,4 @@
-"""The sources of ids, each in one place: how it is written, found, and asked again of an output.
+"""The sources of ids, each in one place: how it is written and found, and which ids it can give.
 
 A further source is one function here and its row in ``SOURCES``.
 """
@@ -8,71 +8,92 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
-from hapax.core.errors import Poison
+from hapax.core import cloud_events
 from hapax.core.headers import ID, PART
-from hapax.core.records import Record
+from hapax.core.json_pointer import JsonPointer, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hapax.core.records import Headers
+    from hapax.core.records import Record
 
     Finder = Callable[[Record, Mapping[str, bytes | None]], bytes | None]
 
 _HEADER: Final = re.compile(r"[^\s,]+")
-_POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)+")
-_STRUCTURED: Final = b"application/cloudevents+json"
+_PARTS: Final = re.compile(r"(?:[^+]|\+\+)+|\+")
+_NO_NUMBERS: Final = frozenset({b"NaN", b"Infinity", b"-Infinity"})
+"""How serializers write numbers that JSON does not have: the same for all records that lack one."""
 
 
 class IdSource(NamedTuple):
     """One source of ids.
 
     text      as it is written in HAPAX_DEDUP__ID
+    kind      the word that it begins with; of one with several parts those words, joined by +
     tag       what precedes the id in a claim: an id counts within its source
     find      the id in a record, whose headers come by lower-case name; None or empty: it has none.
               Raises Poison where that is unknown
-    stand_in  a record in which the source finds this id; None when there can be none
+    possible  whether an id can be one of this source
     proves    whether it is found in headers, which an output has as its record had them
     absent    where it proves: whether an output without it says that the record was without it
-    header    the header that alone carries the id; "": there is none
+    header    the header that carries the id, or a part of it; "": there is none
+    pointer   where the id is in a JSON value; None: it does not
+    late      finds it in the value of a record that no header names; None: there is no such place
     """
 
     text: str
+    kind: str
     tag: bytes
     find: Finder
-    stand_in: Callable[[bytes], Record | None]
+    possible: Callable[[bytes], bool] = bool
     proves: bool = False
-    absent: Callable[[Record], bool] = lambda _output: True
+    absent: bool = True
     header: str = ""
+    pointer: JsonPointer | None = None
+    late: Finder | None = None
 
 
 def id_source(text: str) -> IdSource:
-    """Return the source that is written so; raise ValueError for none."""
-    kind, _, argument = text.partition(":")
+    """Return the source that is written so; raise ValueError for none.
+
+    ``+`` joins the parts of one id; in the name of a header or a member it is written twice.
+    """
+    parts = _PARTS.findall(text) or [text]
+    if len(parts) == 1:
+        return _single(text)
+    if parts[1::2] != ["+"] * (len(parts) // 2) or "+" in {parts[0], parts[-1]}:
+        raise ValueError(f"{text}: between two + there is no part of an id")
+    made = [_single(part.strip()) for part in parts[::2]]
+    if len({part.tag for part in made}) < len(made):
+        raise ValueError(f"{text} names a part of its id twice")
+    return _composite(text, made)
+
+
+def _single(text: str) -> IdSource:
+    kind, _, argument = text.replace("++", "+").partition(":")
     source = SOURCES[kind][1](text, argument) if kind in SOURCES else None
     if source is None:
         *first, last = (form for form, _ in SOURCES.values())
-        raise ValueError(f"{text} is no source of an id: use {', '.join(first)} or {last}")
+        raise ValueError(
+            f"{text} is no source of an id: use {', '.join(first)} or {last}; + joins the parts of"
+            " one id, like json:/source/lsn+json:/op+key"
+        )
     return source
 
 
 def _cloudevents(text: str, _argument: str) -> IdSource | None:
-    def stand_in(event_id: bytes) -> Record | None:
-        origin, nul, number = event_id.partition(b"\0")
-        return _record(headers=(("ce_source", origin), ("ce_id", number))) if nul else None
-
-    def absent(output: Record) -> bool:
-        # A structured event has its id in the value, which the business code may have replaced.
-        headers = ((name.lower(), value or b"") for name, value in output.headers)
-        return not any(
-            name == "content-type" and value.startswith(_STRUCTURED) for name, value in headers
-        )
-
     if text != "cloudevents":
         return None
-    return IdSource(text, b"cloudevents\0", _of_event, stand_in, proves=True, absent=absent)
+    return IdSource(
+        text,
+        text,
+        b"cloudevents\0",
+        lambda record, headers: cloud_events.in_headers(record.value, headers),
+        lambda event_id: all(event_id.partition(b"\0")),
+        proves=True,
+        absent=False,  # it may have been in the value, which business code may have replaced
+        late=lambda record, _headers: cloud_events.in_value(record.value),
+    )
 
 
 def _header(text: str, argument: str) -> IdSource | None:
@@ -81,49 +102,36 @@ def _header(text: str, argument: str) -> IdSource | None:
     def find(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
         return headers.get(name)
 
-    def stand_in(event_id: bytes) -> Record:
-        return _record(headers=((name, event_id),))
-
     if not _HEADER.fullmatch(argument):
         return None
     own = name == ID  # outputs carry Hapax's own header of this name in place of the record's
-    return IdSource(
-        text,
-        f"header:{name}\0".encode(),
-        _of_output if own else find,
-        stand_in,
-        proves=not own,
-        header=argument,
-    )
+    tag = f"header:{name}\0".encode()
+    finder = _of_output if own else find
+    return IdSource(text, "header", tag, finder, proves=not own, header=argument)
 
 
 def _json(text: str, argument: str) -> IdSource | None:
-    # RFC 6901
-    pointer = [token.replace("~1", "/").replace("~0", "~") for token in argument[1:].split("/")]
+    try:
+        pointer = JsonPointer(argument)
+    except ValueError:
+        return None
 
     def find(record: Record, _headers: Mapping[str, bytes | None]) -> bytes | None:
-        return _at(_decoded(record), pointer)
+        return _but_no_numbers(pointer.find(record.value))
 
-    def stand_in(event_id: bytes) -> Record | None:
-        try:
-            value: object = event_id.decode()
-        except UnicodeDecodeError:
-            return None
-        for token in reversed(pointer):
-            value = {token: value}
-        return _record(value=msgspec.json.encode(value))
+    def possible(event_id: bytes) -> bool:
+        return bool(event_id.decode(errors="ignore").encode() == event_id != b"") and (
+            event_id not in _NO_NUMBERS
+        )
 
-    if not _POINTER.fullmatch(argument):
-        return None
-    return IdSource(text, f"{text}\0".encode(), find, stand_in)
+    tag = f"json:{argument}\0".encode()
+    return IdSource(text, "json", tag, find, possible, pointer=pointer)
 
 
 def _key(text: str, _argument: str) -> IdSource | None:
     if text != "key":
         return None
-    return IdSource(
-        text, b"key\0", lambda record, _headers: record.key, lambda event_id: _record(key=event_id)
-    )
+    return IdSource(text, text, b"key\0", lambda record, _headers: record.key)
 
 
 SOURCES: Final[dict[str, tuple[str, Callable[[str, str], IdSource | None]]]] = {
@@ -135,51 +143,55 @@ SOURCES: Final[dict[str, tuple[str, Callable[[str, str], IdSource | None]]]] = {
 """By the word before the colon: how it is written, and what makes it of text and argument."""
 
 
-def _of_event(record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
-    """Return source NUL id: an id is unique only within its source (CloudEvents 1.0, 3.1)."""
-    event_id, source = headers.get("ce_id"), headers.get("ce_source")
-    if not event_id:
-        content_type = headers.get("content-type")
-        if not content_type or not content_type.startswith(_STRUCTURED):
-            return None
-        event = _decoded(record)
-        event_id, source = _at(event, ["id"]), _at(event, ["source"])
-    if not event_id or not source:
-        return None
-    return source + b"\0" + event_id
+def _composite(text: str, parts: Sequence[IdSource]) -> IdSource:
+    """Return a source whose id has several parts, all of which a record must have.
+
+    They are joined by ``+``; what is ``+`` or ``%`` in a part is written as in addresses, so that
+    two lists of parts never make the same id.
+    """
+
+    def find(record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
+        found, data = [], _UNREAD
+        for part in parts:
+            if part.pointer is not None:
+                if data is _UNREAD:
+                    data = decoded(record.value)
+                one = _but_no_numbers(part.pointer.within(record.value, data))
+            else:
+                one = part.find(record, headers)
+                if not one and part.late is not None:
+                    one = part.late(record, headers)
+            if not one:
+                return None
+            found.append(one.replace(b"%", b"%25").replace(b"+", b"%2B"))
+        return b"+".join(found)
+
+    def possible(event_id: bytes) -> bool:
+        texts = [one.replace(b"%2B", b"+").replace(b"%25", b"%") for one in event_id.split(b"+")]
+        return len(texts) == len(parts) and all(
+            part.possible(one) for part, one in zip(parts, texts, strict=True)
+        )
+
+    return IdSource(
+        text,
+        "+".join(part.kind for part in parts),
+        b"+" + b"".join(part.tag for part in parts),  # no single source's begins so
+        find,
+        possible,
+        proves=all(part.proves for part in parts),
+        absent=all(part.absent for part in parts),
+        header=next((part.header for part in parts if part.header), ""),
+    )
+
+
+_UNREAD: Final[Any] = object()
+
+
+def _but_no_numbers(found: bytes | None) -> bytes | None:
+    return None if found in _NO_NUMBERS else found
 
 
 def _of_output(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
     """Return id and part: outputs of one record share its id, after another pipeline too."""
     event_id, part = headers.get(ID), headers.get(PART)
     return event_id + b"\0" + part if event_id and part else event_id
-
-
-def _decoded(record: Record) -> Any:
-    if record.value is None:
-        return None
-    try:
-        return msgspec.json.decode(record.value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Poison(f"value is not JSON, so its id cannot be read: {error}") from error
-
-
-def _at(value: Any, pointer: Sequence[str]) -> bytes | None:
-    for token in pointer:
-        if isinstance(value, dict):
-            value = value.get(token)
-        elif isinstance(value, list) and token.isdecimal() and int(token) < len(value):
-            value = value[int(token)]
-        else:
-            return None
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value).encode()
-    return None
-
-
-def _record(
-    *, key: bytes | None = None, value: bytes | None = None, headers: Headers = ()
-) -> Record:
-    return Record("", 0, 0, key, value, headers)

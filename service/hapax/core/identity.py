@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.cloud_events import unclaimable
 from hapax.core.errors import Poison
 from hapax.core.headers import REPLAY_OF
 from hapax.core.id_sources import id_source
@@ -18,10 +19,11 @@ from hapax.core.records import Coordinates
 from hapax.core.retry_later import NOT_OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from hapax.core.headers import Retried
-    from hapax.core.records import Record
+    from hapax.core.id_sources import Finder, IdSource
+    from hapax.core.records import Headers, Record
     from hapax.core.retry_later import RetryTopic
 
 NAMES_MAX = 1000
@@ -59,17 +61,20 @@ class Identity:
         *,
         inputs: Collection[str] | None = None,
         retry: RetryTopic | None = None,
+        claimed: bool = False,
     ) -> None:
         """Take the chain. ``inputs``: topics of which a record may be a replay.
 
         ``retry``: whose records have the claims of those that they stand for.
+        ``claimed``: ids are; then events that have none of their own are poison.
         None: replays are not recognised. Owners are kept by topic, partition and offset, in their
         types, and the store never forgets a topic: a name that a sender made up must not reach it.
         """
         # The source precedes the id, not its place in the chain: a chain that is changed
         # must not take one source's ids for another's.
         made = [id_source(source) for source in sources]
-        self._chain = [(source.tag, source.find) for source in made]
+        self._chain = list(_steps(made))
+        self._events = claimed and any("cloudevents" in one.kind.split("+") for one in made)
         self._inputs = None if inputs is None else frozenset(inputs)
         self._retry = retry
         self._plain: set[str] = set()
@@ -83,8 +88,8 @@ class Identity:
         found = Identified(ids=ids, claims=claims, replays={}, poison={})
         for index, record in enumerate(records):
             headers = dict(record.headers)
-            if not headers.keys() <= self._plain:
-                headers = self._folded(headers)
+            if len(headers) < len(record.headers) or not headers.keys() <= self._plain:
+                headers = self._folded(record.headers)
             try:
                 if REPLAY_OF in headers and self._inputs is not None:
                     found.replays[index] = _original(headers[REPLAY_OF], self._inputs)
@@ -102,22 +107,48 @@ class Identity:
         for tag, find in self._chain:
             if event_id := find(record, headers):
                 return tag, event_id
+        if self._events and (problem := unclaimable(record.value, headers)):
+            raise Poison(problem)
         return b"", b""
 
-    def _folded(self, headers: dict[str, bytes | None]) -> dict[str, bytes | None]:
-        """Return headers by lower-case name; an exact name wins over one in other case.
+    def _folded(self, headers: Headers) -> dict[str, bytes | None]:
+        """Return headers by lower-case name, the last one of a name that is not empty.
 
-        Names are case-sensitive in Kafka and rarely so in people's minds. Names that are lower
-        case are remembered, so that a usual record pays for one comparison of sets only.
+        Names are case-sensitive in Kafka and rarely so in people's minds; an exact name wins over
+        one in other case. Names that are lower case are remembered, so that a usual record pays for
+        one comparison of sets only.
         """
-        lower = {name for name in headers if name == name.lower()}
+        # What holds nothing comes first: it hides no other.
+        pairs = sorted(headers, key=_holds)
+        exact = [pair for pair in pairs if pair[0] == pair[0].lower()]
         if len(self._plain) < NAMES_MAX:
-            self._plain |= lower
-        if len(lower) == len(headers):
-            return headers
-        return {name.lower(): value for name, value in headers.items()} | {
-            name: headers[name] for name in lower
+            self._plain.update(name for name, _value in exact)
+        if len(exact) == len(pairs):
+            return dict(pairs)
+        return {name.lower(): value for name, value in pairs} | {
+            name: value for name, value in exact if value
         }
+
+
+def _holds(pair: tuple[str, bytes | None]) -> bool:
+    return bool(pair[1])
+
+
+def _steps(sources: Sequence[IdSource]) -> Iterator[tuple[bytes, Finder]]:
+    """Yield tag and finder of each source, in order.
+
+    What may be in a value is looked for after the headers that follow, which cost less to ask:
+    a record that one of them names is not searched.
+    """
+    late: list[tuple[bytes, Finder]] = []
+    for source in sources:
+        if source.kind != "header":
+            yield from late
+            late = []
+        yield source.tag, source.find
+        if source.late is not None:
+            late.append((source.tag, source.late))
+    yield from late
 
 
 def _waited(retried: Retried | None) -> Coordinates:

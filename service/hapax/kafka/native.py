@@ -191,8 +191,7 @@ def _sources(texts: Sequence[str]) -> tuple[list[tuple[str, str, bytes]], str]:
         if len(made) == SOURCES_MAX:
             return [], text
         source = id_source(text)
-        kind = text.partition(":")[0]
-        header = source.header.lower()
+        kind, header = source.kind, source.header.lower()
         if kind not in {"header", "key", "cloudevents"} or header.startswith(PREFIX):
             return [], text
         if not header.isascii():

@@ -16,7 +16,6 @@ from hapax.core.identity import Identity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.id_sources import IdSource
     from hapax.core.records import Record
 
 
@@ -28,8 +27,10 @@ class ClaimSources:
 
     def candidates(self, event_id: bytes) -> dict[str, bytes]:
         """Return, by source, the claim that this id would make there."""
-        made = {source.text: _claim(source, one, event_id) for source, one in self._chain}
-        return {source: claim for source, claim in made.items() if claim}
+        sources = (source for source, _identity in self._chain)
+        return {
+            source.text: source.tag + event_id for source in sources if source.possible(event_id)
+        }
 
     def claim_of(self, output: Record, event_id: bytes) -> bytes | None:
         """Return the claim of the record that this output came from; None: it cannot be told."""
@@ -38,13 +39,8 @@ class ClaimSources:
             found = identity.identify([output])
             if source.proves and found.ids[0] == event_id:
                 return None if unproven else found.claims[0]
-            if source.proves and source.absent(output):
+            if source.proves and source.absent:
                 continue
-            if claim := _claim(source, identity, event_id):
-                unproven.append(claim)
+            if source.possible(event_id):
+                unproven.append(source.tag + event_id)
         return unproven[0] if len(unproven) == 1 else None
-
-
-def _claim(source: IdSource, identity: Identity, event_id: bytes) -> bytes:
-    stand_in = source.stand_in(event_id)
-    return identity.identify([stand_in]).claims[0] if stand_in is not None else b""

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.errors import HapaxError
-from hapax.core.identity import Identity
+from hapax.core.errors import HapaxError, Poison
+from hapax.core.json_pointer import JsonPointer
 from hapax.core.ports import Message
-from hapax.core.records import Record
 from hapax.kafka.produce.publish import Sender
 from hapax.operations.files.rows import RowForm, SourceRow, SourceRows
 
@@ -62,7 +61,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
     def maker(self) -> Callable[[SourceRow, int], Message]:
         """Return what makes a message of a row and a time in ms; it raises LineError."""
         ids, keys, values = (
-            Identity([f"json:{pointer}"]) if pointer else None
+            JsonPointer(pointer) if pointer else None
             for pointer in (self.id_pointer, self.key_pointer, self.value_pointer)
         )
 
@@ -89,13 +88,14 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
         return str(uuid.uuid4()).encode()
 
 
-def _found(identity: Identity, row: SourceRow, pointer: str) -> bytes:
-    found = identity.identify([Record("", 0, 0, None, row.value)])
-    if found.poison:
-        raise LineError(f"line {row.line} is not JSON")
-    if not found.ids[0]:
-        raise LineError(f"line {row.line} has no text and no whole number at {pointer}")
-    return found.ids[0]
+def _found(pointer: JsonPointer, row: SourceRow, text: str) -> bytes:
+    try:
+        found = pointer.find(row.value)
+    except Poison as error:
+        raise LineError(f"line {row.line} is not JSON") from error
+    if not found:
+        raise LineError(f"line {row.line} has no text and no whole number at {text}")
+    return found
 
 
 class PublishSummary(msgspec.Struct, frozen=True, kw_only=True):

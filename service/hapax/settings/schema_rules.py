@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.formats import WITH_REGISTRY
+from hapax.core.id_sources import id_source
 from hapax.settings.base import Problem
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _INPUT: Final = "HAPAX_INPUT__FORMAT"
 _OUTPUT: Final = "HAPAX_OUTPUT__FORMAT"
+_ID: Final = "HAPAX_DEDUP__ID"
+_BINARY: Final = ("avro", "protobuf")
 _SCHEMA: Final = "HAPAX_OUTPUT__SCHEMA"
 _REGISTRY: Final = "HAPAX_REGISTRY__"
 _URL: Final = f"{_REGISTRY}URL"
@@ -42,6 +45,13 @@ def schema_problems(settings: Settings) -> Iterator[Problem]:
             ("HAPAX_INPUT__READER_SCHEMA", _INPUT),
             f"HAPAX_INPUT__READER_SCHEMA is set but {_INPUT}={settings.input.format} does not use"
             " it: choose avro, or remove it",
+        )
+    first = settings.dedup.id[0]
+    if settings.input.format in _BINARY and "json" in id_source(first).kind.split("+"):
+        yield Problem(
+            (_ID, _INPUT),
+            f"{_ID} begins with {first}, which can match nothing: values of {_INPUT}="
+            f"{settings.input.format} are no JSON. Begin with a header or the key",
         )
     yield from _login(settings)
 

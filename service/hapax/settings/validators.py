@@ -183,7 +183,7 @@ START: Final = Form(f"{' · '.join(WORDS)} · {_POINT}", _start)
 END: Final = Form(f"latest · {_POINT}", _end)
 ERRORS: Final = Form("comma list of types of exceptions", _errors, show=",".join)
 ID_SOURCES: Final = Form(
-    "comma list of `cloudevents`, `header:<name>`, `json:/pointer`, `key`",
+    "comma list of `cloudevents`, `header:<name>`, `json:/pointer`, `key`; `+` joins parts of one",
     _id_sources,
     show=",".join,
 )

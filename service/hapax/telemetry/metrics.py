@@ -119,6 +119,11 @@ class Metrics:
         Gauge,
         "1 while records wait for a schema that the schema registry does not give, else 0.",
     )
+    dedup_ids_on_different_keys = Row(
+        Counter,
+        "Batches found in which records with different keys have one id, so that all but the first "
+        "are dropped.",
+    )
     dedup_claims_taken_over = Row(
         Counter, "Claims whose owners were not processed and can no longer be read, taken over."
     )

@@ -228,7 +228,8 @@ class Pipeline:
     def _steps(self, *, claims: bool) -> Steps:
         settings = self.settings
         retry = self._policy.topic
-        identity = Identity(settings.dedup.id, inputs=settings.input.topics, retry=retry)
+        ids, inputs = settings.dedup.id, settings.input.topics
+        identity = Identity(ids, inputs=inputs, retry=retry, claimed=claims)
         limits = settings.dead_letter
         return Steps(
             identity=identity,

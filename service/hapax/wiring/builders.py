@@ -249,13 +249,14 @@ def steps(
     if failed[0]:
         rate.record_batch(*failed)
     retry, to, formats = retrying(settings).topic, settings.dead_letter.topic, settings.formats
-    identity = Identity(settings.dedup.id, inputs=settings.input.topics, retry=retry)
+    dedup = settings.dedup
+    identity = Identity(dedup.id, inputs=settings.input.topics, retry=retry, claimed=dedup.enabled)
     return Steps(
         identity=identity,
         claiming=Claiming(
             claims,
             ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
-            pass_on_outage=settings.dedup.on_outage == "pass",
+            pass_on_outage=dedup.on_outage == "pass",
         ),
         transformer=with_later_tries(settings, transformer, line),
         planner=Planner(

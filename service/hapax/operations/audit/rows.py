@@ -115,7 +115,8 @@ class InputRows:
         compare: Compare,
     ) -> None:
         self._places = places
-        self._identity = Identity(ids, inputs={topic for topic, _partition in places})
+        topics = {topic for topic, _partition in places}
+        self._identity = Identity(ids, inputs=topics, claimed=claimed)
         self._claimed = claimed
         self._transformer = transformer
         self._output_topic = output_topic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hapax.telemetry.events.base import Narrator, printable
 
@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from hapax.core.batch_result import BatchResult
+    from hapax.core.id_findings import IdFindings
+
+
+MISSING: Final = "HAPAX_DEDUP__ID finds no id in most records: their duplicates pass"
+SHARED: Final = (
+    "records of one id with different keys: HAPAX_DEDUP__ID names no event, and all but the first"
+    " record of an id are dropped; add a part, like +key"
+)
 
 
 class ClaimEvents(Narrator):
@@ -43,6 +51,16 @@ class ClaimEvents(Narrator):
         self._metrics.dedup_clock_jumps.of().inc()
         self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))
 
+    def _ids_told(self, ids: IdFindings) -> None:
+        """Say that ids do not name events, in their place or at all."""
+        if ids.missing and self._first("ids_missing"):
+            self._logger.warning("ids_missing", records=ids.missing, of=ids.looked, hint=MISSING)
+        if ids.shared is not None:
+            self._metrics.dedup_ids_on_different_keys.of().inc()
+            one, other = map(str, ids.shared)
+            if self._first("id_on_different_keys"):
+                self._logger.warning("id_on_different_keys", record=one, other=other, hint=SHARED)
+
     def _claims_settled(self, settled: BatchResult) -> None:
         """Conclude from a batch that the store went away or came back.
 
@@ -51,6 +69,8 @@ class ClaimEvents(Narrator):
         if settled.claims_taken_over:
             self._metrics.dedup_claims_taken_over.of().inc(settled.claims_taken_over)
             self._logger.warning("claims_taken_over", claims=settled.claims_taken_over)
+        if settled.ids is not None:
+            self._ids_told(settled.ids)
         away = self._health.claims_away
         if settled.unchecked:
             self.claims_unavailable("a batch was processed without claims", "pass")
