@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tests.kit.at_work import TEN, admin, at_work, await_exit, refused, values
+from tests.kit.night import Desk
 
 
 @pytest.mark.row("M4")
@@ -32,8 +33,10 @@ def test_a_group_whose_offsets_were_deleted_does_not_start_over_where_that_is_re
     client.delete_consumer_groups([route.app])[route.app].result(30)
     assert route.committed() == {0: None}
     refused(route, 6, f"{route.source}/0", "HAPAX_INPUT__START=refuse", INPUT__START="refuse")
+    refused(route, 6, f"{route.source}/0/10", "hapax offsets set")
     assert values(route) == sorted(TEN)
-    # The control: where starting over is allowed it does, and nobody can tell.
+    # The control: where starting over is asked for it does.
+    Desk(route).ask("offsets", "set", route.source, "earliest", "--yes")
     route.run_to_end()
     assert values(route) == sorted(TEN * 2)
-    proof.note(struck=1, note="with START=earliest the same deletion doubles, as documented")
+    proof.note(struck=1, note="begun anew on purpose, the same deletion doubles")

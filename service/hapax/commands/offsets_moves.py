@@ -37,7 +37,9 @@ def set_(
     place: Annotated[str, typer.Argument(help="TOPIC, TOPIC/PARTITION or TOPIC/PARTITION/OFFSET.")],
     to: Annotated[
         str,
-        typer.Argument(help="earliest, latest, an offset, 24h (ago) or 2030-01-31T12:00:00Z."),
+        typer.Argument(
+            help="earliest, latest, outputs, an offset, 24h (ago) or 2030-01-31T12:00:00Z."
+        ),
     ] = "",
     keep_claims: KeepClaims = False,
     dry_run: DryRun = False,
@@ -49,7 +51,9 @@ def set_(
     The group must have no members. Records that are passed have no effect, and
     their claims are forgotten, so that a repeat of them is processed;
     --keep-claims where they had their effect before a rewind. Records that are
-    read again have their effect again. The topic's id is kept beside the offset.
+    read again have their effect again. outputs: behind the last records that
+    outputs and dead letters name, where the group's offsets have expired. The
+    topic's id is kept beside the offset.
 
     Examples:
       hapax offsets set orders/3/4711
@@ -70,7 +74,8 @@ def set_(
         with progress_line() as line, moving(settings, line.show) as work:
             moves = work.set(target, goal)
             members = work.members()
-            forgotten = work.carry_out(moves, keep_claims=keep_claims) if yes else 0
+            done = keep_claims or goal == "outputs"  # what outputs name has had its effect
+            forgotten = work.carry_out(moves, keep_claims=done) if yes else 0
     show_moves(moves, forgotten, members, done=yes, as_json=as_json)
 
 
@@ -172,7 +177,7 @@ def skip(
 
 
 def _goal(option: str, text: str) -> str | int:
-    if text in {"earliest", "latest"}:
+    if text in {"earliest", "latest", "outputs"}:
         return text
     if text.isascii() and text.isdecimal() and len(text) < 20:  # digits of an offset
         return int(text)

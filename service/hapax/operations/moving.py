@@ -40,6 +40,7 @@ from hapax.kafka.admin.adoption import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.probe import first_from
+from hapax.kafka.read.worked import worked
 from hapax.operations.skipping import forget_passed, letter, skip_of
 
 if TYPE_CHECKING:
@@ -77,7 +78,11 @@ class Moving:
     # -- looking ----------------------------------------------------------------------------
 
     def set(self, target: Target, to: str | int) -> list[Move]:
-        """Return the moves to ``earliest``, ``latest``, an offset, or Unix time (``time:MS``)."""
+        """Return the moves to a goal.
+
+        ``earliest``, ``latest``, ``outputs`` (behind the last records that outputs name), an
+        offset, or Unix time (``time:MS``).
+        """
         placed = self._placed(target)
         if target.offset is not None:
             to = target.offset
@@ -169,8 +174,8 @@ class Moving:
     # -- inside -------------------------------------------------------------------------------
 
     def _placed(self, target: Target) -> list[Placed]:
-        if target.topic not in self._settings.input.topics:
-            inputs = ", ".join(self._settings.input.topics)
+        if target.topic not in self._settings.read_topics:
+            inputs = ", ".join(self._settings.read_topics)
             raise ConfigurationError([f"{target.topic} is no input of this pipeline: {inputs}"])
         places = self._client.partitions([target.topic])
         texts = self._client.beside(places)
@@ -207,6 +212,8 @@ class Moving:
                 one.where: one.log.log_start if to == "earliest" else one.log.last_stable
                 for one in placed
             }
+        if to == "outputs":
+            return self._behind_outputs([one.where for one in placed])
         time_ms = int(to.removeprefix("time:"))
         where = [one.where for one in placed]
         found = self._client.at_time(where, time_ms)
@@ -217,6 +224,14 @@ class Moving:
             )
             for one in placed
         }
+
+    def _behind_outputs(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets behind the last records that outputs name."""
+        proposed = worked(self._settings, places).proposed
+        if not proposed:
+            problem = f"no output or dead letter names a record of {places[0][0]}: name the offsets"
+            raise ConfigurationError([problem])
+        return proposed
 
     def _topic_id(self, placed: Placed) -> str | None:
         return self._topic_ids.get(placed.topic)

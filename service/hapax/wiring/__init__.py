@@ -29,6 +29,7 @@ from hapax.kafka.connection import unanswered
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.target_lane import shown_id
 from hapax.kafka.properties import library_version
+from hapax.kafka.read.group_start import start_remarks
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -152,7 +153,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     more = None if remarks is None else parts.target_remarks(shared, source)
     if remarks is None or more is None:
         return
-    shared.events.preflight_passed(remarks + more)
+    shared.events.preflight_passed(remarks + more + start_remarks(shared.settings, source.told))
     stack.callback(source.close)
     source.subscribe()
     opening.attend(source, partial(unanswered, shared.settings.kafka.bootstrap_servers))

@@ -17,6 +17,7 @@ from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.produce.fences import LaneFences, fence_predecessor
+from hapax.kafka.read.group_start import start_remarks
 from hapax.kafka.read.task_progress import TaskProgress
 from hapax.wiring import builders as parts
 from hapax.wiring.task import run_plans
@@ -42,9 +43,8 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     if remarks is None:
         return
     former = member.of_earlier_version()
-    shared.events.preflight_passed(
-        [*remarks, *fence_predecessor(settings, member.of_earlier_version)]
-    )
+    remarks = [*remarks, *fence_predecessor(settings, member.of_earlier_version)]
+    shared.events.preflight_passed(remarks + start_remarks(settings, member.told))
     executors = Executors(shared, SparkOptions.of(settings), settings.transform)
     context = executors.start(open_context)
     if context is None:

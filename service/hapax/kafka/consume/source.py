@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, TopicPartition
 
 from hapax.core.changes import Changes
-from hapax.core.errors import PositionLostError
 from hapax.core.offset_commit import OffsetCommit, require_assigned
 from hapax.core.ports import Batch
 from hapax.core.suspicion import marked
 from hapax.kafka.admin.group import orphans
-from hapax.kafka.consume.client import GroupConsumer, places
+from hapax.kafka.consume.client import PENDING_TIMEOUT_S, GroupConsumer, places
 from hapax.kafka.consume.consumer_events import ConsumerEvents
 from hapax.kafka.consume.decode import read, read_native, without
 from hapax.kafka.consume.native_intake import messages_of
@@ -116,6 +115,11 @@ class KafkaSource(Asking):
         """
         self._stops.require(self._every_partition())
         return self._identity.strangers(self._every_partition())
+
+    def told(self, partitions: Iterable[Where] | None = None) -> dict[Where, TopicPartition]:
+        """Return the offsets of all, or of some, as the client does; raises as ``strangers``."""
+        wanted = self._every_partition() if partitions is None else partitions
+        return self._consumer.committed(wanted, PENDING_TIMEOUT_S)
 
     def assignment(self) -> frozenset[Where]:
         """Return the partitions that are ours now."""
@@ -228,9 +232,7 @@ class KafkaSource(Asking):
     def _finish(self, batch: Batch) -> Batch:
         """Look at positions that are in doubt, and add progress behind what no reader can see."""
         states = self._states
-        for where in list(states.unplaced):
-            if where in states.unplaced:  # else placed meanwhile, with another of its topic
-                self._find(where)
+        self._identity.place()
         if states.stale:
             self._positions.reread_stale()
         self._identity.check(batch.first.keys() | states.ends.keys())
@@ -252,13 +254,6 @@ class KafkaSource(Asking):
         """Read a set once more that could not be decoded."""
         self._positions.read_on(where, max(offset, self._states[where].untaken))
         self._consumer.hold(where, held=False)
-
-    def _find(self, where: Where) -> None:
-        try:
-            self._positions.find(where)
-        except PositionLostError:
-            self._identity.compare([where])  # another cluster or topic explains it better
-            raise
 
     def _follow(self) -> None:
         """Hear what the client has told by the way."""

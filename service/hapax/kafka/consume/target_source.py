@@ -112,6 +112,12 @@ class KafkaTargetSource(KafkaSource):
         )
         return [remark]
 
+    def told(self, partitions: Iterable[Where] | None = None) -> dict[Where, TopicPartition]:
+        """Return what the group has here; of some partitions what the cluster of outputs has."""
+        if partitions is None:
+            return super().told()
+        return self.lanes.progress(partitions, frozenset())
+
     def subscribe(self) -> None:
         """Join the group; from here on its own offsets do not count."""
         self._consumer.progress = self._progress

@@ -47,6 +47,18 @@ class TopicIdentity:
             self._look_up(known)
         self.compare(known)
 
+    def place(self) -> None:
+        """Find where partitions go on that the client could not read on in."""
+        unplaced = self._states.unplaced
+        for where in list(unplaced):
+            if where not in unplaced:  # placed meanwhile, with another of its topic
+                continue
+            try:
+                self._positions.find(where)
+            except PositionLostError:
+                self.compare([where])  # another cluster or topic explains it better
+                raise
+
     def compare(self, partitions: Iterable[Where]) -> None:
         """Raise PositionLostError where another id stands beside an offset that is known."""
         for where in partitions:

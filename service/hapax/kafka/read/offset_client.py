@@ -142,18 +142,21 @@ class OffsetClient:
         ``stable``: wait for transactions that carry an offset to be decided. Else the offset
         before them is told at once.
         """
-        answers = self._answers(partitions, stable=stable)
+        answers = self.answers(partitions, stable=stable)
         return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
 
     def beside(
         self, partitions: Iterable[Where], *, stable: bool = True
     ) -> dict[Where, CommittedMetadata]:
         """Return what stands beside the group's offsets; ``stable`` as above."""
-        answers = self._answers(partitions, stable=stable)
+        answers = self.answers(partitions, stable=stable)
         return {where: CommittedMetadata.decode(one.metadata) for where, one in answers.items()}
 
-    def _answers(self, partitions: Iterable[Where], *, stable: bool) -> dict[Where, TopicPartition]:
-        """Ask for committed offsets; a coordinator that has just started is asked again."""
+    def answers(self, partitions: Iterable[Where], *, stable: bool) -> dict[Where, TopicPartition]:
+        """Return committed offsets as the client hands them out; ``stable`` as above.
+
+        A coordinator that has just started is asked again.
+        """
         asked = list(partitions)
         timeout_s = ANSWER_TIMEOUT_S if stable else BROKERS_TIMEOUT_S
         give_up_s = time.monotonic() + timeout_s
