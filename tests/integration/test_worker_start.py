@@ -1,10 +1,10 @@
-"""What waits in memory while the producer registers: brokers may take long to answer it."""
+"""A start: what waits in memory while the producer registers, and many partitions at once."""
 
 import time
 
 from hapax.kafka.consume.source import WAITING_MAX
 from tests.kit.parts import Parts
-from tests.kit.topics import produce
+from tests.kit.topics import Given, produce
 
 RECORDS = 20_000
 
@@ -32,3 +32,21 @@ def test_while_the_producer_registers_only_a_first_batch_waits_and_none_is_lost_
                 places.setdefault(record.partition, []).append(record.offset)
     assert sum(map(len, places.values())) == RECORDS
     assert all(offsets == list(range(len(offsets))) for offsets in places.values())
+
+
+PARTITIONS = 300
+
+
+def test_a_first_start_on_many_partitions_places_all_of_them_with_the_first_takes(sandbox, unique):
+    topic, app = unique("source"), unique("app")
+    sandbox.create_topic(topic, PARTITIONS)
+    one_each = (Given(b"x", partition=number) for number in range(PARTITIONS))
+    produce(sandbox.bootstrap_servers, topic, *one_each)
+    with Parts(sandbox.bootstrap_servers, topic, unique("target"), app) as parts:
+        took_s, seen, until_s = [0.0], set[int](), time.monotonic() + 60
+        while len(seen) < PARTITIONS and time.monotonic() < until_s:
+            began_s = time.monotonic()
+            seen |= {record.partition for record in parts.source.take(1000, 0.1).records}
+            took_s.append(time.monotonic() - began_s)
+    assert len(seen) == PARTITIONS
+    assert max(took_s) < 6  # one by one it took 19 s, without a poll

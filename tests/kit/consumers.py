@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from hapax.kafka.consume import client as kafka_consumer
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.read.offset_queries import EARLIEST
 from tests.kit.doubles import Ticking
 
 if TYPE_CHECKING:
@@ -72,9 +73,15 @@ class FakeConsumer:
             self.offsets[where], self.words[where] = one.offset, one.metadata or ""
         return offsets
 
-    def get_watermark_offsets(self, _where: TopicPartition, **_named: object) -> tuple[int, int]:
-        self._call("get_watermark_offsets")
-        return self.marks
+    def offsets_for_times(
+        self, wanted: list[TopicPartition], **_named: object
+    ) -> list[TopicPartition]:
+        self._call("offsets_for_times")
+        low, high = self.marks
+        return [
+            TopicPartition(one.topic, one.partition, low if one.offset == EARLIEST else high)
+            for one in wanted
+        ]
 
     def seek(self, where: TopicPartition) -> None:
         self._call("seek")

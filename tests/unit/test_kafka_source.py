@@ -317,7 +317,7 @@ def test_a_partition_that_cannot_be_sought_is_taken_anew(monkeypatch):
 
 @pytest.mark.parametrize(
     ("start", "offsets", "to"),
-    [("earliest", {}, 10), ("latest", {}, 100), ("latest", {P1: 3}, 10), ("refuse", {P0: 50}, 50)],
+    [("earliest", {}, 10), ("latest", {}, 100), ("latest", {P1: 3}, 100), ("refuse", {P0: 50}, 50)],
 )
 def test_a_position_that_is_missing_starts_where_it_should(monkeypatch, start, offsets, to):
     kafka, consumer, _ = source(monkeypatch, start=start)
@@ -364,7 +364,7 @@ def test_a_second_member_waits_until_the_group_has_begun(monkeypatch):
 
 @pytest.mark.parametrize(
     ("beside", "to"),
-    [("hapax began=1", 10), ("hapax began=2", 100), ("", 10), ("of another tool", 10)],
+    [("hapax began=1", 10), ("hapax began=2", 100), ("hapax topic=t", 10)],
 )
 def test_a_partition_that_was_added_after_latest_began_is_read_from_its_first_record(
     monkeypatch, beside, to
@@ -376,6 +376,51 @@ def test_a_partition_that_was_added_after_latest_began_is_read_from_its_first_re
     kafka.take(10, 0.1)
     assert consumer.seeks == [("in", 1, to)]
     assert consumer.offsets == {P0: 100, P1: to}
+
+
+@pytest.mark.parametrize("beside", ["", "of another tool"])
+def test_start_decides_for_what_another_client_has_left_without_an_offset(monkeypatch, beside):
+    kafka, consumer, _ = source(monkeypatch, start="latest")
+    consumer.marks, consumer.ours = (10, 100), [P1]
+    consumer.offsets, consumer.words = {P0: 50}, {P0: beside}
+    consumer.queue = [event(RESET, partition=1)]
+    kafka.take(10, 0.1)
+    assert consumer.seeks == [("in", 1, 100)]
+    assert consumer.words[P1] == "hapax began=2"
+
+
+def test_a_group_that_is_taken_over_says_so_with_its_first_progress(monkeypatch):
+    """From then on its other partitions would pass for ones that were added."""
+    kafka, consumer, _ = source(monkeypatch, start="latest")
+    kafka._consumer.log.topics.meet_cluster("here")
+    consumer.ours, consumer.offsets = [P0], {P0: 4}
+    consumer.queue = [message(4)]
+    progress = kafka.take(10, 0.1).next
+    (offset,) = kafka.offset_commit(progress).offsets
+    assert offset.metadata == "hapax cluster=here began=2"
+    consumer.words[P0], consumer.offsets[P0] = offset.metadata, 5
+    again, consumer.marks = event(RESET, partition=1), (10, 100)
+    consumer.ours, consumer.queue = [P0, P1], [again]
+    kafka.take(10, 0.1)
+    assert consumer.seeks == [("in", 1, 100)]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_all_partitions_of_a_start_are_looked_up_at_once(monkeypatch, start):
+    kafka, consumer, _ = source(monkeypatch, start=start)
+    consumer.queue = [event(RESET), event(RESET, partition=1)]
+    kafka.take(10, 0.1)
+    assert consumer.calls.count("offsets_for_times") == 1
+    assert consumer.calls.count("committed") <= 2
+    assert len(consumer.seeks) == 2
+
+
+def test_all_positions_that_fell_off_their_logs_are_looked_up_at_once(monkeypatch):
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.offsets, consumer.marks = {P0: 101, P1: 101}, (10, 100)
+    consumer.queue = [event(RESET), event(RESET, partition=1)]
+    kafka.take(10, 0.1)
+    assert (consumer.calls.count("committed"), consumer.calls.count("offsets_for_times")) == (1, 2)
 
 
 def test_a_beginning_that_may_have_been_committed_twice_costs_the_member(monkeypatch):

@@ -202,7 +202,7 @@ def test_a_bounded_run_does_not_wait_for_the_retry_topic(world):
 @pytest.mark.parametrize("start", ["latest", "refuse"])
 def test_the_retry_topic_is_read_from_its_first_record_wherever_inputs_begin(monkeypatch, start):
     world = World(monkeypatch, start)
-    world.kafka._positions.find(LEVEL_0)
+    world.kafka._positions.find([LEVEL_0])
     assert world.consumer.seeks == [("app-retry", 0, 0)]
 
 

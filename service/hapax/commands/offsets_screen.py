@@ -91,7 +91,7 @@ def _remark(one: Look) -> str:
         place = f"{one.topic}/{one.partition}/{one.stuck.offset}"
         return f"STUCK: the set at {one.stuck.offset} cannot be decoded; hapax offsets skip {place}"
     if one.position is None:
-        return "no committed offset, and HAPAX_INPUT__START is refuse"
+        return "no committed offset: a start is refused, and says what to set"
     if one.committed is not None and one.committed > one.log.high_watermark:
         return "committed beyond the end: the topic was recreated, or truncated"
     if one.committed is None:

@@ -53,6 +53,7 @@ class TopicIds:
     cluster        the id of the cluster that was met first
     other_cluster  of another one that was met later: it stays, for the client now knows brokers
                    of both
+    began          how many partitions topics had when the group was taken over from another client
     """
 
     def __init__(self) -> None:
@@ -61,6 +62,7 @@ class TopicIds:
         self._epochs: dict[Where, int] = {}
         self.cluster: str | None = None
         self.other_cluster: str | None = None
+        self.began: dict[str, int | None] = {}
 
     def hear(self, text: str) -> None:
         """Take a line of the client; called from its own C code, so it never raises."""
@@ -101,6 +103,7 @@ class TopicIds:
     def accept(self, topic: str) -> None:
         """Know a topic as what it is now: nothing of the one before is in use any more."""
         self._known[topic] = self._remade.pop(topic)
+        self.began.pop(topic, None)
 
     def forget(self) -> None:
         """Begin again, with a new client; the cluster has to be the same."""
@@ -129,8 +132,9 @@ class TopicIds:
         ``beside``: where the group's beginning and its span stand, which are carried on.
         """
         known = beside or CommittedMetadata()
+        began = self.began.get(where[0]) if known.began is None else known.began
         metadata = CommittedMetadata(
-            self._known.get(where[0]), self.cluster, known.began, span=known.span
+            self._known.get(where[0]), self.cluster, began, span=known.span
         ).encode()
         return GroupOffset(*where, offset, metadata or None, epoch)
 

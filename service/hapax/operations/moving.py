@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import (
     BatchAbortedError,
     ConfigurationError,
     HapaxError,
 )
+from hapax.core.group_start import began
 from hapax.core.offset_moves import (
     Move,
     Placed,
@@ -34,10 +36,10 @@ from hapax.core.offset_moves import (
     moved_to,
     require_progress,
 )
-from hapax.core.partition_offsets import position
 from hapax.core.transform import Cut
 from hapax.kafka.admin.adoption import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.read.group_start import positions
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.probe import first_from
 from hapax.kafka.read.worked import worked
@@ -46,7 +48,6 @@ from hapax.operations.skipping import forget_passed, letter, skip_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.records import Coordinates, TopicPartition
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
@@ -178,28 +179,30 @@ class Moving:
             inputs = ", ".join(self._settings.read_topics)
             raise ConfigurationError([f"{target.topic} is no input of this pipeline: {inputs}"])
         places = self._client.partitions([target.topic])
-        texts = self._client.beside(places)
-        began = max((one.began for one in texts.values() if one.began is not None), default=None)
+        answers = self._client.answers(places, stable=True)
+        texts = {where: CommittedMetadata.decode(one.metadata) for where, one in answers.items()}
+        logs = self._client.log_offsets(places)
+        nexts = positions(self._settings, answers, logs)
+        known = [texts[where] for where in places if answers[where].offset >= 0]
+        # The others of the topic stay as they are: HAPAX_INPUT__START places what was there.
+        count = began(known) if any(one != CommittedMetadata() for one in known) else len(places)
         if target.partition is not None:
             places = [where for where in places if where[1] == target.partition]
             if not places:
                 raise ConfigurationError([f"{target.topic} has no partition {target.partition}"])
-        logs = self._client.log_offsets(places)
-        committed = self._client.committed(places)
-        start = self._settings.input.start
         return [
             Placed(
                 topic=where[0],
                 partition=where[1],
-                committed=committed[where],
+                committed=answers[where].offset if answers[where].offset >= 0 else None,
                 # A partition that gets its first offset began with the others of its topic.
                 beside=(
-                    msgspec.structs.replace(texts[where], began=began)
+                    msgspec.structs.replace(texts[where], began=count)
                     if texts[where].began is None
                     else texts[where]
                 ),
                 log=logs[where],
-                position=position(committed[where], logs[where], start),
+                position=nexts[where],
             )
             for where in places
         ]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.changes import Stuck  # noqa: TC001 - msgspec reads the types
-from hapax.core.partition_offsets import PartitionOffsets, position
+from hapax.core.partition_offsets import PartitionOffsets
+from hapax.kafka.read.group_start import positions
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.range_reader import RangeReader
 
@@ -53,16 +54,17 @@ class Looks:
         """Return them by topic and partition. Raises PreflightError."""
         client = self._client
         places = client.partitions(self._settings.input.topics)
-        committed = client.committed(places, stable=False)
+        answers = client.answers(places, stable=False)
         # After what they are compared with, so that no committed offset is beyond its log.
         logs = client.log_offsets(places)
+        nexts = positions(self._settings, answers, logs)
         found = [
             Look(
                 topic=where[0],
                 partition=where[1],
                 log=logs[where],
-                committed=committed[where],
-                position=position(committed[where], logs[where], self._settings.input.start),
+                committed=answers[where].offset if answers[where].offset >= 0 else None,
+                position=nexts[where],
             )
             for where in places
         ]

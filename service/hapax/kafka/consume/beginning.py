@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
+from hapax.core.group_start import began, by_start, of_another_client
 from hapax.core.span import Span, SpanWords
 from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.read.offset_client import unjoined
+from hapax.kafka.read.offset_queries import EARLIEST, LATEST
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
@@ -58,44 +60,46 @@ class Beginning:
                 "a connection broke while the group's beginning was committed", explained=True
             )
 
-    def places(self, where: Where) -> Progress:
-        """Return where to begin: this partition, and others of its topic that are known by now.
+    def places(self, partitions: Iterable[Where]) -> Progress:
+        """Return where to begin: these, and others of their topics that are known by now.
 
-        Without this partition in it, another member begins the topic: ask again soon. Raises
+        Without one of these in it, another member begins its topic: ask again soon. Raises
         PositionLostError where nothing may begin by itself.
         """
-        if where[0] in self.whole:
-            return {where: self._consumer.watermarks(where)[0]}
-        if self._start == "refuse":
-            raise PositionLostError(
-                f"{where[0]}/{where[1]}: group {self._consumer.group} has no committed offset and"
-                " HAPAX_INPUT__START=refuse; set the group's offset, or choose earliest or latest"
-            )
-        if self.commits:
-            return self._once(where)
-        return {where: self._consumer.watermarks(where)[0]}
+        wanted: dict[str, list[Where]] = {}
+        for where in sorted(partitions):
+            if where[0] not in self.whole and self._start == "refuse":
+                raise PositionLostError(
+                    f"{where[0]}/{where[1]}: group {self._consumer.group} has no committed offset"
+                    " and HAPAX_INPUT__START=refuse; set the group's offset, or choose earliest or"
+                    " latest"
+                )
+            wanted.setdefault(where[0], []).append(where)
+        once = [topic for topic in wanted if self.commits and topic not in self.whole]
+        firsts = [where for topic in wanted.keys() - set(once) for where in wanted[topic]]
+        found = self._consumer.offsets(firsts, EARLIEST)
+        for topic in once:
+            found |= self._once(topic, wanted[topic])
+        return found
 
-    def _once(self, where: Where) -> Progress:
-        every = [(where[0], number) for number in self._consumer.numbers(where[0])]
+    def _once(self, topic: str, wanted: list[Where]) -> Progress:
+        every = [(topic, number) for number in self._consumer.numbers(topic)]
         known = {
             each: answer
-            for each, answer in self._consumer.committed({*every, where}).items()
+            for each, answer in self._consumer.committed({*every, *wanted}).items()
             if answer.offset >= 0
         }
-        if where in known:  # begun since the look-up
-            return {where: known[where].offset}
-        if known:
-            counts = [CommittedMetadata.decode(each.metadata).began for each in known.values()]
-            began = max((count for count in counts if count is not None), default=None)
-            if began is None or where[1] >= began:
-                # Added later, or the group is of a version that did not count: nobody has seen
-                # any of its records.
-                return self._commit(self._added(where), began)
-            # It has begun once, and its offset was deleted by hand: it begins again.
-            return self._commit(self._places([where]), began)
-        if every[0] not in self._consumer.assignment():
+        if not known and every[0] not in self._consumer.assignment():
             return {}
-        return self._commit(self._places(every), len(every))
+        if not known:
+            return self._commit(self._places(every), len(every))
+        begun = {where: known[where].offset for where in wanted if where in known}  # meanwhile
+        beside = [CommittedMetadata.decode(each.metadata) for each in known.values()]
+        missing = [where for where in wanted if where not in known]
+        placed = [where for where in missing if by_start(where[1], beside)]
+        places = self._places(placed) | self._added(set(missing) - set(placed))
+        count = len(every) if of_another_client(beside) else began(beside)
+        return begun | self._commit(places, count)
 
     def look_up(self, partitions: Iterable[Where]) -> None:
         """Look up what a span comes to. Before joining: it may take a while in odd logs."""
@@ -103,23 +107,26 @@ class Beginning:
             properties = unjoined(self._consumer.properties)
             self._looked_up |= spans(properties, partitions, self._span)
 
-    def _added(self, where: Where) -> dict[Where, Span]:
-        """Return the first record of a partition; nothing of it is in a span of those before it."""
-        low = self._consumer.watermarks(where)[0]
-        return {where: Span(low, low, "" if self._span is None else self._span.name)}
+    def _added(self, partitions: Iterable[Where]) -> dict[Where, Span]:
+        """Return their first records; nothing of them is in a span of those before them."""
+        name = "" if self._span is None else self._span.name
+        lows = self._consumer.offsets(partitions, EARLIEST)
+        return {where: Span(low, low, name) for where, low in lows.items()}
 
     def _places(self, partitions: Iterable[Where]) -> dict[Where, Span]:
         """Return where the group begins, and where its span stops."""
         if self._span is None:
-            ends = {where: self._consumer.watermarks(where)[1] for where in partitions}
+            ends = self._consumer.offsets(partitions, LATEST)
             return {where: Span(end, end, "") for where, end in ends.items()}
         places = list(partitions)
         if not self._looked_up.keys() >= set(places):
             self.look_up(places)
         return {where: self._looked_up.pop(where) for where in places}
 
-    def _commit(self, begun: Mapping[Where, Span], began: int | None) -> Progress:
+    def _commit(self, begun: Mapping[Where, Span], count: int | None) -> Progress:
         """Commit where the group begins; outside of transactions."""
+        if not begun:
+            return {}
         ids = self._consumer.log.topics
         bounded = self._span is not None and self._span.end is not None
         places = {where: span.start for where, span in begun.items()}
@@ -127,7 +134,7 @@ class Beginning:
             ids.offset(
                 where,
                 span.start,
-                beside=CommittedMetadata(began=began, span=span if bounded else None),
+                beside=CommittedMetadata(began=count, span=span if bounded else None),
             )
             for where, span in begun.items()
         )

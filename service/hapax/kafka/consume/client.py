@@ -15,11 +15,13 @@ from hapax.kafka.consume.native_intake import NativeIntake
 from hapax.kafka.consume.silence import Silence
 from hapax.kafka.errors import describe, is_member_fenced
 from hapax.kafka.properties import build
+from hapax.kafka.read.offset_queries import list_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hapax.core.ports import Clock, Watch
+    from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.native import NativePath
 
@@ -196,13 +198,22 @@ class GroupConsumer:
             metadata = self.client.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
         return sorted(metadata.topics[topic].partitions)
 
-    def watermarks(self, where: Where) -> tuple[int, int]:
-        """Return the first offset of a partition, and the end of what may be read."""
-        with self.asking("get_watermark_offsets"):
-            low, high = self.client.get_watermark_offsets(
-                TopicPartition(*where), timeout=ANSWER_TIMEOUT_S
-            )
-        return low, high
+    def offsets(self, partitions: Iterable[Where], at: int) -> Progress:
+        """Return the first offsets of logs (EARLIEST) or the ends of what may be read (LATEST).
+
+        One request a broker. Raises BatchAbortedError when one is not told: ask again.
+        """
+        wanted = dict.fromkeys(partitions, at)
+        if not wanted:
+            return {}
+        with self.asking("offsets_for_times"):
+            found, refused = list_offsets(self.client, wanted, ANSWER_TIMEOUT_S)
+        told = {where: offset for where, offset in found.items() if offset is not None}
+        if missing := [where for where in wanted if where not in told]:
+            topic, number = missing[0]
+            why = describe(refused[missing[0]]) if missing[0] in refused else "no answer"
+            raise BatchAbortedError(f"offsets of {topic}/{number}: {why}", resolved=False)
+        return told
 
     # -- reading --------------------------------------------------------------------------
 

@@ -60,15 +60,11 @@ class KafkaMember(KafkaSource):
         None: another member is about to; ask again soon. Only ``latest`` and spans commit:
         elsewhere a partition without an offset is read from its first record whoever reads first.
         """
-        begun: Progress = {}
         if not self._positions.beginning.commits:
-            return begun
-        for where in partitions:
-            if where not in begun:
-                begun |= self._positions.beginning.places(where)
-            if where not in begun:
-                return None
-        return {where: begun[where] for where in partitions}
+            return {}
+        wanted = list(partitions)
+        begun = self._positions.beginning.places(wanted)
+        return {w: begun[w] for w in wanted} if begun.keys() >= set(wanted) else None
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)

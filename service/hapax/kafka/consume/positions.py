@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.kafka.consume.beginning import Beginning
+from hapax.kafka.read.offset_queries import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from confluent_kafka import TopicPartition
 
@@ -121,9 +122,7 @@ class Positions:
         self._states.restart(stale)
         stable = self.committed(again)
         self.rewind({where: offset for where, offset in stable.items() if offset is not None})
-        for where in again:
-            if stable[where] is None:
-                self._begin(where)
+        self._begin([where for where in again if stable[where] is None])
         self._states.stale -= stale  # only now: without an answer they stay stale
 
     # -- a log that is another one -----------------------------------------------------------
@@ -157,17 +156,22 @@ class Positions:
                 raise self._cut(where, state.unsure, state.cut_at)
             state.found()
 
-    def find(self, where: Where) -> None:
-        """Tell a group without offsets from a position that fell off the log."""
+    def find(self, partitions: Iterable[Where]) -> None:
+        """Tell a group without offsets from positions that fell off the log: all in one look."""
+        nexts = {where: self._states[where].next for where in partitions}
+        known = nexts | self.committed([where for where, at in nexts.items() if at is None])
+        self._begin([where for where, at in known.items() if at is None])
+        lost = {where: at for where, at in known.items() if at is not None}
+        lows, highs = (self._consumer.offsets(lost, at) for at in (EARLIEST, LATEST))
+        for where, position in lost.items():
+            self._find(where, position, lows[where], highs[where])
+
+    def _find(self, where: Where, position: int, low: int, high: int) -> None:
+        """Go on at a position at which the client did not, or raise why it cannot be."""
         state = self._states[where]
-        position = self.committed([where])[where] if state.next is None else state.next
-        if position is None:
-            self._begin(where)
-            return
         if state.truncated is not None:
             cut = _CUT_AT.search(state.truncated)
             raise self._cut(where, position, int(cut[1]) if cut else None)
-        low, high = self._consumer.watermarks(where)
         now_s = self._clock.monotonic()
         if state.missing_since_s is None:
             state.missing_since_s = now_s
@@ -203,10 +207,9 @@ class Positions:
 
     # -- a group that begins -----------------------------------------------------------------
 
-    def _begin(self, where: Where) -> None:
-        """Start a partition for which the group has no offset, or wait for who does."""
-        places = self.beginning.places(where)
-        ours = self._consumer.assignment() | {where}
-        self.rewind({each: at for each, at in places.items() if each in ours})
-        if where not in places:
-            self._states.unplaced.add(where)
+    def _begin(self, partitions: Collection[Where]) -> None:
+        """Start partitions for which the group has no offset, or wait for who does."""
+        if partitions:
+            places = self.beginning.places(partitions)
+            self.rewind(places)
+            self._states.unplaced.update(where for where in partitions if where not in places)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.kafka.consume.shelf import keeps_order
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.read.offset_queries import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,11 +107,11 @@ class KafkaRetrySource(WaitingSource):
 
     def unread(self) -> int:
         """Return how many offsets of our partitions lie behind what was read, markers included."""
+        ours = [where for where in self.assignment() if where[0] == self._retry]
+        lows, highs = (self._consumer.offsets(ours, at) for at in (EARLIEST, LATEST))
         count = 0
-        for where in self.assignment():
-            if where[0] == self._retry:
-                low, high = self._consumer.watermarks(where)
-                behind = self._states.shelf.next_offset(where)
-                behind = self._states[where].next if behind is None else behind
-                count += max(0, high - (low if behind is None else behind))
+        for where in ours:
+            behind = self._states.shelf.next_offset(where)
+            behind = self._states[where].next if behind is None else behind
+            count += max(0, highs[where] - (lows[where] if behind is None else behind))
         return count

@@ -15,7 +15,7 @@ from hapax.core.span import SpanWords, other_span
 from hapax.kafka.consume.client import ANSWER_TIMEOUT_S
 from hapax.kafka.errors import describe
 from hapax.kafka.read.offset_client import unjoined
-from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.offset_queries import LATEST, OffsetQueries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -70,7 +70,7 @@ class SpanStops:
         """
         asked = self.of_inputs(partitions)
         if self._words is None:
-            return {where: self._consumer.watermarks(where)[1] for where in asked}
+            return self._consumer.offsets(asked, LATEST)
         known = self._known(asked)
         if any(where not in known for where in asked):
             return None
@@ -117,12 +117,18 @@ class SpanStops:
             return None
         state = self._states[where]
         if state.stop is None:
-            offset = self._positions.committed([where])[where]
-            if offset is None:
-                raise BatchAbortedError(f"{where[0]}/{where[1]} has not begun", resolved=False)
-            span = state.committed.span
-            state.stop = offset if span is None else max(span.stop, offset)
+            self._look_up({*self.of_inputs(self._consumer.assignment()), where})
+        if state.stop is None:
+            raise BatchAbortedError(f"{where[0]}/{where[1]} has not begun", resolved=False)
         return state.stop
+
+    def _look_up(self, partitions: Iterable[Where]) -> None:
+        """Look up where those stop that have begun, all at once."""
+        unknown = [where for where in partitions if self._states[where].stop is None]
+        for where, offset in self._positions.committed(unknown).items():
+            span = self._states[where].committed.span
+            if offset is not None:
+                self._states[where].stop = offset if span is None else max(span.stop, offset)
 
     def before(self, records: RecordPath | None) -> RecordPath | None:
         """Return native records if all of them lie before the stops; others are read one by one."""

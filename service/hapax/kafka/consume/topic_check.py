@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PositionLostError
+from hapax.core.group_start import of_another_client
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -49,15 +50,12 @@ class TopicIdentity:
 
     def place(self) -> None:
         """Find where partitions go on that the client could not read on in."""
-        unplaced = self._states.unplaced
-        for where in list(unplaced):
-            if where not in unplaced:  # placed meanwhile, with another of its topic
-                continue
-            try:
-                self._positions.find(where)
-            except PositionLostError:
-                self.compare([where])  # another cluster or topic explains it better
-                raise
+        unplaced = list(self._states.unplaced)
+        try:
+            self._positions.find(unplaced)
+        except PositionLostError:
+            self.compare(unplaced)  # another cluster or topic explains it better
+            raise
 
     def compare(self, partitions: Iterable[Where]) -> None:
         """Raise PositionLostError where another id stands beside an offset that is known."""
@@ -96,6 +94,7 @@ class TopicIdentity:
         began = self._positions.committed(
             [where for where in wanted if self._states[where].beside is None]
         )
+        self._take_over(where for where, offset in began.items() if offset is not None)
         for where in known:
             if began.get(where, 0) is None and self._states[where].settled is None:
                 raise PositionLostError(
@@ -105,6 +104,18 @@ class TopicIdentity:
                     "once hapax transactions list and hapax audit show up to where records have "
                     "their outputs"
                 )
+
+    def _take_over(self, partitions: Iterable[Where]) -> None:
+        """Note how many partitions a topic has, where another client has read it before us.
+
+        Before the first progress of ours: from then on, the group looks as if we had begun it.
+        """
+        foreign = {w[0] for w in partitions if self._states[w].committed == CommittedMetadata()}
+        for topic in foreign - self._ids.began.keys():
+            every = [(topic, number) for number in self._consumer.numbers(topic)]
+            answers = [one for one in self._consumer.committed(every).values() if one.offset >= 0]
+            others = of_another_client(CommittedMetadata.decode(one.metadata) for one in answers)
+            self._ids.began[topic] = len(every) if others else None
 
     def strangers(self, partitions: Iterable[Where]) -> list[str]:
         """Return a sentence when the group's offsets were committed on another cluster.

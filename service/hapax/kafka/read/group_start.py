@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError, PreflightError
-from hapax.core.group_start import expired, partly_begun, topics_of
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.core.group_start import by_start, expired, partly_begun, topics_of
+from hapax.core.span import SpanWords
+from hapax.kafka.read.offset_client import OffsetClient, reader_properties
+from hapax.kafka.read.spans import spans
 from hapax.kafka.read.worked import others, worked
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import TopicPartition
 
+    from hapax.core.partition_offsets import LogOffsets
+    from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
@@ -103,3 +107,54 @@ def _judged(settings: Settings, fresh: Sequence[Where], told: Told) -> list[str]
         f" the offsets over: hapax offsets adopt {groups[0]}"
     )
     return [remark]
+
+
+def positions(
+    settings: Settings,
+    answers: Mapping[Where, TopicPartition],
+    logs: Mapping[Where, LogOffsets],
+) -> dict[Where, int | None]:
+    """Return where a process would go on in each partition; None: it would refuse to start.
+
+    ``answers``: the group's offsets, of all partitions of their topics. Raises as ``spans``.
+    """
+    found: dict[Where, int | None] = {
+        w: one.offset for w, one in answers.items() if one.offset >= 0
+    }
+    missing = [where for where in answers if where not in found]
+    beside = {
+        topic: [
+            CommittedMetadata.decode(answers[where].metadata)
+            for where in found
+            if where[0] == topic
+        ]
+        for topic in topics_of(missing)
+    }
+    fresh = [
+        where for where in missing if not beside[where[0]] and where[0] != settings.retry_topic
+    ]
+    lost = _lost(settings, fresh)
+    placed = [w for w in missing if w[0] != settings.retry_topic and by_start(w[1], beside[w[0]])]
+    start = settings.start
+    if isinstance(start, SpanWords) and placed:
+        known = spans(reader_properties(settings), placed, start)
+        found |= {where: span.start for where, span in known.items()}
+    for where in missing:
+        log = logs[where]
+        words = {"earliest": log.log_start, "latest": log.last_stable, "refuse": None}
+        word = start if where in placed and isinstance(start, str) else "earliest"
+        found[where] = None if where in lost else found.get(where, words[word])
+    return found
+
+
+def _lost(settings: Settings, fresh: Sequence[Where]) -> Progress:
+    """Return what a start would propose instead of beginning; nothing where it cannot tell."""
+    if not judges(settings) or not fresh:
+        return {}
+    try:
+        found = worked(settings, fresh)
+    except PreflightError:
+        return {}
+    if found.as_start or (not found.ours and others(settings, found.reached)):
+        return {}
+    return found.proposed
