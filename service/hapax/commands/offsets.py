@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapax.commands.offsets_adopt import adopt
 from hapax.commands.offsets_moves import rewind, set_, skip
 from hapax.commands.offsets_screen import figures, show
 from hapax.commands.offsets_translate import translate
@@ -35,6 +36,7 @@ app.command(name="set")(set_)
 app.command()(rewind)
 app.command()(skip)
 app.command()(translate)
+app.command()(adopt)
 
 
 @app.callback()

@@ -43,6 +43,7 @@ from hapax.kafka.read.group_start import positions
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.probe import first_from
 from hapax.kafka.read.worked import worked
+from hapax.operations.adopting import GroupAdoption
 from hapax.operations.skipping import forget_passed, letter, skip_of
 
 if TYPE_CHECKING:
@@ -130,6 +131,20 @@ class Moving:
         )
         skip = skip_of(at, found)
         return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
+
+    def adopt(self, group: str) -> tuple[list[Move], GroupAdoption]:
+        """Return the moves to the offsets of another group, in all that this pipeline reads.
+
+        Raises HapaxError where they may not be taken over.
+        """
+        adopting = GroupAdoption(self._settings, group, self._client, self._group.cluster_id())
+        ours = [one for topic in self._settings.read_topics for one in self._placed(Target(topic))]
+        moves = [
+            moved_to(*adopted, topic_id=self._topic_id(one))
+            for one in ours
+            if (adopted := adopting.placed(one, self._topic_id(one))) is not None
+        ]
+        return moves, adopting
 
     # -- carrying out -------------------------------------------------------------------------
 

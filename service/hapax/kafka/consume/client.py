@@ -208,12 +208,10 @@ class GroupConsumer:
             return {}
         with self.asking("offsets_for_times"):
             found, refused = list_offsets(self.client, wanted, ANSWER_TIMEOUT_S)
-        told = {where: offset for where, offset in found.items() if offset is not None}
-        if missing := [where for where in wanted if where not in told]:
-            topic, number = missing[0]
-            why = describe(refused[missing[0]]) if missing[0] in refused else "no answer"
-            raise BatchAbortedError(f"offsets of {topic}/{number}: {why}", resolved=False)
-        return told
+        for (topic, number), error in refused.items():
+            text = f"offsets of {topic}/{number}: {describe(error)}"
+            raise BatchAbortedError(text, resolved=False)
+        return {where: offset for where, offset in found.items() if offset is not None}
 
     # -- reading --------------------------------------------------------------------------
 
