@@ -18,6 +18,7 @@ from tests.kit.consumers import (
     Undecodable,
     event,
     message,
+    metadata,
     source,
 )
 from tests.kit.doubles import Ticking
@@ -445,6 +446,15 @@ def test_a_group_is_known_by_any_of_its_offsets(monkeypatch, offsets, *, known):
     kafka, consumer, _ = source(monkeypatch)
     consumer.offsets = offsets
     assert kafka.group_knows() is known
+
+
+def test_by_the_consumer_protocol_a_member_without_a_partition_is_assigned_none(monkeypatch):
+    kafka, consumer, _ = source(monkeypatch)
+    kafka._consumer.properties["group.protocol"] = "consumer"
+    consumer.metadata = metadata(0, "member-1")  # its name is its own, before it has joined
+    assert kafka.changes().assigned is None
+    consumer.metadata = metadata(1, "member-1")
+    assert [kafka.changes().assigned, kafka.changes().assigned] == [[], None]
 
 
 def test_a_group_without_offsets_may_be_refused(monkeypatch):

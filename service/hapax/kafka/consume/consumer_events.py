@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
 from hapax.core.changes import Changes
 from hapax.core.errors import StopError
+from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.errors import COORDINATOR_MOVES, describe, place_of
 from hapax.kafka.undecodable import UNDECODABLE
 
@@ -34,6 +36,27 @@ class ConsumerEvents:
         self._states = states
         self._clock = clock
         self._moving_s = (-math.inf, -math.inf)
+        self._assigned = False
+
+    def take(self) -> Changes:
+        """Return and forget the changes.
+
+        A member that gets no partition is assigned none, and is ready: by the consumer protocol
+        (KIP-848) the client does not say so, and its epoch is above 0 once it has joined.
+        """
+        changes, self.changes = self.changes, Changes()
+        if not self._assigned and changes.assigned is None and self._joined():
+            changes.assigned = []
+        self._assigned |= changes.assigned is not None
+        return changes
+
+    def _joined(self) -> bool:
+        if self._consumer.properties.get("group.protocol") != "consumer":
+            return False
+        with suppress(BatchAbortedError):
+            epoch, _member = parse_metadata(self._consumer.metadata())
+            return epoch > 0
+        return False
 
     def meet(self, message: Any, error: KafkaError) -> None:
         """Judge a message that is no record."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from hapax.core.changes import Changes
 from hapax.core.offset_commit import OffsetCommit, require_assigned
 from hapax.core.ports import Batch
 from hapax.core.suspicion import marked
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
 
-    from hapax.core.changes import Stuck
+    from hapax.core.changes import Changes, Stuck
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.offset_commit import GroupOffset
     from hapax.core.ports import Clock
@@ -131,7 +130,7 @@ class KafkaSource(Asking):
 
     def changes(self) -> Changes:
         """Return and forget what happened since the last call."""
-        changes, self._events.changes = self._changes, Changes()
+        changes = self._events.take()
         if self._consumer.intake is not None:
             changes.routes_lost, changes.native_left = self._consumer.intake.news()
         return changes
