@@ -110,8 +110,12 @@ class TopicIdentity:
 
         Before the first progress of ours: from then on, the group looks as if we had begun it.
         """
-        foreign = {w[0] for w in partitions if self._states[w].committed == CommittedMetadata()}
-        for topic in foreign - self._ids.began.keys():
+        known: dict[str, list[CommittedMetadata]] = {}
+        for where in partitions:
+            known.setdefault(where[0], []).append(self._states[where].committed)
+        for topic, beside in known.items():
+            if topic in self._ids.began or not of_another_client(beside):
+                continue
             every = [(topic, number) for number in self._consumer.numbers(topic)]
             answers = [one for one in self._consumer.committed(every).values() if one.offset >= 0]
             others = of_another_client(CommittedMetadata.decode(one.metadata) for one in answers)
