@@ -3,7 +3,13 @@
 import pytest
 
 from hapax.core.committed_metadata import CommittedMetadata
-from hapax.core.group_start import by_start, expired, partly_begun, starts_as_proposed
+from hapax.core.group_start import (
+    by_start,
+    expired,
+    new_with_each_start,
+    partly_begun,
+    starts_as_proposed,
+)
 from hapax.core.partition_offsets import LogOffsets
 
 OURS, COUNTED, FOREIGN = (
@@ -27,6 +33,23 @@ OURS, COUNTED, FOREIGN = (
 )
 def test_start_decides_for_what_no_process_of_hapax_has_begun(number, beside, *, placed):
     assert by_start(number, beside) is placed
+
+
+@pytest.mark.parametrize(
+    ("instance", "warned"),
+    [
+        ("orders-7d9f8b6c5d-x2xz9", True),
+        ("orders-eu-5bcdf677d9-zx9kl", True),
+        ("orders-6c8f5b7d4-4w2qt", True),
+        ("orders-0", False),
+        ("orders-12", False),
+        ("ip-10-0-3-17", False),
+        ("orders-backfill-green", False),
+        ("orders-workers-lhrs1", False),
+    ],
+)
+def test_a_static_name_that_is_new_with_each_start_is_warned_of(instance, *, warned):
+    assert ("HAPAX_GROUP__MEMBERSHIP=dynamic" in new_with_each_start(instance)) is warned
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hapax.core.committed_metadata import CommittedMetadata
@@ -13,6 +14,23 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
 
 _SHOWN_MAX = 5
+_OF_A_DEPLOYMENT = re.compile(
+    r"-[bcdfghjklmnpqrstvwxz2456789]{6,10}-[bcdfghjklmnpqrstvwxz2456789]{5}$"
+)
+
+
+def new_with_each_start(instance: str) -> str:
+    """Return the sentence about a static member whose name is that of a Deployment's pod, or none.
+
+    Kubernetes ends these names with the hash of the template and five random characters.
+    """
+    if not _OF_A_DEPLOYMENT.search(instance):
+        return ""
+    return (
+        f"HAPAX_INSTANCE={instance} looks like the name of a Deployment's pod, which is another one"
+        " after each restart: the partitions of a pod that is gone wait for"
+        " HAPAX_GROUP__SESSION_TIMEOUT. Set HAPAX_GROUP__MEMBERSHIP=dynamic, or run a StatefulSet"
+    )
 
 
 def topics_of(places: Iterable[TopicPartition]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError, PreflightError
-from hapax.core.group_start import by_start, expired, partly_begun, topics_of
+from hapax.core.group_start import by_start, expired, new_with_each_start, partly_begun, topics_of
 from hapax.core.span import SpanWords
 from hapax.kafka.read.offset_client import OffsetClient, reader_properties
 from hapax.kafka.read.spans import spans
@@ -46,7 +46,8 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
     except BatchAbortedError:  # a transaction holds some: what was committed before it counts
         with closing(OffsetClient(settings)) as client:
             known = client.answers(client.partitions(settings.input.topics), stable=False)
-    remarks: list[str] = []
+    static = settings.group.membership == "static"
+    remarks = list(filter(None, [new_with_each_start(settings.instance) if static else ""]))
     fresh: list[Where] = []
     for topic in settings.input.topics:
         of_topic = {where: one for where, one in known.items() if where[0] == topic}
