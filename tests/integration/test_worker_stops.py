@@ -5,11 +5,13 @@ from typing import cast
 
 import pytest
 
+from hapax.core.committed_metadata import CommittedMetadata
 from tests.kit.at_work import at_work, refused, untouched
-from tests.kit.managed_process import WorkerProcess
+from tests.kit.managed_process import HANG_S, WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
-from tests.kit.topics import Given
+from tests.kit.topics import Given, beside
+from tests.kit.waiting import await_
 
 NEVER_CLOSED = """
 import sys, threading
@@ -22,6 +24,29 @@ main()
 TEN = [b"%d" % number for number in range(10)]
 
 route = a_route(*TEN)
+
+
+# -- a stop that comes late ---------------------------------------------------------------
+
+
+def test_stops_that_come_later_than_their_limit_are_no_deaths_and_condemn_nobody(route):
+    route.write(*(Given(b"%d" % number, headers=(("sleep-s", b"3"),)) for number in range(3)))
+    place = route.bootstrap, route.app, route.source
+    settings = {"TRANSFORM": "tests.fault.slowness:sleep", "SHUTDOWN__TIMEOUT": "1s"}
+    for _ in range(3):
+        worker = route.worker(**settings)
+        await_(lambda worker=worker: bool(worker.lines("service_ready")), HANG_S, worker.text)
+        await_(lambda: is_marked(beside(*place)), HANG_S, worker.text)
+        assert worker.terminate(HANG_S) == 0
+        assert not is_marked(beside(*place))
+        assert worker.lines("records_isolated") == []
+    route.run_to_end(**settings)
+    assert len(route.outputs()) == 13
+    assert route.dead() == []
+
+
+def is_marked(texts: dict[int, str | None]) -> bool:
+    return any(CommittedMetadata.decode(text).deaths for text in texts.values())
 
 
 # -- positions: exit code 6 ---------------------------------------------------------------

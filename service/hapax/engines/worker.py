@@ -109,9 +109,10 @@ class Worker:
         if pending and not self._lifecycle.overdue:
             with suppress(*REACTIONS, StopError):
                 self._commit_ends(pending)
-        if not self._lifecycle.overdue:
-            with suppress(*REACTIONS, StopError):
-                self._suspects.leave()
+        # However late it is: a mark that stays counts as a death. After a failure there is none to
+        # clear, and the watchdog bounds it.
+        with suppress(*REACTIONS, StopError):
+            self._suspects.leave()
 
     def _turn(self) -> None:
         self._runner.drop()
