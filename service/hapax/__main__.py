@@ -9,6 +9,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING
 
+from hapax.core.working_folder import import_from_here
 from hapax.telemetry.line_queue import flush_lines, write_within
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def main() -> None:
     """Run the command that the arguments name."""
     sys.excepthook, threading.excepthook = _show, _show_of_thread
     os._exit = _exit
+    import_from_here()
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed: the next socket would have its number
             nowhere = os.open(os.devnull, os.O_RDWR)

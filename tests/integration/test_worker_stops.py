@@ -35,7 +35,6 @@ def test_stops_that_come_later_than_their_limit_are_no_deaths_and_condemn_nobody
     settings = {"TRANSFORM": "tests.fault.slowness:sleep", "SHUTDOWN__TIMEOUT": "1s"}
     for _ in range(3):
         worker = route.worker(**settings)
-        await_(lambda worker=worker: bool(worker.lines("service_ready")), HANG_S, worker.text)
         await_(lambda: is_marked(beside(*place)), HANG_S, worker.text)
         assert worker.terminate(HANG_S) == 0
         assert not is_marked(beside(*place))

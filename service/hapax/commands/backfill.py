@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hapax.commands.run import import_from_here
 from hapax.commands.screen import (
     JsonFlag,
     one_cluster_settings,
@@ -21,6 +20,7 @@ from hapax.commands.screen import (
 )
 from hapax.commands.times import age_text
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
+from hapax.core.working_folder import import_from_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from hapax.commands.run import import_from_here
 from hapax.commands.screen import (
     JsonFlag,
     environment_settings,
@@ -16,6 +15,7 @@ from hapax.commands.screen import (
     print_table,
     refusals,
 )
+from hapax.core.working_folder import import_from_here
 
 app = typer.Typer(name="config", help="Show, check and explain the settings.", no_args_is_help=True)
 

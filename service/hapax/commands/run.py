@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 from hapax.core.errors import ConfigurationError, ExitCode
+from hapax.core.working_folder import import_from_here
 from hapax.telemetry.line_queue import write_within
-
-
-def import_from_here() -> None:
-    """Let modules of the working folder be imported, as Python does for a script's folder."""
-    with suppress(OSError):  # the folder was removed
-        folder = str(Path.cwd())
-        if not sys.flags.safe_path and folder not in sys.path:
-            sys.path.insert(0, folder)
 
 
 def run(environ: dict[str, str] | None = None) -> int:

@@ -25,6 +25,7 @@ import msgspec
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import is_ctrl_c
 from hapax.core.transform import identity
+from hapax.core.working_folder import import_own, shadowed_files
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
@@ -65,12 +66,13 @@ def load_form(name: str | None) -> TransformForm:
     setting = f'HAPAX_TRANSFORM="{name}"'
     module_name, _, attribute = name.partition(":")
     try:
+        import_own(module_name.partition(".")[0])
         module = importlib.import_module(module_name)
     except BaseException as error:
         if is_ctrl_c(error):
             raise
         problem = f"{setting}: cannot import {module_name}: {type(error).__name__}: {error}"
-        raise ConfigurationError([problem]) from error
+        raise ConfigurationError([problem, *shadowed_files()]) from error
     found = getattr(module, attribute, None)
     if found is None:
         raise ConfigurationError([f"{setting}: {module_name} has no {attribute}"])

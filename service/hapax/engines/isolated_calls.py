@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,7 +46,7 @@ class IsolatedCalls:
 
     def __init__(self, transform: str | None, limits: CallLimits, limit_s: float) -> None:
         self._limits = msgspec.json.encode(limits)  # with secrets: no list of processes shows them
-        self._words = [] if transform is None else [transform]
+        self._transform = transform or ""
         self._limit_s = limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
@@ -71,10 +72,15 @@ class IsolatedCalls:
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, "PYTHONPATH": import_path()}
+        # The variable would put the working folder before Python itself, and -m as well.
+        path, last = import_path().split(os.pathsep), sys.path[-1:]
+        here = last if last == [str(Path.cwd())] else []
+        known = os.pathsep.join(each for each in path if each not in here)
+        environment = {**os.environ, "PYTHONPATH": known}
+        words = [str(theirs.fileno()), self._transform, *here]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, str(theirs.fileno()), *self._words],
+                [sys.executable, "-P", "-m", MODULE, *words],
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -1,6 +1,7 @@
 """The other side of isolated_calls.py: a process that does nothing but call the transform.
 
-``python -m hapax.engines.isolated_process FD [package.module:function]``. Over the socket FD: a
+``python -m hapax.engines.isolated_process FD package.module:function [FOLDER]``, an empty name for
+the identity, and the folder where business code is found. Over the socket FD: a
 CallLimits in JSON, one empty frame when the function is loaded, then for each list of records their
 results.
 """
@@ -64,7 +65,8 @@ def main(words: list[str]) -> None:
     _limit_memory()
     try:
         limits = msgspec.json.decode(receive(channel), type=CallLimits)
-        form = load_form(words[1] if words[1:] else None)
+        sys.path += words[2:]
+        form = load_form(words[1] or None)
         # What takes too long here is for the other side to judge: it ends this process.
         transformer = open_transformer(form, msgspec.structs.replace(limits, timeout_s=None))
     except (ConfigurationError, EOFError, OSError) as error:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.errors import PreflightError
+from hapax.core.errors import ConfigurationError, PreflightError
+from hapax.core.working_folder import shadowed_files
 from hapax.engines.import_path import import_path
 from hapax.engines.spark.executor_watch import watch_executors
 from hapax.engines.spark.jvm_start import StartAbandonedError, never, start
@@ -177,9 +178,15 @@ def _ignore(*_arguments: object) -> None:
 
 
 def require_pyspark() -> None:
-    """Raise PreflightError unless PySpark is there; nothing is imported."""
+    """Raise PreflightError unless PySpark is there; nothing is imported.
+
+    Raises ConfigurationError for files that would hide modules of Python: Spark's processes import
+    from the working folder first.
+    """
     if find_spec("pyspark") is None:
         raise PreflightError(["PySpark is not installed. Run: pip install 'hapax-kafka[spark]'"])
+    if problems := shadowed_files():
+        raise ConfigurationError(problems)
 
 
 def _conf(options: SparkOptions) -> SparkConf:

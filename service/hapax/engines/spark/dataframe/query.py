@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from hapax.core import errors
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
 from hapax.core.micro_batches import Numbers
+from hapax.core.working_folder import import_own, shadowed_files
 from hapax.engines.spark.dataframe.rows import check_columns
 from hapax.engines.spark.dataframe.sink import SinkOptions
 from hapax.engines.spark.dataframe.source_options import java_properties, source_options
@@ -61,10 +62,11 @@ def load_pipeline(name: str) -> Pipeline:
     """Import ``package.module:function``; raise ConfigurationError saying what is wrong."""
     module_name, _, attribute = name.partition(":")
     try:
+        import_own(module_name.partition(".")[0])
         module = importlib.import_module(module_name)
     except BaseException as error:
         text = f"{_SETTING}={name}: cannot import {module_name}: {type(error).__name__}: {error}"
-        raise ConfigurationError([text]) from error
+        raise ConfigurationError([text, *shadowed_files()]) from error
     function: Pipeline | None = getattr(module, attribute, None)
     if not callable(function):
         raise ConfigurationError([f"{_SETTING}={name}: {module_name} has no function {attribute}"])

@@ -1,0 +1,75 @@
+"""The working folder as a place of business code: it hides no module of Python or of a library."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+_NEEDED = frozenset(
+    {
+        "confluent_kafka", "fastavro", "google", "hapax", "hapax_fast", "jsonschema", "msgspec",
+        "numpy", "opentelemetry", "orjson", "pandas", "prometheus_client", "pyarrow", "pydantic",
+        "pyspark", "redis", "rich", "structlog", "typer", "uvloop",
+    }
+)  # fmt: skip
+"""Libraries that may be imported later than business code."""
+
+
+def import_from_here() -> None:
+    """Let modules of the working folder be imported, after all that Python knows already."""
+    with suppress(OSError):  # the folder was removed
+        folder = str(Path.cwd())
+        if sys.path[:1] in ([""], [folder]):  # python -m
+            del sys.path[0]
+        if not sys.flags.safe_path and folder not in sys.path:
+            sys.path.append(folder)
+
+
+def import_own(name: str) -> None:
+    """Import a package of the working folder although another one of its name is installed.
+
+    ``name``: without dots. Raises ImportError for the name of a module that the service needs.
+    """
+    file = _hidden(name)
+    if file is None:
+        return
+    if problem := shadowed(name):
+        raise ImportError(problem)
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def shadowed(name: str) -> str:
+    """Say that a file of the working folder has the name of a module that the service needs."""
+    file = _hidden(name)
+    if file is None or not (name in sys.stdlib_module_names or name in {*_NEEDED, *sys.modules}):
+        return ""
+    other = "Python" if name in sys.stdlib_module_names else "a library"
+    return f"{file} has the name of a module of {other}, which is imported instead: rename the file"
+
+
+def shadowed_files() -> list[str]:
+    """Return what ``shadowed`` says of all files in the working folder."""
+    with suppress(OSError):
+        names = {each.stem for each in Path.cwd().iterdir() if each.suffix in {"", ".py"}}
+        return [problem for name in sorted(names) if (problem := shadowed(name))]
+    return []
+
+
+def _hidden(name: str) -> Path | None:
+    """Return the file of a module in the working folder that an import does not find."""
+    try:
+        here = Path.cwd()
+        files = (here / f"{name}.py", here / name / "__init__.py")
+        file = next((each for each in files if each.is_file()), None)
+        if file is None or str(here) not in sys.path:
+            return None
+        found = find_spec(name)
+    except (OSError, ValueError):
+        return None
+    return None if found is None or found.origin == str(file) else file

@@ -1,0 +1,95 @@
+"""Files of the user's folder hide nothing of Python and of the libraries, and are told by name."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hapax.core.calls import CallLimits
+from hapax.core.records import Output, Record
+from hapax.engines.isolated_calls import IsolatedCalls
+from tests.kit.managed_process import clean_environment
+
+GOOD = "from hapax import Output\ndef transform(record): return Output(b'mine')\n"
+NEIGHBOURS = ("random", "email", "json", "redis", "logging", "socket", "typing_extensions", "queue")
+HAPAX = str(Path(sys.executable).with_name("hapax"))
+STARTS = [[HAPAX, "run"], [sys.executable, "-m", "hapax", "run"], [HAPAX, "config", "check"]]
+
+
+def run(folder: Path, words: list[str], transform: str) -> subprocess.CompletedProcess[str]:
+    """Start the service in a folder; no broker is asked before the function is loaded."""
+    settings = {
+        "HAPAX_APP": "shop",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "HAPAX_INPUT__TOPICS": "in",
+        "HAPAX_OUTPUT__TOPIC": "out",
+        "HAPAX_TELEMETRY__PORT": "0",
+        "HAPAX_TRANSFORM": transform,
+    }
+    return subprocess.run(
+        words,
+        env=clean_environment() | settings,
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("words", STARTS[:2], ids=["hapax", "python -m hapax"])
+def test_neighbours_named_like_modules_of_python_or_of_a_library_are_not_imported(tmp_path, words):
+    for name in NEIGHBOURS:
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong one')\n")
+    (tmp_path / "pipeline.py").write_text(GOOD)
+    end = run(tmp_path, words, "pipeline:missing")
+    assert end.returncode == 2, end.stdout + end.stderr
+    assert "pipeline has no missing" in end.stdout + end.stderr
+    assert "the wrong one" not in end.stdout + end.stderr
+
+
+@pytest.mark.parametrize("words", STARTS[:2], ids=["hapax", "python -m hapax"])
+@pytest.mark.parametrize("name", ["random", "email", "json", "redis"])
+def test_a_function_in_such_a_file_leaves_with_2_and_names_the_file(tmp_path, words, name):
+    (tmp_path / f"{name}.py").write_text(GOOD)
+    end = run(tmp_path, words, f"{name}:transform")
+    assert end.returncode == 2, end.stdout + end.stderr
+    assert f"{name}.py has the name of a module of" in end.stdout + end.stderr
+    assert "rename the file" in end.stdout + end.stderr
+
+
+def test_a_function_that_wanted_such_a_neighbour_is_told_which_one(tmp_path):
+    (tmp_path / "email.py").write_text("def send(): ...\n")
+    (tmp_path / "pipeline.py").write_text("from email import send\n" + GOOD)
+    end = run(tmp_path, STARTS[0], "pipeline:transform")
+    assert end.returncode == 2
+    assert "cannot import name 'send'" in end.stdout + end.stderr
+    assert "email.py has the name of a module of Python" in end.stdout + end.stderr
+
+
+def test_a_package_of_the_folder_goes_before_an_installed_one_of_its_name(tmp_path):
+    package = tmp_path / "pytest"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "own.py").write_text("WHO = 'mine'\n")
+    code = (
+        "import sys; sys.path[:] = sys.path[1:]\n"
+        "from hapax.core.working_folder import import_from_here, import_own\n"
+        "import_from_here(); import_own('pytest')\n"
+        "import pytest.own, json; print(json.dumps(pytest.own.__file__))"
+    )
+    words = [sys.executable, "-c", code]
+    found = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert json.loads(found.stdout) == str(package / "own.py")
+
+
+def test_isolated_calls_import_as_the_service_does(tmp_path, monkeypatch):
+    (tmp_path / "socket.py").write_text("raise RuntimeError('the wrong one')\n")
+    (tmp_path / "isolated_pipeline.py").write_text(GOOD)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    calls = IsolatedCalls("isolated_pipeline:transform", CallLimits(), 20.0)
+    assert calls.call([Record("in", 0, 0, None, b"")]) == [(Output(b"mine"),)]
+    calls.close()
