@@ -26,6 +26,17 @@ def test_a_secret_is_taken_from_the_environment_as_it_is():
     assert password(**{PASSWORD: " hunter2 "}) == " hunter2 "
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
+def test_a_secret_of_the_environment_loses_its_line_end_as_that_of_a_file_does(end):
+    assert password(**{PASSWORD: f" hunter2 {end}"}) == " hunter2 "
+    assert password(**{PASSWORD: f"two\nlines{end}"}) == "two\nlines"
+
+
+def test_a_secret_that_is_a_line_end_alone_is_refused():
+    (problem,) = problems(**SASL, **{PASSWORD: "\n"})
+    assert "it holds a line break and nothing else" in problem
+
+
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
 def test_a_secret_is_read_from_a_file_without_its_line_end(tmp_path, end):
     path = tmp_path / "password"

@@ -23,7 +23,8 @@ where it is from.
 - Sizes are `16MiB` (2^20), `1MB` (10^6) or a plain number of bytes.
 - An empty variable is an unset one.
 - Each secret, and whatever may hold one, can also be read from a file: the variable with `_FILE` \
-names it, and line breaks at its end are dropped. Only one of the two may be set.
+names it, and line breaks at its end are dropped, as from the variable itself. Only one of the two \
+may be set.
 - A variable that begins with `HAPAX_` and that nothing reads is an error. Those that Kubernetes \
 sets for a service of that name are left alone.
 """

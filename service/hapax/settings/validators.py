@@ -133,7 +133,11 @@ def _http_url(text: str) -> str:
 def _secret(text: str) -> str:
     if "\0" in text:
         raise ValueError("it holds a zero byte, where the Kafka client would cut it off")
-    return text
+    # As of a file: $(cat FILE) cuts the end of the line off, env files and manifests do not.
+    kept = text.rstrip("\r\n")
+    if text and not kept:
+        raise ValueError("it holds a line break and nothing else")
+    return kept
 
 
 def _claims_url(text: str) -> str:
