@@ -41,6 +41,16 @@ def test_replies_are_the_same_however_they_are_cut(at_once):
 
 
 @pytest.mark.parametrize("at_once", [1, 1000])
+def test_replies_of_the_newer_protocol_are_read_as_well(at_once):
+    text = (
+        b"_\r\n#t\r\n#f\r\n,1.5\r\n(12\r\n~1\r\n+a\r\n%1\r\n$1\r\nk\r\n:1\r\n>1\r\n+news\r\n:7\r\n"
+    )
+    found = replies(text, at_once)
+    assert found.values(5) == [None, 1, 0, b"1.5", b"12"]
+    assert found.values(3) == [[b"a"], [b"k", 1], 7]
+
+
+@pytest.mark.parametrize("at_once", [1, 1000])
 def test_an_error_among_many_replies_is_raised(at_once):
     with pytest.raises(ResponseError, match="OOM command not allowed"):
         replies(b":1\r\n-OOM command not allowed\r\n:1\r\n", at_once).numbers(3)

@@ -203,7 +203,7 @@ SECRETS = {
     "HAPAX_KAFKA__SECURITY__SASL_MECHANISM": "PLAIN",
     "HAPAX_KAFKA__SECURITY__USERNAME": "shop",
     "HAPAX_KAFKA__SECURITY__PASSWORD": 'hunter2-"sasl',
-    "HAPAX_DEDUP__REDIS_URL": "redis://shop:hunter2%40redis@cache:6379/0?x_password=hunter2-more",
+    "HAPAX_DEDUP__REDIS_URL": "redis://shop:hunter2%40redis@cache:6379/0?password=hunter2-more",
 }
 
 

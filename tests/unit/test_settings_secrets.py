@@ -168,3 +168,26 @@ def test_no_problem_ever_repeats_what_may_be_a_secret(variable, noise, start):
         assert MARK not in str(refusal)  # noqa: PT017 - refused or not, it is not shown
     else:
         assert MARK not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("socket_timeout=60", "the option socket_timeout of its query: it is set by HAPAX_DEDUP"),
+        ("timeout=60", "it is set by HAPAX_DEDUP__TIMEOUT"),
+        ("decode_responses=true", "the option decode_responses of its query: the claim store sets"),
+        ("protocol=3", "the claim store sets it itself"),
+        ("db=1&max_connections=1", "max_connections"),
+        ("hunter2=1", "an option of its query is not known; those that pass are client_name, db"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["redis://cache", "redis+sentinel://one/main", "unix:///r.sock"])
+def test_options_of_the_query_that_override_the_stores_own_are_refused(scheme, option, words):
+    (problem,) = problems(**{REDIS: f"{scheme}?{option}"})
+    assert words in problem
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize("option", ["db=1", "ssl_cert_reqs=required", "client_name=shop&db=2"])
+def test_other_options_of_the_query_pass(option):
+    assert load_settings(REQUIRED | {REDIS: f"rediss://cache?{option}"}).dedup.claims_url

@@ -44,7 +44,7 @@ class Replies:
         return [self.value() for _ in range(count)]
 
     def value(self) -> Any:
-        """Return one reply: bytes, int, None or a list. Raises ResponseError for an error."""
+        """Return one reply of RESP2 or RESP3: bytes, int, None or a list; raises ResponseError."""
         line = self._line()
         kind, rest = line[:1], line[1:]
         if kind == b"$":
@@ -52,13 +52,26 @@ class Replies:
             return None if length < 0 else self._exactly(length)
         if kind == b":":
             return int(rest)
-        if kind == b"*":
+        if kind in {b"*", b"~"}:
             return None if int(rest) < 0 else self.values(int(rest))
-        if kind == b"+":
+        if kind in {b"+", b",", b"("}:
             return rest
         if kind == b"-":
             error = NoScriptError if rest.startswith(b"NOSCRIPT") else ResponseError
             raise error(rest.decode(errors="replace"))
+        return self._value_of_3(kind, rest)
+
+    def _value_of_3(self, kind: bytes, rest: bytes) -> Any:
+        """Return a reply of a kind that RESP3 has in addition; a map as its keys and values."""
+        if kind == b"_":
+            return None
+        if kind == b"#":
+            return int(rest == b"t")
+        if kind == b"%":
+            return self.values(2 * int(rest))
+        if kind == b">":  # news, which come between replies
+            self.values(int(rest))
+            return self.value()
         raise InvalidResponse("this is no answer of Redis")
 
     def _line(self) -> bytes:

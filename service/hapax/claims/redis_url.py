@@ -41,6 +41,36 @@ _UNVERIFIED: Final = (
 )
 
 
+_PASSED: Final = frozenset(
+    {
+        *("client_name", "db", "password", "sentinel_password", "sentinel_username", "username"),
+        *("socket_keepalive", "ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile"),
+        *("ssl_check_hostname", "ssl_ciphers", "ssl_keyfile", "ssl_password"),
+    }
+)
+"""Options of the query that leave the store's own alone, which the query would override."""
+_TIMEOUT: Final = "it is set by HAPAX_DEDUP__TIMEOUT"
+_OWN: Final = "the claim store sets it itself"
+_REFUSED: Final = {
+    **dict.fromkeys(("socket_timeout", "socket_connect_timeout", "timeout"), _TIMEOUT),
+    **dict.fromkeys(("protocol", "decode_responses", "encoding", "encoding_errors"), _OWN),
+    **dict.fromkeys(("retry", "retry_on_timeout", "retry_on_error", "max_connections"), _OWN),
+    **dict.fromkeys(("health_check_interval", "single_connection_client", "host", "port"), _OWN),
+}
+
+
+def _check_options(query: str) -> None:
+    """Raise ValueError for options that do not pass. An unknown one may be part of a password."""
+    for name in parse_qs(query, keep_blank_values=True):
+        if name in _REFUSED:
+            raise ValueError(f"the option {name} of its query: {_REFUSED[name]}")
+        if name not in _PASSED:
+            raise ValueError(
+                "an option of its query is not known; those that pass are"
+                f" {', '.join(sorted(_PASSED))}"
+            )
+
+
 class RedisKind:
     """Redis at ``redis://``, ``rediss://`` (TLS) or ``unix://``."""
 
@@ -50,7 +80,8 @@ class RedisKind:
     wanted = "write host, port and number of the database: redis://host:6379/0"
 
     def check(self, parts: SplitResult) -> None:
-        """Raise ValueError for an address without a host or with a database that is no number."""
+        """Raise ValueError for a missing host, a database that is no number, and wrong options."""
+        _check_options(parts.query)
         if parts.scheme == "unix":
             if not parts.path:
                 raise ValueError("the path of the socket is missing: unix:///run/redis.sock")
