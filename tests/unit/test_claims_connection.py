@@ -8,6 +8,7 @@ from redis.connection import SSLConnection
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import Tls, connect, is_away, place
+from hapax.claims.redis_health import server_name
 from hapax.claims.redis_info import preflight
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
@@ -189,3 +190,15 @@ def test_redis_older_than_6_2_is_refused(answering, version, found):
     client.config_get = lambda *_: {"maxmemory-policy": "noeviction"}  # type: ignore[method-assign]
     assert len(preflight(client).problems) == found
     client.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, "Valkey 9.1.2"),
+        ({"redis_version": "7.4.0", "dragonfly_version": "df-v1.31.0"}, "Dragonfly df-v1.31.0"),
+        ({"redis_version": "8.2.1"}, "Redis 8.2.1"),
+    ],
+)
+def test_a_server_has_its_own_name_and_not_that_of_what_it_is_compatible_with(told, name):
+    assert server_name(told) == name

@@ -52,14 +52,25 @@ def outdated(version: str) -> bool:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < VERSION_MIN
 
 
+def server_name(info: Mapping[str, object]) -> str:
+    """Return what a server is, with its version: ``redis_version`` is what it is compatible with.
+
+    ``info``: what it says of itself.
+    """
+    for name in ("valkey", "dragonfly", "garnet", "redis"):
+        if version := info.get(f"{name}_version"):
+            return f"{name.capitalize()} {version}"
+    return "Redis"
+
+
 def _version(info: Mapping[str, str]) -> Iterator[Judgement]:
     found = info.get("redis_version")
     if found is None:
         yield Judgement("UNTOLD", "Redis refuses INFO")
     elif outdated(found):
-        yield Judgement("FAIL", f"Redis {found}", "upgrade Redis to 6.2 or later")
+        yield Judgement("FAIL", server_name(info), "upgrade Redis to 6.2 or later")
     else:
-        yield Judgement("PASS", f"Redis {found}")
+        yield Judgement("PASS", server_name(info))
 
 
 def _permissions(info: Mapping[str, str], refused: tuple[str, ...]) -> Iterator[Judgement]:

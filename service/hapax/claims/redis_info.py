@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
 from hapax.claims.redis_connection import place, reason_of, unavailable
-from hapax.claims.redis_health import judged_health, outdated
+from hapax.claims.redis_health import judged_health, outdated, server_name
 from hapax.claims.redis_migrate import in_old_format
 from hapax.core.claim_store import Preflight, StoreHealth
 from hapax.core.errors import ClaimsUnavailableError
@@ -114,7 +114,7 @@ def preflight(client: Redis) -> Preflight:
     else:
         version = str(server.get("redis_version", "0"))
         if outdated(version):
-            found.problems.append(f"Redis {version} is too old: use 6.2 or later.")
+            found.problems.append(f"{server_name(server)} is too old: use Redis 6.2 or later.")
     if _info(client, "replication").get("role") == "slave":
         # Claims are not written before there are some: a replica would be noticed too late.
         raise ReadOnlyError("READONLY")
