@@ -1,4 +1,5 @@
 import json
+import time
 
 import pytest
 
@@ -169,3 +170,14 @@ def test_secrets_are_struck_at_any_depth_in_every_spelling():
 def test_the_folders_of_a_shell_are_no_passwords():
     around = {"PWD": "/data/shop", "OLDPWD": "/data/orders", "DB_PWD": "hunter22hunter22"}
     assert [*secrets_around(around)] == ["hunter22hunter22"]
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "a.", "a:", "a://", "a-", 'a="', "\\", "Basic ", " ", "a://b:c", "a://?", "-Da="]
+)
+def test_a_long_text_costs_no_more_than_its_length(part):
+    """100,000 characters took minutes where a pattern began again at each of them."""
+    began_s = time.process_time()
+    hidden(part * (100_000 // len(part)))
+    hidden('password="' + part * (100_000 // len(part)))
+    assert time.process_time() - began_s < 5

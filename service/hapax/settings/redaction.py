@@ -90,22 +90,26 @@ _SPLIT: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 # The login is what stands before the last @ of the authority. A password may hold a raw slash,
 # beyond which no authority would go on: then its "port" is no number.
 _LOGIN: Final = re.compile(
-    r"""[A-Za-z][A-Za-z0-9+.-]*://
+    r"""(?<=[A-Za-z0-9+.-])://
         (?:[^\s/?\#:@]*:(?!//|\d+[/?\#])(?P<password>[^\s"'<>]+)
           |[^\s/?\#:@]*:(?P<digits>[^\s/?\#]+)
           |(?P<user>[^\s/?\#:@]+))@""",
     re.VERBOSE,
 )
-_QUERY: Final = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s?#"'<>]*[?#](?P<query>[^\s"'<>]+)""")
+_ADDRESS: Final = re.compile(r"(?<=[A-Za-z0-9+.-])://")
+_QUERY: Final = re.compile(r"[?#](?P<query>.+)", re.DOTALL)
 _BEARER: Final = re.compile(
     r"\b(?:Bearer|Basic)\s+(?P<value>[A-Za-z0-9+/=._~-]{8,})", re.IGNORECASE
 )
-_OPTION: Final = re.compile(
-    r"""(?:-D(?P<java>[A-Za-z][\w.-]*)=(?P<word>[^\s"']+)
-      |(?P<name>[A-Za-z][\w.-]*)["']?\s*[=:]\s*
-        (?:"(?P<double>(?:[^"\\]|\\.)*)"?
-          |'(?P<single>(?:[^'\\]|\\.)*)'?
-          |(?P<bare>[^\s;,&"'{}\[\]()]+)))""",
+# No pattern begins again inside of what it has seen: a long text costs no more than its length.
+_NAME: Final = re.compile(
+    r"""-D(?P<java>[A-Za-z][\w.-]*+)=|(?<![\w.-])(?P<name>[\w.-]++)["']?\s*+[=:]\s*+"""
+)
+_WORD: Final = re.compile(r"""(?P<word>[^\s"']+)""")
+_VALUE: Final = re.compile(
+    r"""\s*+(?:"(?P<double>(?:[^"\\]|\\.)*+)"?
+      |'(?P<single>(?:[^'\\]|\\.)*+)'?
+      |(?P<bare>[^\s;,&"'{}\[\]()]+))""",
     re.VERBOSE,
 )
 
@@ -164,19 +168,27 @@ def secrets_in(text: str) -> Iterator[str]:
 
 
 def _found(text: str) -> Iterator[tuple[int, int]]:
-    for pattern in (_LOGIN, _QUERY, _BEARER):
-        for found in pattern.finditer(text):
-            # Each pattern has one group that took part.
+    for word in re.finditer(r"\S+", text):
+        # No login ends behind the last @ of a word; without one there is none to search for.
+        for found in _LOGIN.finditer(text, word.start(), text.rfind("@", *word.span()) + 1):
             yield from _told(text, *found.span(str(found.lastgroup)))
+    for word in re.finditer(r"""[^\s"'<>]+""", text):
+        if (address := _ADDRESS.search(text, *word.span())) and (
+            found := _QUERY.search(text, address.end(), word.end())
+        ):
+            yield from _told(text, *found.span("query"))
+    for found in _BEARER.finditer(text):
+        yield from _told(text, *found.span("value"))
     place = 0
-    while (match := _OPTION.search(text, place)) is not None:
-        start, end = match.span(str(match.lastgroup))
-        if is_secret(match["java"] or match["name"]):
-            yield from _told(text, start, end)
-            place = end
-        else:
-            # The value of one option may hold others.
-            place = start
+    while (match := _NAME.search(text, place)) is not None:
+        place = match.end()
+        name = match["java"] or match["name"].lstrip("0123456789_.")
+        if is_secret(name) or is_secret(name.rpartition("-D")[2] or name):
+            value = _WORD.match(text, place) if "-D" in match[0] else None
+            value = value or _VALUE.match(text, place)
+            if value is not None:
+                place = value.end(str(value.lastgroup))
+                yield from _told(text, *value.span(str(value.lastgroup)))
 
 
 def _told(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
