@@ -174,9 +174,9 @@ def _found(text: str) -> Iterator[tuple[int, int]]:
             yield from _told(text, *found.span(str(found.lastgroup)))
     for word in re.finditer(r"""[^\s"'<>]+""", text):
         if (address := _ADDRESS.search(text, *word.span())) and (
-            found := _QUERY.search(text, address.end(), word.end())
+            query := _QUERY.search(text, address.end(), word.end())
         ):
-            yield from _told(text, *found.span("query"))
+            yield from _told(text, *query.span("query"))
     for found in _BEARER.finditer(text):
         yield from _told(text, *found.span("value"))
     place = 0

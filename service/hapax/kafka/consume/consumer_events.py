@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 
 from hapax.core.changes import Changes
-from hapax.core.errors import StopError
+from hapax.core.errors import BatchAbortedError, StopError
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.errors import COORDINATOR_MOVES, describe, place_of
 from hapax.kafka.undecodable import UNDECODABLE
