@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.request
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +17,7 @@ from hapax.core.input_logs import require_uncut
 from hapax.engines.spark.dataframe import query
 from hapax.kafka.read.input_logs import LogLookup
 from hapax.sandbox import Sandbox, SandboxTopic
+from hapax.sandbox.ports import Ports
 from hapax.settings import load_settings
 from hapax.spark import HapaxSink, register
 from tests.kit import topics
@@ -23,6 +26,7 @@ from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.spark_queries import QUERY_TIMEOUT_S, records, run, started
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +45,7 @@ class Stage:
         self.given, self.out = f"{app}-in", f"{app}-out"
         self.starts = 0
         sandbox.create_topics(SandboxTopic(self.given), SandboxTopic(self.out))
+        topics.committed(sandbox.bootstrap_servers, app, self.out)  # coordinators are there
 
     def write(self, *values: bytes) -> None:
         topics.produce(self.sandbox.bootstrap_servers, self.given, *values)
@@ -52,23 +57,26 @@ class Stage:
 
     def ended(self, code: int, app: str = "", **more: str) -> SparkProcess:
         """Return a bounded run that left with this code."""
+        driver = self.started(app, **more)
+        try:
+            driver.ends_with(code)
+        finally:
+            driver.close()
+        return driver
+
+    def started(self, app: str = "", **more: str) -> SparkProcess:
         values = environment(
             self.sandbox,
             app or self.app,
             self.given,
             self.out,
             self.folder / "checkpoint",
-            HAPAX_STOP_AFTER__AT_END="true",
             HAPAX_SPARK__DATAFRAME="tests.kit.pipeline_process:unchanged",
-            **more,
+            **{"HAPAX_STOP_AFTER__AT_END": "true", **more},
         )
         self.starts += 1
         driver = pipeline_process(self.folder, values, f"driver-{self.starts}")
         driver.start()
-        try:
-            driver.ends_with(code)
-        finally:
-            driver.close()
         return driver
 
     def values(self) -> list[bytes | None]:
@@ -176,6 +184,38 @@ def test_records_without_a_timestamp_are_counted_where_a_watermark_drops_them(sp
     assert started_.awaitTermination(QUERY_TIMEOUT_S)
     found = [query.numbers(json.loads(each.json), None) for each in started_.recentProgress]
     assert sum(each.untimed for each in found) == 3
+
+
+def test_an_open_transaction_in_the_input_shows_while_a_query_idles(stage):
+    with closing(Ports()) as ports:
+        port = ports.reserve()
+        driver = stage.started(
+            HAPAX_STOP_AFTER__AT_END="false",
+            HAPAX_TELEMETRY__PORT=str(port),
+            HAPAX_TELEMETRY__LAG_INTERVAL="1s",
+        )
+        servers = stage.sandbox.bootstrap_servers
+        held = f'hapax_last_stable_offset_lag{{partition="0",topic="{stage.given}"}} 25.0'
+        try:
+            stage.write(*OLD[:10])
+            await_(lambda: driver.lines("micro_batch_completed"), 240, driver.text)
+            with topics.produce_open(servers, stage.given, *OLD[10:15]):
+                stage.write(*OLD[15:35])
+                await_(lambda: held in metrics(port), 50, driver.text)
+                assert stage.values() == OLD[:10]
+                shown = metrics(port)
+        finally:
+            driver.close()
+    assert f'hapax_consumer_lag{{partition="0",topic="{stage.given}"}} 0.0' in shown
+    assert f'hapax_open_transaction_seconds{{partition="0",topic="{stage.given}"}}' in shown
+
+
+def metrics(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read(), "utf-8")
+    except OSError:
+        return ""  # it starts
 
 
 # -- the records form ---------------------------------------------------------------------

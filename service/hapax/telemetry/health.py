@@ -72,8 +72,9 @@ class Health:
     shorter than ``max.poll.interval.ms``. ``loop_s`` is the monotonic time of the loop's last move.
     ``partition_lags`` are of the last probe of each partition; ``lag_updated_s`` is the Unix time
     of the last probe that all brokers answered. ``lags`` is what a DataFrame pipeline reports,
-    which has no offsets of its own; ``paused_s`` is the Unix time since when an operator has
-    paused the intake, None: it is not; ``record_paths`` are those of Spark's executors, by machine;
+    which has no offsets of its own, and ``query`` that this is one;
+    ``paused_s`` is the Unix time since when an operator has paused the intake, None: it is not;
+    ``record_paths`` are those of Spark's executors, by machine;
     ``executors`` are those that Spark named last, with the Unix time; ``executors_awaited`` says
     what a start on a cluster waits for, empty: nothing; ``executor_versions`` are what executors
     have answered to run; ``spark_ui`` is where Spark's own pages are, empty: there are none;
@@ -104,6 +105,7 @@ class Health:
         self.partition_lags: Mapping[TopicPartition, PartitionLag] = {}
         self.lag_updated_s: float | None = None
         self.lags: Mapping[TopicPartition, int] = {}
+        self.query = False
         self.record_paths: Mapping[str, str] = {}
         self.executors: tuple[float, Sequence[Executor]] | None = None
         self.executors_awaited = ""
@@ -117,6 +119,12 @@ class Health:
         self.micro_batch: tuple[float, Numbers] | None = None
         self.loop_s: float | None = None
         self._failures_s: tuple[float, float] | None = None  # the first one and the last one
+
+    @property
+    def inputs(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours; of a query all that it reads."""
+        lags = self.partition_lags.items() if self.query else ()
+        return self.partitions | self.lags.keys() | {where for where, one in lags if one.is_input}
 
     def fail(self) -> None:
         """Take note that something did not get through."""

@@ -57,10 +57,11 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
         return
     query = spark_pipeline.start(result, settings)
     shared.events.query_started(str(query.id), str(query.runId), spark.checkpoint or "")
-    start_lag_monitor(shared, stack)  # a query's positions are in its checkpoint: outputs only
+    run = QueryRun(shared, query, settings, partial(_refresh, settings))
+    start_lag_monitor(shared, stack, run.group_progress)
     shared.events.service_ready()
     try:
-        QueryRun(shared, query, settings, partial(_refresh, settings)).run()
+        run.run()
     except spark_pipeline.DEATHS as error:
         raise spark_pipeline.died(error) from error
 

@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.claims.store import kind_of
-from hapax.core.lag import GroupProgress
 from hapax.engines.certificate_watch import CertificateWatch
 from hapax.engines.file_watch import FileWatch
 from hapax.engines.lag_monitor import LagMonitor
@@ -21,14 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
+    from hapax.core.lag import GroupProgress
     from hapax.settings.secrets import Strike
     from hapax.wiring.builders import Shared
 
 
 def start_lag_monitor(
-    shared: Shared, stack: ExitStack, progress: Callable[[], GroupProgress] = GroupProgress
+    shared: Shared, stack: ExitStack, progress: Callable[[], GroupProgress]
 ) -> None:
-    """OffsetSnapshot until the stack unwinds. Without a progress: only what is written to."""
+    """Look at the logs until the stack unwinds."""
     settings = shared.settings
     written = (settings.output.topic, settings.dead_letter.topic, settings.retry_topic)
     outputs = [topic for topic in written if topic is not None and not settings.elsewhere]

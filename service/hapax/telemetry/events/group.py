@@ -83,10 +83,7 @@ class GroupEvents(Narrator):
         self._logger.info("outputs_cluster_met", servers=printable(servers), cluster=cluster_id)
 
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
-        """Say the lag of a DataFrame pipeline, whose offsets are in its checkpoint.
-
-        Everything else has its lag from the lag monitor (``lag_updated``).
-        """
+        """Say the lag of a DataFrame pipeline as Spark tells it, before the lag monitor does."""
         self._health.lags = lags
         for (topic, partition), lag in lags.items():
             self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
@@ -121,7 +118,11 @@ class GroupEvents(Narrator):
         ours, before = self._health.partitions, self._health.partition_lags
         found = {(one.topic, one.partition): one for one in partition_lags}
         told = found if complete else {**before, **found}
-        kept = {where: one for where, one in told.items() if not one.is_input or where in ours}
+        kept = {
+            where: one
+            for where, one in told.items()
+            if not one.is_input or where in ours or self._health.query
+        }
         for where in before.keys() - kept.keys():
             forget_lag(self._metrics, where)
         for where in found.keys() & kept.keys():

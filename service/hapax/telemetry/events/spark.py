@@ -144,7 +144,8 @@ class SparkEvents(Narrator):
 
     def query_started(self, query: str, run: str, checkpoint: str) -> None:
         """Say which query runs; its id lives in the checkpoint."""
-        self._health.assigned = True  # the partitions of a query are always its own
+        # The partitions of a query are always its own.
+        self._health.assigned = self._health.query = True
         self._logger.info("query_started", query=query, run=run, checkpoint=checkpoint)
 
     def micro_batch_completed(self, numbers: Numbers) -> None:

@@ -17,9 +17,8 @@ def partition_rows(
     health: Health, now_s: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows of the inputs and of what is written to; each row is of one query."""
-    partition_lags, lags = health.partition_lags, health.lags
-    ours = health.partitions | (lags.keys() - partition_lags.keys())
-    mine = [_mine(health, where, now_s) for where in sorted(ours)]
+    partition_lags = health.partition_lags
+    mine = [_mine(health, where, now_s) for where in sorted(health.inputs)]
     written = [_row(one, now_s) for _, one in sorted(partition_lags.items()) if not one.is_input]
     return mine, written
 
@@ -34,7 +33,7 @@ def total_lag(health: Health) -> dict[str, Any]:
     return {
         "records": sum(lags) if lags else None,
         "seconds": _rounded(max(ages_s, default=None)),
-        "partitions": len(health.partitions | health.lags.keys()),
+        "partitions": len(health.inputs),
         "known": len(lags),
     }
 

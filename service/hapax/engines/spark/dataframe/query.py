@@ -185,6 +185,8 @@ class Progress:
         self._spool = Spool(Place(options.spool), options.inline_bytes_max)
         self._last = -1
         self._seen = ""
+        self.positions: dict[TopicPartition, int] = {}
+        """The next offset to read of each partition, as Spark last told; also while idle."""
 
     @property
     def last(self) -> int:
@@ -197,6 +199,7 @@ class Progress:
         if newest is None or newest.timestamp == self._seen:
             return
         self._seen = newest.timestamp
+        self.positions = _positions(json.loads(newest.json)) or self.positions
         for one in self._query.recentProgress:
             # Spark also reports triggers that found nothing; only a micro-batch has tasks.
             if one.batchId > self._last and "addBatch" in one.durationMs:
@@ -234,6 +237,17 @@ def numbers(progress: dict[str, Any], report: StagedReport | None) -> Numbers:
         state_bytes=sum(state.get("memoryUsedBytes", 0) for state in states),
         watermark=progress.get("eventTime", {}).get("watermark", ""),
     )
+
+
+def _positions(progress: dict[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        (topic, int(number)): end
+        for source in progress["sources"]
+        if isinstance(ends := source.get("endOffset"), dict)
+        for topic, partitions in ends.items()
+        if isinstance(partitions, dict)
+        for number, end in partitions.items()
+    }
 
 
 def died(error: Exception) -> StopError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import PositionLostError
+from hapax.core.lag import GroupProgress
 from hapax.engines.spark.dataframe.query import Progress, ended, stop
 
 if TYPE_CHECKING:
@@ -98,6 +99,10 @@ class QueryRun:
         self._refresh = refresh
         self._progress = Progress(query, settings)
         self._marked_s = process.clock.monotonic()
+
+    def group_progress(self) -> GroupProgress:
+        """Return how far the query has read, for the lag monitor. Any thread may ask."""
+        return GroupProgress(dict(self._progress.positions))
 
     def run(self) -> None:
         """Say what the query does until it ends, or until it is to end."""
