@@ -127,8 +127,8 @@ def test_a_checkpoint_that_was_copied_half_is_no_guess(tmp_path):
     assert checkpoint.logs() is None
     checkpoint.keep(KNOWN)
     assert checkpoint.logs() == KNOWN
-    (tmp_path / "hapax" / "logs.json").write_text("{")
-    with pytest.raises(PositionLostError, match=r"logs\.json is damaged: restore the checkpoint"):
+    (tmp_path / "hapax.json").write_text("{")
+    with pytest.raises(PositionLostError, match=r"hapax\.json is damaged: restore the checkpoint"):
         checkpoint.logs()
 
 

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from hapax.core.errors import PositionLostError, StopError
 from hapax.core.input_logs import InputLogs, require_uncut
-from hapax.engines.spark.dataframe.staging import FOLDER, Place
+from hapax.engines.spark.dataframe.staging import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
 
 _FINGERPRINT_CHARS = 32
-_LOGS = "logs.json"
+_LOGS = "hapax.json"
 
 
 class InputLookup(Protocol):
@@ -42,7 +42,6 @@ class Checkpoint:
 
     def __init__(self, address: str) -> None:
         self._place = Place(address)
-        self._own = Place(f"{address}/{FOLDER}")
 
     def query_id(self) -> str | None:
         """Return the id of the query that the checkpoint belongs to; None for a new one."""
@@ -94,22 +93,22 @@ class Checkpoint:
 
     def logs(self) -> InputLogs | None:
         """Return which logs it belongs to; None: no version that keeps them has used it."""
-        content = _read(self._own, _LOGS)
+        content = _read(self._place, _LOGS)
         if content is None:
             return None
         try:
             return msgspec.json.decode(content, type=InputLogs)
         except msgspec.DecodeError as error:
-            raise _damaged(self._own.path(_LOGS)) from error
+            raise _damaged(self._place.path(_LOGS)) from error
 
     def keep(self, logs: InputLogs) -> None:
         """Write which logs it belongs to, whole or not at all, unless they are there."""
         if logs == self.logs():
             return
-        path = self._own.path(_LOGS)
-        self._own.write(f"{path}.new", msgspec.json.encode(logs))
-        self._own.files.move(f"{path}.new", path)
-        self._own.sync(path)
+        path = self._place.path(_LOGS)
+        self._place.write(f"{path}.new", msgspec.json.encode(logs))
+        self._place.files.move(f"{path}.new", path)
+        self._place.sync(path)
 
     def followed(self, lookup: InputLookup, topics: Iterable[str], last: int) -> InputLogs:
         """Return which logs it belongs to now, which is to be kept once that is certain.
