@@ -132,12 +132,15 @@ class HapaxSink(ExactlyOnceSink):
         if parallel and cls.desk is None:
             raise ConfigurationError([NO_DESK])
         inputs = frozenset(settings.input.topics) - {_NONE}
-        return msgspec.structs.replace(options, durable=parallel, inputs=inputs)
+        return msgspec.structs.replace(
+            options, durable=parallel, inputs=inputs, topic=settings.output.topic
+        )
 
     @classmethod
     @contextmanager
     def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
         """Give a publisher for these options."""
+        from hapax.kafka.admin.topic_limits import refused_rows
         from hapax.kafka.read.input_logs import LogLookup
 
         settings = settings_of(options)
@@ -155,6 +158,7 @@ class HapaxSink(ExactlyOnceSink):
                 run,
                 lanes,
                 LogLookup(settings),
+                partial(refused_rows, settings),
             )
 
     @classmethod

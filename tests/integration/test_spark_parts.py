@@ -135,3 +135,28 @@ def test_parts_without_the_process_of_the_driver_are_refused(spark, stage):
     stage.write(100)
     with pytest.raises(StreamingQueryException, match="choose together"):
         stage.run(spark, "alone")
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"partition": "99"}, "a row names partition 99 of topic .*, which has 4"),
+        ({"value": "repeat('x', 2000000)"}, "has 2,000,000 bytes, and topic .* takes 1,048,588"),
+        ({"topic": "'absent-topic'"}, "topic absent-topic does not exist"),
+        (
+            {"headers": "array(struct(concat('a', char(0), 'b') as key, value))"},
+            "holds a NUL character",
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_sent_is_refused_before_any_is_fixed(spark, stage, bad, words):
+    stage.write(400)
+    columns = {"value": "value", "partition": "partition"} | bad
+    frame = records(spark, stage.servers, stage.given).selectExpr(
+        *(f"{text} as {name}" for name, text in columns.items())
+    )
+    options = {"publish": "parallel", "inlineBytesMax": "1000"}
+    with pytest.raises(StreamingQueryException, match=words):
+        run(frame, stage.servers, stage.out, stage.checkpoint, **options)
+    stage.run(spark)  # the pipeline is corrected
+    stage.check()

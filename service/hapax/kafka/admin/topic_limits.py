@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from hapax.core.row_needs import TopicTakes, row_problems
 from hapax.kafka.connection import no_broker
 from hapax.kafka.properties import admin_properties, build, producer_properties
+from hapax.kafka.read.offset_client import OffsetClient
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hapax.core.row_needs import RowNeeds
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 5.0
 SET_BYTES = 70
 """What a set of one message adds to it."""
+
+
+def refused_rows(settings: Settings, needs: Mapping[str, RowNeeds]) -> list[str]:
+    """Return what topics would refuse of rows. Raises PreflightError when no broker answers."""
+    with closing(OffsetClient(settings)) as client:
+        there = set(needs) - client.absent(needs)
+        counts = Counter(topic for topic, _number in client.partitions(there))
+        keyless = {topic for topic in there if needs[topic].keyless}
+        compacted = client.compacted(keyless) if keyless else set()
+    takes = {
+        topic: TopicTakes(count, topic_limit(settings, topic).bytes_max, topic in compacted)
+        for topic, count in counts.items()
+    }
+    return row_problems(needs, takes, SET_BYTES)
 
 
 class TopicLimit(NamedTuple):

@@ -132,7 +132,12 @@ def check_reports(batch: MicroBatch, fixed: FixedBatch, reports: Sequence[LaneRe
     )
     if any(report.lost for report in problems):
         raise PositionLostError(f"{text} {WHAT_TO_DO}")
-    raise StopError(f"{text} The next start publishes the rest")
+    raise StopError(
+        f"{text} The next start publishes the rest. A row that can never be sent is passed with"
+        f' hapax.spark.set_marker(query="{batch.query}", number={batch.number}), which takes the'
+        " micro-batch again as the pipeline is then and doubles what is published of it; with"
+        f" number={batch.number + 1} the rest is given up"
+    )
 
 
 def _lost(what: str) -> PositionLostError:

@@ -17,10 +17,11 @@ from hapax.engines.spark.dataframe.rows import Writing
 from hapax.engines.spark.dataframe.staging import StagedRowsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.micro_batches import MicroBatch
     from hapax.core.ports import Message
+    from hapax.core.row_needs import RowNeeds
     from hapax.engines.spark.dataframe.checkpoint import InputLookup
     from hapax.engines.spark.dataframe.staging import Parcel, Spool
 
@@ -80,6 +81,7 @@ class Publishing(NamedTuple):
     run        publishes lanes: side by side, or one after the other
     lanes      how many side by side; 0: together
     lookup     asks which logs the input has; None: not compared
+    problems   says what topics would refuse of rows
     """
 
     publisher: MicroBatchPublisher
@@ -89,14 +91,22 @@ class Publishing(NamedTuple):
     run: Callable[[Sequence[LanePlan]], list[LaneReport]]
     lanes: int = 0
     lookup: InputLookup | None = None
+    problems: Callable[[Mapping[str, RowNeeds]], list[str]] = lambda _needs: []
 
 
 class Publication:
     """The publication of one micro-batch."""
 
     def __init__(
-        self, publishing: Publishing, batch: MicroBatch, spool: Spool, parcels: Sequence[Parcel]
+        self,
+        publishing: Publishing,
+        batch: MicroBatch,
+        spool: Spool,
+        parcels: Sequence[Parcel],
+        needs: Mapping[str, RowNeeds] | None = None,
     ) -> None:
+        """``needs``: what the rows ask of their topics."""
+        self._needs = needs or {}
         self._publishing = publishing
         self._batch = batch
         self._spool = spool
@@ -127,6 +137,12 @@ class Publication:
 
     def _shared_out(self) -> PublishedBatch:
         batch, spool = self._batch, self._spool
+        problems = self._publishing.problems(self._needs)
+        if problems:
+            raise StopError(
+                f"micro-batch {batch.number}: {'; '.join(problems)}. Nothing of it was published or"
+                " fixed: correct what the pipeline writes, or the topic, and start again"
+            )
         manifest = Manifest.of(batch, self._parcels, self._publishing.lanes)
         fixed = manifest.keep(spool, batch.inputs)
         holding = self._publishing.publisher.fix(batch, fixed, self._chunks)

@@ -6,10 +6,12 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.headers import BATCH
 from hapax.core.ports import Message
+from hapax.core.row_needs import RowNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,6 +64,43 @@ def refuse_inputs(rows: pa.RecordBatch, inputs: frozenset[str]) -> pa.RecordBatc
     return rows
 
 
+class CheckedRows:
+    """Rows of one task on their way to the spool.
+
+    needs  by topic, of the rows that have passed; what brokers would refuse is known by it
+    """
+
+    def __init__(self, topic: str, inputs: frozenset[str]) -> None:
+        """``topic``: of rows that name none; ``inputs``: topics that no row may name."""
+        self._topic = topic
+        self._inputs = inputs
+        self.needs: dict[str, RowNeeds] = {}
+
+    def passed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows; raise StopError for one that no topic could take as it is."""
+        refuse_inputs(rows, self._inputs)
+        refuse_headers(rows)
+        for topic in _topics(rows):
+            of_topic = rows
+            if topic is not None and rows.num_rows:
+                of_topic = rows.filter(pc.equal(rows.column("topic"), topic))
+            name = topic or self._topic
+            self.needs[name] = self.needs.get(name, RowNeeds()).and_also(_needs(of_topic))
+        return rows
+
+
+def refuse_headers(rows: pa.RecordBatch) -> None:
+    """Raise StopError for a header without a name, or with a NUL in it: it would be cut there."""
+    if "headers" not in rows.schema.names:
+        return
+    names = rows.column("headers").flatten().field("key")
+    if names.null_count or pc.any(pc.match_substring(names, "\0")).as_py():
+        raise StopError(
+            "a row has a header whose name is null or holds a NUL character: Kafka's clients cut"
+            " names there. Correct the names in the pipeline, or drop those headers"
+        )
+
+
 class Writing:
     """Turns rows of one micro-batch into messages, numbered through from ``first``."""
 
@@ -112,6 +151,46 @@ def _binaries(rows: pa.RecordBatch, name: str) -> Iterable[bytes | None]:
     if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
         column = column.cast(wanted)
     return _listed(column)
+
+
+def _topics(rows: pa.RecordBatch) -> list[str | None]:
+    """Return the topics that rows name; None: none does."""
+    if "topic" not in rows.schema.names:
+        return [None]
+    return [*rows.column("topic").unique().to_pylist()]
+
+
+def _needs(rows: pa.RecordBatch) -> RowNeeds:
+    names = rows.schema.names
+    sizes = [_sizes(rows.column(name)) for name in ("value", "key") if name in names]
+    if "headers" in names:
+        sizes.append(_header_sizes(rows.column("headers")))
+    total = sizes[0]
+    for more in sizes[1:]:
+        total = pc.add(total, more)
+    range_ = pc.min_max(rows.column("partition")).as_py() if "partition" in names else {}
+    low, high = range_.get("min"), range_.get("max")
+    return RowNeeds(
+        -1 if low is None else min(low, -1),
+        -1 if high is None else high,
+        pc.max(total).as_py() or 0,
+        "key" not in names or rows.column("key").null_count > 0,
+    )
+
+
+def _sizes(column: pa.Array) -> pa.Array:
+    """Return the bytes of each value; 0 for null."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+
+
+def _header_sizes(column: pa.Array) -> pa.Array:
+    """Return the bytes of each row's headers, as differences of a running sum."""
+    pairs = column.values
+    each = pc.add(_sizes(pairs.field("key")), _sizes(pairs.field("value")))
+    sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(each)])
+    return pc.subtract(sums.take(column.offsets[1:]), sums.take(column.offsets[:-1]))
 
 
 def _plain(rows: pa.RecordBatch, name: str) -> Iterable[Any]:

@@ -25,9 +25,10 @@ from pyspark.sql.datasource import (
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
+from hapax.core.row_needs import RowNeeds, needs_of_all
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
-from hapax.engines.spark.dataframe.rows import check_columns, refuse_inputs
+from hapax.engines.spark.dataframe.rows import CheckedRows, check_columns
 from hapax.engines.spark.dataframe.staging import (
     FOLDER,
     Parcel,
@@ -66,6 +67,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     named             all options as they were given, names in lower case
     durable           rows that wait in files are on the disk before their task is done
     inputs            topics that no row may name
+    topic             of rows that name none
     """
 
     checkpoint: str
@@ -75,6 +77,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     named: dict[str, str]
     durable: bool = False
     inputs: frozenset[str] = frozenset()
+    topic: str = ""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -97,6 +100,7 @@ class TaskRows(WriterCommitMessage):
 
     query: str
     parcel: Parcel
+    needs: dict[str, RowNeeds]
 
 
 class ExactlyOnceSink(DataSource):
@@ -146,8 +150,9 @@ class SinkWriter(DataSourceStreamArrowWriter):
             )
         name = f"{number}-{context.partitionId()}-{context.taskAttemptId()}"
         # What is refused only when it is published could not be taken back from parts.
-        rows = (refuse_inputs(batch, self._options.inputs) for batch in iterator)
-        return TaskRows(query, self._spool().store(rows, name))
+        checked = CheckedRows(self._options.topic, self._options.inputs)
+        parcel = self._spool().store(map(checked.passed, iterator), name)
+        return TaskRows(query, parcel, checked.needs)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark calls it so
         """Publish the rows of all tasks in one transaction, unless they are published."""
@@ -166,7 +171,13 @@ class SinkWriter(DataSourceStreamArrowWriter):
             logs, lookup = None, publishing.lookup
             if lookup is not None:
                 logs = checkpoint.followed(lookup, options.inputs, batchId - 1)
-            publication = Publication(publishing, batch, spool, [task.parcel for task in tasks])
+            publication = Publication(
+                publishing,
+                batch,
+                spool,
+                [task.parcel for task in tasks],
+                needs_of_all(task.needs for task in tasks),
+            )
             published = publication.publish()
         if logs is not None:
             checkpoint.keep(logs)
