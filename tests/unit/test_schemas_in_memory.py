@@ -120,3 +120,13 @@ def test_a_schema_that_the_test_has_not_given_is_named():
     pipeline = Pipeline(price, AVRO, schemas=SCHEMAS)
     with pytest.raises(SchemasUnavailableError, match="/schemas/ids/9"):
         pipeline.run(b"\0\0\0\0\x09\2\0")
+
+
+@pytest.mark.parametrize("name", ["json", "json-schema"])
+def test_a_byte_order_mark_before_json_is_passed_over(name):
+    settings = {"HAPAX_INPUT__FORMAT": name, "HAPAX_OUTPUT__FORMAT": "json"}
+    head = b"\0\0\0\0\1" if name == "json-schema" else b""
+    result = Pipeline(None, settings, schemas={"input-value": {}}).run(
+        head + b'\xef\xbb\xbf{"id":1}'
+    )
+    assert result.values() == [b'{"id":1}']

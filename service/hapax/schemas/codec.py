@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hapax.core.errors import ConfigurationError, HapaxError, Poison, SchemasUnavailableError
 from hapax.core.formats import WITH_REGISTRY
 from hapax.core.headers import VALUE_SCHEMA
+from hapax.core.json_pointer import unmarked
 from hapax.schemas import avro, json_schema, protobuf, typed
 from hapax.schemas.registry import Schema, UnknownSchemaError, tls
 from hapax.schemas.wire import BY_GUID, ID_BYTES, prefix_of, split
@@ -62,12 +63,13 @@ class Decoder:
         self._kind = kind
         # The JSON form of Protobuf has numbers of 64 bits as text.
         self._shape = typed.shape(kind, strict=formats.input != "protobuf")
+        self._marked = formats.output == "avro" and self._shape is typed.as_it_is
         self._resolved_to = None if formats.reader is None else text_of(formats.reader, "INPUT")
         self._readers: dict[str | int, Reader] = {}
         # What stands before nearly all values, and what reads the rest of them.
         self._short: dict[bytes, Short] = {}
         self._head_bytes = ID_BYTES + (formats.input == "protobuf")
-        self._json = typed.json_reader(kind)
+        self._json = typed.json_reader(kind if formats.input == "json" else Any)
         self.decode: Callable[[Record], Any] = {"bytes": _nothing, "json": self._of_json}.get(
             formats.input, self._of_schema
         )
@@ -76,7 +78,7 @@ class Decoder:
         if record.value is None:
             return None
         problem = "it is no JSON of the type that is expected"
-        return self._checked(self._json, record.value, problem)
+        return self._checked(self._json, unmarked(record.value), problem)
 
     def _of_schema(self, record: Record) -> Any:
         value = record.value
@@ -102,7 +104,7 @@ class Decoder:
         if protobuf.is_message(self._kind):
             found = Schema(text="", kind="PROTOBUF")  # a generated class needs nothing else
         else:
-            found = self._lookup.get(f"{'id' if isinstance(schema, int) else 'guid'}:{schema}")
+            found = self._lookup.get(key_of(schema))
         if found.kind != KINDS[self._format]:
             raise Poison(f"schema {schema} is {found.kind}, but HAPAX_INPUT__FORMAT={self._format}")
         made: Reader = self._checked(self._made, found, f"schema {schema} cannot be used")
@@ -125,7 +127,7 @@ class Decoder:
                 return message
             return lambda rest, content: shape(message(rest, content))
         read = (
-            avro.reader(schema, self._resolved_to)
+            avro.reader(schema, self._resolved_to, marked=self._marked)
             if self._format == "avro"
             else json_schema.reader(schema)
         )
@@ -204,7 +206,7 @@ class Encoder:
             raise Poison(
                 f"the schema of {topic} is {schema.kind}, but HAPAX_OUTPUT__FORMAT={formats.output}"
             )
-        prefix, mark = _named(schema, in_header=formats.registry.placement == "header")
+        prefix, mark = head_of(schema, in_header=formats.registry.placement == "header")
         if formats.output == "protobuf":
             if mark:
                 raise Poison("HAPAX_REGISTRY__PLACEMENT=header is for avro and json-schema")
@@ -213,8 +215,13 @@ class Encoder:
             ), ()
         headers = ((VALUE_SCHEMA, mark),) if mark else ()
         if formats.output == "avro":
-            return partial(typed.plain_first, avro.writer(schema, prefix)), headers
+            return avro.writer(schema, prefix), headers
         return partial(typed.plain_json_first, json_schema.writer(schema, prefix)), headers
+
+
+def key_of(schema: str | int) -> str:
+    """Return by what a schema is looked up: an id, or a GUID."""
+    return f"{'id' if isinstance(schema, int) else 'guid'}:{schema}"
 
 
 def _nothing(_record: Record) -> None:
@@ -230,7 +237,7 @@ def text_of(path: str, side: str) -> str:
         raise ConfigurationError([f"{name}={path} cannot be read: {error}"]) from error
 
 
-def _named(schema: Schema, *, in_header: bool) -> tuple[bytes, bytes]:
+def head_of(schema: Schema, *, in_header: bool) -> tuple[bytes, bytes]:
     """Return what stands before a value, and what in its header."""
     if in_header:
         if schema.guid is None:

@@ -7,6 +7,7 @@ has its data while business code has the record, no longer: a batch keeps bytes 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import force_setattr, replace
@@ -17,6 +18,7 @@ from hapax.core.records import Output
 from hapax.core.transform import identity
 from hapax.schemas.codec import Decoder, Encoder, require
 from hapax.schemas.lookup import lookup_of
+from hapax.schemas.unchanged import Unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,24 +37,31 @@ def with_data(form: TransformForm, formats: FormatOptions) -> TransformForm:
     if formats.plain or form.context:
         return form
     require(formats)
-    function = form.function
+    function: Callable[..., Any] | None = form.function
     if identity in {function, getattr(function, "__wrapped__", None)}:
         if "bytes" in {formats.input, formats.output}:
             return form
-        function, kind = _converted, Any
+        function, kind = None, Any
     else:
         try:
             kind = data_type(form.annotation)
         except ValueError as error:
             raise ConfigurationError([f"HAPAX_TRANSFORM: it {error}"]) from error
     lookup = lookup_of(formats)
-    around = _Around(Decoder(formats, lookup, kind), Encoder(formats, lookup), formats)
+    encoder = Encoder(formats, lookup)
+    if function is None:
+        same = formats.input == formats.output == "avro"
+        function = partial(_converted, Unchanged(formats, lookup, encoder).output if same else None)
+    around = _Around(Decoder(formats, lookup, kind), encoder, formats)
     return replace(form, function=around.wrapped(form, function))
 
 
-def _converted(record: Record) -> Output:
-    """Write the data of a record in the format of outputs: the transform where none is named."""
-    return Output(record.data)
+def _converted(unchanged: Callable[[Record], Output | None] | None, record: Record) -> Output:
+    """Write the data of a record in the format of outputs: the transform where none is named.
+
+    ``unchanged``: returns the output where the bytes may stay.
+    """
+    return (unchanged and unchanged(record)) or Output(record.data)
 
 
 class _Around:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from hapax.core.json_pointer import unmarked
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,7 +20,7 @@ def reader(schema: Schema) -> Callable[[bytes], Any]:
     validate = _validator(schema)
 
     def decode(content: bytes) -> Any:
-        data = orjson.loads(content)
+        data = orjson.loads(unmarked(content))
         validate(data)
         return data
 

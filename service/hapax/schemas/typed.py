@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
 from uuid import UUID
 
 import msgspec
 
 from hapax.schemas import protobuf
+from hapax.schemas.avro_nodes import TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,10 +58,43 @@ def shape(kind: Any, *, strict: bool) -> Callable[[Any], Any]:
     """Return what makes data of a type of dicts and lists, and raises where they do not fit."""
     if kind in {Any, dict, object} or protobuf.is_message(kind):
         return as_it_is
+    if (named := _by_name(kind, strict=strict)) is not None:
+        return named
     if hasattr(kind, "model_validate"):
         checked: Callable[[Any], Any] = kind.model_validate
         return checked
     return partial(msgspec.convert, type=kind, builtin_types=_BUILTIN, strict=strict)
+
+
+def _by_name(kind: Any, *, strict: bool) -> Callable[[Any], Any] | None:
+    """Return what makes data of one of several classes, by the name of its record; None: no union.
+
+    Structs with tags of their own (``tag_field="-type"``) are left to msgspec.
+    """
+    kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else ()
+    classes = [each for each in kinds if isinstance(each, type) and _has_members(each)]
+    tagged = [each for each in classes if getattr(_config(each), "tag", None) is not None]
+    if not classes[1:] or tagged:
+        return None
+    shapes = {each.__name__: shape(each, strict=strict) for each in classes}
+
+    def made(data: Any) -> Any:
+        if data is None and type(None) in kinds:
+            return None
+        record = data.get(TYPE, "") if isinstance(data, dict) else ""
+        if (of := shapes.get(record.rpartition(".")[2])) is None:
+            raise ValueError(f"the record {record or data!r} is none of {', '.join(shapes)}")
+        return of({name: value for name, value in data.items() if name != TYPE})
+
+    return made
+
+
+def _config(kind: type) -> Any:
+    return getattr(kind, "__struct_config__", None)
+
+
+def _has_members(kind: type) -> bool:
+    return issubclass(kind, msgspec.Struct) or is_dataclass(kind) or hasattr(kind, "model_validate")
 
 
 def as_it_is(data: Any) -> Any:
