@@ -34,7 +34,7 @@ def test_a_worker_that_was_told_of_no_brokers_is_at_work_again_soon_and_says_so(
     await_(lambda: none.hits > 0, 30, worker.text)
     told_s = time.monotonic() + TOLD_S
     await_(lambda: time.monotonic() > told_s or not worker.running, 30)
-    await_(lambda: " answer" in ask(port, "/readyz")[1], 5, worker.text)
+    await_(lambda: " answer" in ask(port, "/readyz")[1], 10, worker.text)
     proxy.remove(none)
     proxy.cut()
     back_s = time.monotonic()

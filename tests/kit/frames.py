@@ -110,10 +110,9 @@ def without_brokers(request: Request, answer: bytes) -> bytes:
         end += 4
     for _broker in range(count):
         end += 4
-        end += length()  # host
-        end += 4
-        end += length()  # rack
-        end += flexible
+        for behind in (4, 1 if flexible else 0):  # host and port, rack and tagged fields
+            text = length()
+            end += text + behind
     return answer[:at] + (b"\1" if flexible else bytes(4)) + answer[end:]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -38,3 +38,14 @@ class Stuck(NamedTuple):
 
     offset: int
     reason: str
+
+
+class Answered(Protocol):
+    """Part of the port Source: whether brokers still answer its client."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether a broker has answered when it was last asked."""
+
+    def cut_off(self) -> bool:
+        """Whether no broker answers this client any more, and new ones are answered. Cheap."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from hapax.core.changes import Answered, Changes, Stuck
 from hapax.core.record_path import RecordPath
 from hapax.core.records import Coordinates
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from hapax.core.batch_result import BatchResult
     from hapax.core.begun import Begun
-    from hapax.core.changes import Changes, Stuck
     from hapax.core.committed_metadata import CommittedMetadata
     from hapax.core.interrupt import Interrupt
     from hapax.core.offset_commit import OffsetCommit
@@ -75,19 +75,12 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
     headers: list[tuple[str, bytes | None]]
 
 
-class Source(Protocol):
+class Source(Answered, Protocol):
     """Brings records and owns positions. One thread only.
 
     Every call that asks a broker raises BatchAbortedError(resolved=False) when no answer comes,
     and MemberFencedError once the group has given the name to another member.
     """
-
-    @property
-    def answered(self) -> bool:
-        """Whether a broker has answered when it was last asked."""
-
-    def cut_off(self) -> bool:
-        """Whether no broker answers this client any more, and new ones are answered. Cheap."""
 
     def reopen(self) -> None:
         """Join the group again, after MemberFencedError; everything handed out is lost."""

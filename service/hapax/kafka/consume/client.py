@@ -170,7 +170,7 @@ class GroupConsumer:
         if not wanted:
             return {}
         with self.asking("committed"):
-            answers = self.client.committed(wanted, timeout=timeout_s)
+            answers = self.client.committed(wanted, timeout=self.silence.bound(timeout_s))
         for answer in answers:
             if answer.error is not None:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
@@ -195,9 +195,10 @@ class GroupConsumer:
     def numbers(self, topic: str) -> list[int]:
         """Return the numbers of a topic's partitions, ascending."""
         with self.asking("list_topics"):
-            metadata = self.client.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
+            metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
         return sorted(metadata.topics[topic].partitions)
 
+<<<<<<< ours
     def offsets(self, partitions: Iterable[Where], at: int) -> Progress:
         """Return the first offsets of logs (EARLIEST) or the ends of what may be read (LATEST).
 
@@ -212,6 +213,15 @@ class GroupConsumer:
             text = f"offsets of {topic}/{number}: {describe(error)}"
             raise BatchAbortedError(text, resolved=False)
         return {where: offset for where, offset in found.items() if offset is not None}
+=======
+    def watermarks(self, where: Where) -> tuple[int, int]:
+        """Return the first offset of a partition, and the end of what may be read."""
+        with self.asking("get_watermark_offsets"):
+            low, high = self.client.get_watermark_offsets(
+                TopicPartition(*where), timeout=self.silence.bound(ANSWER_TIMEOUT_S)
+            )
+        return low, high
+>>>>>>> theirs
 
     # -- reading --------------------------------------------------------------------------
 

@@ -43,6 +43,10 @@ class Silence:
         self._due_s = self._clock.monotonic() + LOOK_S
         self._since_s: float | None = None
 
+    def bound(self, timeout_s: float) -> float:
+        """Return how long to wait for an answer; short while brokers answer nothing."""
+        return timeout_s if self.answered else min(timeout_s, ASK_TIMEOUT_S)
+
     def cut_off(self, own: GroupConsumer, topic: str, positions: Progress) -> bool:
         """Whether new clients have been answered for a while, and this one was not."""
         now_s = self._clock.monotonic()
