@@ -101,12 +101,13 @@ def test_fatal_is_stronger_than_abortable_and_abortable_than_retriable():
         (K._FENCED, True),
         (K.PRODUCER_FENCED, True),
         (K.INVALID_PRODUCER_EPOCH, True),
+        (K.INVALID_PRODUCER_ID_MAPPING, True),  # past the last epoch the id itself is a new one
         (K.FENCED_INSTANCE_ID, False),
         (K.INVALID_TXN_STATE, False),
         (K._TIMED_OUT, False),
     ],
 )
-def test_only_a_newer_epoch_is_a_fence(code, *, fenced):
+def test_only_a_newer_producer_of_the_id_is_a_fence(code, *, fenced):
     assert is_fenced(error(code, F)) is fenced
 
 

@@ -127,11 +127,15 @@ def is_member_fenced(error: KafkaError) -> bool:
 
 
 def is_fenced(error: KafkaError) -> bool:
-    """Whether the broker has seen a newer epoch of our transactional id."""
+    """Whether the broker has seen a newer producer of our transactional id.
+
+    The one after the last epoch (32,766) has another producer id: the loser is told of a mapping.
+    """
     return error.code() in {
         KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
     }
 
 
