@@ -198,7 +198,6 @@ class GroupConsumer:
             metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
         return sorted(metadata.topics[topic].partitions)
 
-<<<<<<< ours
     def offsets(self, partitions: Iterable[Where], at: int) -> Progress:
         """Return the first offsets of logs (EARLIEST) or the ends of what may be read (LATEST).
 
@@ -208,20 +207,11 @@ class GroupConsumer:
         if not wanted:
             return {}
         with self.asking("offsets_for_times"):
-            found, refused = list_offsets(self.client, wanted, ANSWER_TIMEOUT_S)
+            found, refused = list_offsets(self.client, wanted, self.silence.bound(ANSWER_TIMEOUT_S))
         for (topic, number), error in refused.items():
             text = f"offsets of {topic}/{number}: {describe(error)}"
             raise BatchAbortedError(text, resolved=False)
         return {where: offset for where, offset in found.items() if offset is not None}
-=======
-    def watermarks(self, where: Where) -> tuple[int, int]:
-        """Return the first offset of a partition, and the end of what may be read."""
-        with self.asking("get_watermark_offsets"):
-            low, high = self.client.get_watermark_offsets(
-                TopicPartition(*where), timeout=self.silence.bound(ANSWER_TIMEOUT_S)
-            )
-        return low, high
->>>>>>> theirs
 
     # -- reading --------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class Silence:
         return now_s - self._since_s >= PATIENCE_S
 
 
-class Asking:
+class AnsweredSource:
     """What sources on a consumer have in common: they know when it is cut off."""
 
     _consumer: GroupConsumer

@@ -20,7 +20,7 @@ from hapax.kafka.consume.decode import read, read_native, without
 from hapax.kafka.consume.native_intake import messages_of
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.consume.positions import Positions
-from hapax.kafka.consume.silence import Asking
+from hapax.kafka.consume.silence import AnsweredSource
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.offset_commit import client_offsets
@@ -44,7 +44,7 @@ WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
 
 
-class KafkaSource(Asking):
+class KafkaSource(AnsweredSource):
     """Brings records of a consumer group's partitions. One thread only."""
 
     def __init__(
