@@ -6,6 +6,7 @@ import inspect
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from hapax.core.interrupt import KilledError
 from hapax.telemetry.events import Events
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ class StuckError(AssertionError):
     """The worker went round and round without an end."""
 
 
-class CrashError(BaseException):
+class CrashError(KilledError):
     """The process ends here; nothing of it goes on."""
 
 

@@ -104,11 +104,14 @@ def in_mid_batch(held: Held) -> None:
     def business(_record: object) -> None:
         raise KeyboardInterrupt
 
+    def judge(_record: object, _answer: object, error: BaseException) -> None:
+        raise error
+
     class Interrupt:
         due = False
         record = None
 
-    held.batch.apply(business, None, Interrupt(), {})
+    held.batch.apply(business, judge, Interrupt(), {})
 
 
 WAYS: dict[str, tuple[Callable[[Held], object], int]] = {

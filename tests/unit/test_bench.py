@@ -286,9 +286,8 @@ def test_goals_of_calls_are_judged_against_what_concurrency_and_latency_allow():
 
 def line(records: int, **phases_ms: float) -> str:
     phases = dict.fromkeys(steps.STEPS, 0.0) | phases_ms
-    return json.dumps(
-        {"event": "transaction_committed", "records": records, "phases_ms": phases}
-    ).replace(": ", ":")
+    told = {"transactions": 1, "records": records, "phases_ms": phases}
+    return json.dumps({"event": "transaction_committed", **told}).replace(": ", ":")
 
 
 @pytest.fixture

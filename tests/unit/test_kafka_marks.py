@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
-from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.member_metadata import parse_metadata
 from hapax.kafka.read import offset_client as kafka_marks
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.settings import load_settings

@@ -492,13 +492,20 @@ def test_an_event_makes_the_line_of_its_name_and_moves_its_metric(case, told):
         assert told.value(name, **labels) == expected
 
 
+def test_a_consumer_that_no_broker_answers_is_told_once_and_once_more_when_one_does(told):
+    for answered in (True, False, False, True, True):
+        told.events.consumer_answered(answered=answered)
+    events = [(line["event"], line["level"]) for line in told.lines]
+    assert events == [("consumer_unanswered", "error"), ("consumer_answered", "info")]
+
+
 def test_every_event_has_a_case():
     methods = {name for name, _ in inspect.getmembers(Events, inspect.isfunction)}
     events = {name for name in methods if not name.startswith("_")}
     # Called each time round; a line for what expires soon alone; numbers that are told often; a
     # line that cannot be written.
     often = {"calls_observed", "loop_moved", "certificates_seen", "records_wait"}
-    silent = {*often, "log_line_dropped"}
+    silent = {*often, "consumer_answered", "log_line_dropped"}
     assert events - silent == {case.event for case in CASES}
 
 

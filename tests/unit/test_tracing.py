@@ -248,7 +248,7 @@ def test_the_canonical_line_names_trace_and_span(spans):
     pipeline, told = filled(), Told("info")
     pipeline.core = spans.core(pipeline.core)  # in place of the bare one
     told.events.transaction_committed(run(pipeline))
-    (line,) = told.lines
+    (line,) = [line for line in told.lines if line["event"] == "transaction_committed"]
     assert line["trace_id"] == trace.format_trace_id(spans.one.context.trace_id)
     assert line["span_id"] == trace.format_span_id(spans.one.context.span_id)
 

@@ -73,7 +73,7 @@ def _media_type(headers: Mapping[str, bytes | None]) -> bytes:
 
 
 def _read(value: bytes | None) -> object:
-    if not value or value[0] not in _BEGINS or _MEMBER not in value:
+    if value is None or value == b"" or value[0] not in _BEGINS or _MEMBER not in value:
         return None
     try:
         return decoded(value)

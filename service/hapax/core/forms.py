@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.interrupt import is_ctrl_c
+from hapax.core.interrupt import is_from_outside
 from hapax.core.transform import identity
 from hapax.core.working_folder import import_own, shadowed_files
 
@@ -69,7 +69,7 @@ def load_form(name: str | None) -> TransformForm:
         import_own(module_name.partition(".")[0])
         module = importlib.import_module(module_name)
     except BaseException as error:
-        if is_ctrl_c(error):
+        if is_from_outside(error):
             raise
         problem = f"{setting}: cannot import {module_name}: {type(error).__name__}: {error}"
         raise ConfigurationError([problem, *shadowed_files()]) from error
@@ -101,7 +101,7 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
         try:
             found = named()
         except BaseException as error:
-            if is_ctrl_c(error):
+            if is_from_outside(error):
                 raise
             raise ValueError(
                 f"is a class that cannot be made without arguments: {type(error).__name__}: {error}"

@@ -143,6 +143,10 @@ SOURCES: Final[dict[str, tuple[str, Callable[[str, str], IdSource | None]]]] = {
 """By the word before the colon: how it is written, and what makes it of text and argument."""
 
 
+_NONE: Final = (None, b"")
+"""What is no id: one that is empty would be that of many records."""
+
+
 def _composite(text: str, parts: Sequence[IdSource]) -> IdSource:
     """Return a source whose id has several parts, all of which a record must have.
 
@@ -159,9 +163,9 @@ def _composite(text: str, parts: Sequence[IdSource]) -> IdSource:
                 one = _but_no_numbers(part.pointer.within(record.value, data))
             else:
                 one = part.find(record, headers)
-                if not one and part.late is not None:
+                if one in _NONE and part.late is not None:
                     one = part.late(record, headers)
-            if not one:
+            if one is None or one == b"":
                 return None
             found.append(one.replace(b"%", b"%25").replace(b"+", b"%2B"))
         return b"+".join(found)

@@ -18,13 +18,17 @@ SLICE_S: Final = 0.01
 """How late a pause hears that it is to end."""
 
 
-def is_ctrl_c(error: BaseException) -> bool:
-    """Whether a person has ended a command or a test, as opposed to what business code raises.
+class KilledError(BaseException):
+    """A kill, as simulations raise it in business code: nothing may stop it, as with a real one."""
+
+
+def is_from_outside(error: BaseException) -> bool:
+    """Whether a person or a simulated kill ends the process, and not what business code raises.
 
     Only Python's own handler of SIGINT raises, in the main thread: the service has one that
     records, and processes that make calls have none, so that there only business code does.
     """
-    return (
+    return isinstance(error, KilledError) or (
         isinstance(error, KeyboardInterrupt)
         and threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler

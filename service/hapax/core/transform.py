@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from hapax.core.errors import Poison, RetryLater, SchemasUnavailableError
-from hapax.core.interrupt import Interrupt, is_ctrl_c
+from hapax.core.interrupt import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import OFF, Later, Put, Retrying, Stay, delay_of
@@ -75,7 +75,7 @@ FINAL = (Poison, RetryLater, SchemasUnavailableError)
 
 def is_final(error: BaseException) -> bool:
     """Whether a record is not called again at once after this."""
-    return isinstance(error, FINAL) or is_ctrl_c(error)
+    return isinstance(error, FINAL) or is_from_outside(error)
 
 
 NOT_LATER = Retrying()
@@ -156,7 +156,7 @@ def ended(
     error: BaseException, attempts: int, retrying: Retrying, reason: str | None = None
 ) -> Failure | Later | Undecided:
     """Return what a record becomes whose last attempt at once has raised ``error``."""
-    if is_ctrl_c(error):
+    if is_from_outside(error):
         raise error
     if isinstance(error, SchemasUnavailableError):
         return Undecided(_text(error), error.key, error.refused)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.forms import form_of
-from hapax.core.interrupt import is_ctrl_c
+from hapax.core.interrupt import is_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ class CallLifetime:
             if form.setup is not None:
                 self._finish(form.setup())
         except BaseException as error:
-            if isinstance(error, ConfigurationError) or is_ctrl_c(error):
+            if isinstance(error, ConfigurationError) or is_from_outside(error):
                 raise
             what = "context" if self.form.context else "setup"
             problem = f"HAPAX_TRANSFORM: its {what} has failed: {type(error).__name__}: {error}"
@@ -47,7 +47,7 @@ class CallLifetime:
         try:
             self._leave()
         except BaseException as error:
-            if isinstance(error, Exception) or is_ctrl_c(error):
+            if isinstance(error, Exception) or is_from_outside(error):
                 raise
             problem = f"HAPAX_TRANSFORM: its teardown has raised {type(error).__name__}: {error}"
             raise RuntimeError(problem) from error

@@ -19,25 +19,13 @@ from prometheus_client import (
 )
 
 from hapax.core.certificates import ROLES
-from hapax.telemetry.metric_defs import Label, Row
+from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, RANGES, SIZES, Label, Row
 
 PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
 MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = Label("partition", limit=10_000)
-_DURATIONS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-)  # fmt: skip
-_LATENCIES = (
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0,
-)  # fmt: skip
-_RANGES = (
-    10.0, 100.0, 1_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0,
-)  # fmt: skip
-_SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0)
 
 
 class Metrics:
@@ -174,29 +162,27 @@ class Metrics:
         Histogram,
         "Time of a committed transaction, by step and in total.",
         Label("phase", PHASES),
-        buckets=_DURATIONS,
+        buckets=DURATIONS,
     )
     micro_batch_duration_seconds = Row(
         Histogram,
         "Time of a micro-batch of a DataFrame pipeline: Spark's planning, its tasks (work), the "
         "transaction (publish), and in total.",
         Label("phase", MICRO_BATCH_PHASES),
-        buckets=_DURATIONS,
+        buckets=DURATIONS,
     )
     record_latency_seconds = Row(
         Histogram,
         "Age at commit of the oldest and the newest record of each transaction (now minus the "
         "record's timestamp).",
-        buckets=_LATENCIES,
+        buckets=LATENCIES,
     )
-    transaction_records = Row(
-        Histogram, "Input records of a committed transaction.", buckets=_SIZES
-    )
+    transaction_records = Row(Histogram, "Input records of a committed transaction.", buckets=SIZES)
     dedup_latency_seconds = Row(
         Histogram,
         "Time that a batch spent on its claims: asking, and waiting for the answer. Under a backlog"
         " the way there and back is not in it: the batch before is in work meanwhile.",
-        buckets=_DURATIONS,
+        buckets=DURATIONS,
     )
 
     range_duration_seconds = Row(
@@ -204,9 +190,9 @@ class Metrics:
         "Time of a range: until its producer was registered and positions were known (open), in "
         "the task (work), and from planning to the report as the driver saw it (round).",
         Label("step", ("open", "work", "round")),
-        buckets=_DURATIONS,
+        buckets=DURATIONS,
     )
-    range_records = Row(Histogram, "Input records of a range.", buckets=_RANGES)
+    range_records = Row(Histogram, "Input records of a range.", buckets=RANGES)
 
     consumer_lag = Row(
         Gauge,

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 LIVENESS_MARGIN_S = 5.0
 """Longer than the watchdog's deadline: it ends the process first, and says why."""
 
-__all__ = ["serve"]
-
 
 def serve(settings: Settings) -> ExitCode:
     """Run the service until it is asked to stop; return what to tell the supervisor."""

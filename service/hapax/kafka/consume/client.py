@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
+from hapax.kafka.consume.member_metadata import parse_metadata
 from hapax.kafka.consume.native_intake import NativeIntake
 from hapax.kafka.consume.silence import Silence
 from hapax.kafka.errors import describe, is_member_fenced
@@ -296,16 +296,3 @@ class GroupConsumer:
 def places(partitions: Iterable[TopicPartition]) -> list[Where]:
     """Return topic and number of each of the client's partitions."""
     return [(partition.topic, partition.partition) for partition in partitions]
-
-
-def parse_metadata(metadata: bytes) -> tuple[int, str]:
-    """Return generation and member id of ``consumer_group_metadata()``.
-
-    Layout ``CGMDv2:``, int32 generation in native order, group NUL, member NUL, instance.
-    Raises BatchAbortedError for any other layout: unfenced offsets are worse than none.
-    """
-    if not metadata.startswith(b"CGMDv2:"):
-        raise BatchAbortedError("group metadata of an unknown layout: offsets are not sent")
-    (generation,) = struct.unpack_from("=i", metadata, 7)
-    _group, member_id, *_rest = metadata[11:].split(b"\0")
-    return generation, member_id.decode("utf-8", "replace")

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from hapax.core.changes import Changes
 from hapax.core.errors import BatchAbortedError, StopError
-from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.member_metadata import parse_metadata
 from hapax.kafka.errors import COORDINATOR_MOVES, describe, place_of
 from hapax.kafka.undecodable import UNDECODABLE
 

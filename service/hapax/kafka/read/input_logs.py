@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 from hapax.core.errors import BatchAbortedError
 from hapax.core.input_logs import InputLogs
 from hapax.kafka.client_log import DEBUG, TopicIds
-from hapax.kafka.errors import describe
+from hapax.kafka.errors import describe, place_of
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
 
@@ -94,7 +94,7 @@ class LogLookup:
                 message = consumer.poll(_TURN_S)
                 if message is None:
                     continue
-                where, error = (message.topic() or "", message.partition() or 0), message.error()
+                where, error = place_of(message), message.error()
                 if error is not None and error.code() in _OTHER and _TRUNCATED in error.str():
                     cut[where] = describe(error)
                 # What retention has removed is Spark's to say: it reads there.
