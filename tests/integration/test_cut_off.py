@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from hapax.kafka.consume.silence import LOOK_S
 from tests.kit.faults import ALWAYS
 from tests.kit.probes import ask, free_port
 from tests.kit.proxy import Rule
@@ -45,4 +46,16 @@ def test_a_worker_that_was_told_of_no_brokers_is_at_work_again_soon_and_says_so(
     assert worker.lines("consumer_unanswered")
     await_(lambda: bool(worker.lines("consumer_answered")), 10, worker.text)
     await_(lambda: ask(port, "/readyz")[0] == 200, 10, worker.text)
+    assert worker.terminate() == 0
+
+
+def test_an_idle_worker_whose_fetches_wait_long_is_not_taken_for_one_that_is_cut_off(route):
+    """A broker answers one connection in order: what is asked waits behind the fetch."""
+    worker = route.worker(KAFKA__PROPERTIES='{"fetch.wait.max.ms": 3000}')
+    await_(lambda: bool(worker.lines("service_ready")), what=worker.text)
+    idle_s = time.monotonic() + 5 * LOOK_S
+    await_(lambda: time.monotonic() > idle_s or bool(worker.lines("consumer_unanswered")))
+    assert worker.lines("consumer_unanswered") == worker.lines("producer_rebuilt") == []
+    route.write(Given(b"behind"))
+    route.await_outputs(1)
     assert worker.terminate() == 0

@@ -62,3 +62,22 @@ def test_a_new_client_begins_again(asked):
     looks(kafka, clock)
     kafka._consumer.renew()
     assert (kafka.answered, kafka.cut_off()) == (True, False)
+
+
+LONG_FETCHES = {"fetch.wait.max.ms": "3000"}
+
+
+@pytest.mark.parametrize(("properties", "behind_s"), [(LONG_FETCHES, 3), ({}, 0.5)])
+def test_an_answer_may_come_behind_the_longest_fetch(asked, properties, behind_s):
+    kafka, consumer, _, clock = asked
+    waited = []
+
+    def list_topics(_topic: str, *, timeout: float) -> object:
+        waited.append(timeout)
+        return object()
+
+    consumer.list_topics = list_topics
+    kafka._consumer.properties = properties
+    clock.wait(LOOK_S)
+    assert not kafka.cut_off()
+    assert waited == [behind_s + ASK_TIMEOUT_S]

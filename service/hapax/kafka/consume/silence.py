@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.partition_state import PartitionStates
 
 LOOK_S, ASK_TIMEOUT_S = 2.0, 0.5
+FETCH_WAIT_MAX_MS = 500
+"""librdkafka's own, where no property says otherwise."""
 PATIENCE_S = 1.0
 """A client that is not cut off connects again within half a second, and is asked twice more."""
 
@@ -53,7 +55,7 @@ class Silence:
         if now_s < self._due_s:
             return False
         moved, self._seen = positions != self._seen, positions
-        self.answered = moved or _answers(own.client, topic)
+        self.answered = moved or _answers(own.client, topic, _longest_fetch_s(own))
         self._due_s = self._clock.monotonic() + (LOOK_S if self.answered else ASK_TIMEOUT_S)
         if self.answered or not _answers(_new_client(own), topic):
             self._since_s = None
@@ -80,9 +82,14 @@ class AnsweredSource:
         return own.silence.cut_off(own, self._topics[0], positions)
 
 
-def _answers(client: Any, topic: str) -> bool:
+def _longest_fetch_s(own: GroupConsumer) -> float:
+    """Return how long a fetch may wait: brokers answer in order, so a question waits behind it."""
+    return int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS)) / 1000
+
+
+def _answers(client: Any, topic: str, behind_s: float = 0.0) -> bool:
     try:
-        client.list_topics(topic, timeout=ASK_TIMEOUT_S)
+        client.list_topics(topic, timeout=behind_s + ASK_TIMEOUT_S)
     except KafkaException:
         return False
     return True
