@@ -10,6 +10,7 @@ import pytest
 
 from hapax.core.errors import ConfigurationError, Poison
 from hapax.core.forms import load_transform
+from hapax.core.interrupt import KilledError
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, Transformer, identity
 from tests.kit.impossible import IMPOSSIBLE, order
@@ -146,11 +147,11 @@ def test_an_exception_that_cannot_even_tell_its_text_is_poison_too():
     assert apply(failing(9, [], Mute())).reason == "Mute"
 
 
-def test_a_wish_to_end_the_process_is_not_poison():
+def test_a_simulated_kill_is_not_poison():
     def function(_record: Record) -> Output:
-        raise KeyboardInterrupt
+        raise KilledError
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KilledError):
         apply(function)
 
 
@@ -242,6 +243,15 @@ def test_what_is_no_exception_fails_its_record_where_the_process_hears_signals_i
     assert (result.reason, result.attempts) == (type(DEEDS[value]()).__name__, 2)
 
 
+@pytest.fixture
+def listening():
+    """Python's own handler of SIGINT, which a process in the background has not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_ends_a_command_or_a_test_that_calls_business_code():
     calls = []
 
