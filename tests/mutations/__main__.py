@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from tests.mutations.tested import Chosen
 
 QUICK = ("tests/unit", "tests/contract")
-PLAIN = ("-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider", "-p", "no:xdist")
+PLAIN = (
+    *("-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"),  # reach is imported before
+    *("-p", "no:cacheprovider", "-p", "no:xdist"),
+)
 
 
 def main(words: list[str]) -> int:

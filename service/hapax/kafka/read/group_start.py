@@ -44,8 +44,11 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
     try:
         known = told()
     except BatchAbortedError:  # a transaction holds some: what was committed before it counts
-        with closing(OffsetClient(settings)) as client:
-            known = client.answers(client.partitions(settings.input.topics), stable=False)
+        try:
+            with closing(OffsetClient(settings)) as client:
+                known = client.answers(client.partitions(settings.input.topics), stable=False)
+        except PreflightError:  # a right that is missing is named by the broker that is joined
+            return []
     static = settings.group.membership == "static"
     remarks = list(filter(None, [new_with_each_start(settings.instance) if static else ""]))
     fresh: list[Where] = []
