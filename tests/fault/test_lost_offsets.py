@@ -39,4 +39,4 @@ def test_a_group_whose_offsets_were_deleted_does_not_start_over_where_that_is_re
     Desk(route).ask("offsets", "set", route.source, "earliest", "--yes")
     route.run_to_end()
     assert values(route) == sorted(TEN * 2)
-    proof.note(struck=1, note="begun anew on purpose, the same deletion doubles")
+    proof.note(struck=1, note="begun from the start on purpose, the same deletion doubles")

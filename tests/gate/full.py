@@ -110,19 +110,25 @@ def note(outcome: Outcome) -> None:
     record["parts"] = {name: line for name, line in record["parts"].items() if name in names}
     record["parts"][outcome.part.name] = {
         "round": record["round"],
-        "commit": parts.commit(),
-        "date": datetime.now(UTC).date().isoformat(),
+        **_now(),
         "seconds": round(outcome.wall_s),
         "counts": outcome.counts,
     }
-    FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    _write(record)
 
 
 def note_beside(target: str) -> None:
     """Record that a target has passed which no part plays."""
     record = recorded()
-    line = {"commit": parts.commit(), "date": datetime.now(UTC).date().isoformat()}
-    record.setdefault("beside", {})[target] = line
+    record.setdefault("beside", {})[target] = _now()
+    _write(record)
+
+
+def _now() -> dict[str, str]:
+    return {"commit": parts.commit(), "date": datetime.now(UTC).date().isoformat()}
+
+
+def _write(record: dict[str, Any]) -> None:
     FILE.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -39,7 +39,7 @@ def test_a_client_is_cut_off_when_new_ones_are_answered_for_a_while_and_it_is_no
     assert (found[0], found[-1], kafka.answered) == (False, True, False)
 
 
-def test_in_an_outage_nobody_is_cut_off(asked):
+def test_in_an_outage_no_client_is_cut_off(asked):
     kafka, _, new, clock = asked
     new.fail["list_topics"] = [AWAY] * 100
     assert not any(looks(kafka, clock))
@@ -81,3 +81,20 @@ def test_an_answer_may_come_behind_the_longest_fetch(asked, properties, behind_s
     clock.wait(LOOK_S)
     assert not kafka.cut_off()
     assert waited == [behind_s + ASK_TIMEOUT_S]
+
+
+def test_positions_are_gathered_when_a_look_is_due_and_not_each_time_round(asked, monkeypatch):
+    kafka, _, _, clock = asked
+    gathered = []
+
+    def next_offsets() -> dict[Any, int]:
+        gathered.append(1)
+        return {}
+
+    monkeypatch.setattr(kafka._states, "next_offsets", next_offsets)
+    for _ in range(5):
+        assert not kafka.cut_off()
+    assert gathered == []
+    clock.wait(LOOK_S)
+    kafka.cut_off()
+    assert gathered == [1]

@@ -129,7 +129,7 @@ def is_member_fenced(error: KafkaError) -> bool:
 def is_fenced(error: KafkaError) -> bool:
     """Whether the broker has seen a newer producer of our transactional id.
 
-    The one after the last epoch (32,766) has another producer id: the loser is told of a mapping.
+    The one after the last epoch (32,766) has another producer id: the loser gets a mapping error.
     """
     return error.code() in {
         KafkaError._FENCED,

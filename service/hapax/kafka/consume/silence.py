@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient
 from hapax.kafka.properties import admin_properties, build
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hapax.core.ports import Clock
     from hapax.core.records import Progress
     from hapax.kafka.consume.client import GroupConsumer
@@ -49,12 +51,16 @@ class Silence:
         """Return how long to wait for an answer; short while brokers answer nothing."""
         return timeout_s if self.answered else min(timeout_s, ASK_TIMEOUT_S)
 
-    def cut_off(self, own: GroupConsumer, topic: str, positions: Progress) -> bool:
-        """Whether new clients have been answered for a while, and this one was not."""
+    def cut_off(self, own: GroupConsumer, topic: str, positions: Callable[[], Progress]) -> bool:
+        """Whether new clients have been answered for a while, and this one was not.
+
+        ``positions`` are asked for when a look is due, and not each time round.
+        """
         now_s = self._clock.monotonic()
         if now_s < self._due_s:
             return False
-        moved, self._seen = positions != self._seen, positions
+        before, self._seen = self._seen, positions()
+        moved = self._seen != before
         self.answered = moved or _answers(own.client, topic, _longest_fetch_s(own))
         self._due_s = self._clock.monotonic() + (LOOK_S if self.answered else ASK_TIMEOUT_S)
         if self.answered or not _answers(_new_client(own), topic):
@@ -78,8 +84,8 @@ class AnsweredSource:
 
     def cut_off(self) -> bool:
         """Whether no broker answers this client any more, and new ones are answered."""
-        own, positions = self._consumer, self._states.next_offsets()
-        return own.silence.cut_off(own, self._topics[0], positions)
+        own = self._consumer
+        return own.silence.cut_off(own, self._topics[0], self._states.next_offsets)
 
 
 def _longest_fetch_s(own: GroupConsumer) -> float:

@@ -112,7 +112,7 @@ class Outbox:
         return next(turns)
 
     def answered(self) -> bool:
-        """Whether a broker answers this client; one that was told of no brokers asks none more."""
+        """Whether a broker answers this client; one that got an empty list of brokers asks none."""
         try:
             self.producer.list_topics(timeout=_ASK_TIMEOUT_S)
         except KafkaException:

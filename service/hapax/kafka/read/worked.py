@@ -1,7 +1,7 @@
 """What outputs and dead letters tell of inputs in which the group has no offset.
 
 Each names the record that it was made of. Read are only their last records, and only where a topic
-has no offset at all. A topic that was deleted and made again under its name holds other records:
+has no offset at all. A topic that was deleted and recreated under its name holds other records:
 one that an output names was there before that output was written, by the timestamps of both.
 """
 
