@@ -2,9 +2,9 @@
 
     python -m bench.claims [--ids 300000] [--batch 5000] [--rounds 9] [--bits 14] [--json]
 
-Compared are the store, the format before it, and the yardstick between machines: HSETNX of 14
-bytes of a digest in one of 65,536 buckets, with 9 bytes of an owner, in a pipeline, and nothing
-else (nothing expires, and nobody learns who owns an id that is known).
+Compared are the store and the yardstick between machines: HSETNX of 14 bytes of a digest in one of
+65,536 buckets, with 9 bytes of an owner, in a pipeline, and nothing else (nothing expires, and the
+answer does not say who owns an id that is known).
 
 Each has a Redis of its own, with an append-only file as in production. All are filled with the
 same ids first; what that costs, with all buckets that are made, is told apart ("filling"). Then
@@ -52,7 +52,7 @@ BATCH = 5_000
 IDS, ROUNDS = 300_000, 9
 """Up to the first division of the buckets (393,216 ids): an app that claims as many ids as it
 forgets has none. With more the rows hold some, which costs a new id as much again."""
-NOW, BEFORE, BARE = "", "format before, ", "bare HSETNX, "
+NOW, BARE = "", "bare HSETNX, "
 """What the names of their rows begin with."""
 YARDSTICK_BITS = 16
 BITS_HELP = "Compare bare commands into 2^BITS buckets, too. Again for more."
@@ -113,12 +113,6 @@ def store(server: Redis) -> Claim:
     return lambda ids, records: len(claims.claim(ids, records, {}))
 
 
-def store_before(server: Redis) -> Claim:
-    """Return the claim store as an earlier version left it behind after its first call."""
-    redis.Redis(port=server.port).hset(f"hapax:{{{APP}}}:claims", "epoch", "0" * 8)
-    return store(server)
-
-
 def hsetnx(server: Redis, bits: int = YARDSTICK_BITS) -> Claim:
     """Return bare commands into 2^bits buckets."""
     client, layout = connect(server.url), Layout(bits, bits, 0)
@@ -133,7 +127,7 @@ def hsetnx(server: Redis, bits: int = YARDSTICK_BITS) -> Claim:
     return claim
 
 
-STORES = {NOW: store, BEFORE: store_before}
+STORES = {NOW: store}
 
 
 def batch(start: int, size: int, *, shift: int = 0) -> tuple[list[bytes], list[Record]]:

@@ -15,14 +15,11 @@ from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import (
     HOUR_MS,
-    OLD_SMALL_BUCKETS,
     SMALL_BUCKETS,
     Hand,
     bare,
     ids,
     mutate,
-    mutate_old,
-    old,
     records,
     redis_server,
 )
@@ -44,8 +41,6 @@ class NewStore(Protocol):
         "memory, by its address",
         pytest.param("redis", marks=pytest.mark.real),
         pytest.param("redis, small buckets", marks=pytest.mark.real),
-        pytest.param("redis, the format before", marks=pytest.mark.real),
-        pytest.param("redis, the format before, small buckets", marks=pytest.mark.real),
     ],
 )
 def stores(request, tmp_path_factory):
@@ -69,16 +64,10 @@ def stores(request, tmp_path_factory):
             yield by_address
         return
     with redis_server(tmp_path_factory.mktemp("redis")) as server:
-        small, before = "small" in request.param, "before" in request.param
+        changes = SMALL_BUCKETS if "small" in request.param else {}
 
         def in_redis(*topic_ids: Mapping[str, str]) -> list[Claims]:
             app = next(apps)
-            if before:
-                changes = OLD_SMALL_BUCKETS if small else {}
-                return [
-                    mutate_old(old(server.url, app, topic_ids=each), changes) for each in topic_ids
-                ]
-            changes = SMALL_BUCKETS if small else {}
             return [mutate(bare(server.url, app, topic_ids=each), changes) for each in topic_ids]
 
         yield in_redis

@@ -1,5 +1,6 @@
 """What is found before the start: wrong server, settings, rights; and the way by TLS."""
 
+import re
 import shutil
 import subprocess
 from contextlib import closing
@@ -14,7 +15,7 @@ from hapax.core.records import Coordinates
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
 from tests.kit import redis_with_tls
-from tests.kit.claim_stores import admin, bare, old, records, tell
+from tests.kit.claim_stores import admin, bare, records, tell
 
 pytestmark = pytest.mark.real
 
@@ -76,12 +77,33 @@ def test_a_missing_permission_is_found_before_the_start(server, missing):
     assert "lacks a permission" in problem
 
 
-@pytest.mark.parametrize("missing", ["hget", "hset", "pexpireat", "hincrby", "hmget", "evalsha"])
-def test_a_missing_permission_is_found_in_a_store_of_the_format_before(server, missing):
-    old(server.url, app="shop")
-    store = user(server, *PERMISSIONS.split()[1:], f"-{missing}")
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        ("3", r"in format '3', which this version of Hapax does not know"),
+        ("moving", r"in format 'moving'"),
+        (None, r"another program writes to the keys of this app"),
+    ],
+    ids=["newer", "broken off", "a hash"],
+)
+def test_claims_in_a_format_of_another_version_are_left_alone_and_named(server, kept, reason):
+    base, store = "hapax:{shop}:claims", bare(server.url)
+    if kept is None:
+        admin(server).hset(base, "epoch", "0" * 8)
+    else:
+        admin(server).set(base, kept)
+    for call in (
+        lambda: store.claim([b"x"], records(1), {}),
+        lambda: store.ask([b"x"], records(1), {}).answer(),
+        lambda: store.owner(b"x"),
+        lambda: store.forget(b"x"),
+        store.adopt,
+    ):
+        with pytest.raises(ClaimsUnavailableError, match=reason):
+            call()
     [problem] = store.check().problems
-    assert "lacks a permission" in problem
+    assert re.search(reason, problem)
+    assert admin(server).keys() == [base.encode()]
 
 
 def test_a_wrong_password_is_found_and_not_told(server):

@@ -229,7 +229,7 @@ def test_a_claim_that_was_taken_over_is_remembered_for_as_long_as_a_new_one(serv
 
 
 def test_the_first_call_that_knows_the_cluster_writes_it_and_another_cluster_claims_nothing(server):
-    bare(server.url).claim([b"x"], records(1), {})  # of an earlier version: no cluster
+    bare(server.url).claim([b"x"], records(1), {})  # before Kafka named its cluster
     here, there = bare(server.url, cluster_id="A-id"), bare(server.url, cluster_id="B-id")
     assert here.claim([b"x"], records(1), {}) == {}
     for _ in range(2):
@@ -238,7 +238,7 @@ def test_the_first_call_that_knows_the_cluster_writes_it_and_another_cluster_cla
         ):
             there.claim([b"y"], records(1, at=1), {})
     assert there.check().problems == [str(exception_of(there))]
-    assert bare(server.url).claim([b"y"], records(1, at=2), {}) == {}  # as an earlier version
+    assert bare(server.url).claim([b"y"], records(1, at=2), {}) == {}
     assert there.adopt() == "A-id"
     assert there.claim([b"x"], records(1, at=1), {}) == FIRST
     with pytest.raises(OtherClusterError):

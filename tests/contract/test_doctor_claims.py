@@ -55,7 +55,7 @@ def test_the_rights_of_a_claim_are_enough(store):
     assert found.settings == {}  # CONFIG is nothing that claims need
 
 
-@pytest.mark.parametrize("missing", ["hset", "hincrby", "pexpireat", "evalsha"])
+@pytest.mark.parametrize("missing", ["hset", "pexpireat", "evalsha"])
 def test_a_right_that_is_missing_is_named(store, missing):
     found = health(user(store, *(set(CLAIM_COMMANDS) - {missing})), "shop")
     assert [one.partition(":")[0] for one in found.refused] == [missing]

@@ -7,7 +7,6 @@ import tarfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -22,19 +21,10 @@ from tests.kit.waiting import await_
 ROOT = Path(__file__).parents[2]
 
 
-class Former(NamedTuple):
-    """A commit whose worker stands beside this one's, and the settings that it needs."""
-
-    commit: str
-    settings: dict[str, str]
-
-
-FORMER = {
-    # The last with the former format of claims, before there was a native record path.
-    "former-claims": Former("42e44c06aa90e21ac20228def7a68072e26802dc", {}),
-    # The first with today's. The native path here belongs to this version, and it does not look.
-    "segments": Former("dcb94b02c589fbadfec3a6518325cb0257ac23aa", {"HAPAX_FAST": "off"}),
-}
+FORMER = "dcb94b02c589fbadfec3a6518325cb0257ac23aa"
+"""The first commit with today's format of claims, whose worker stands beside this one's."""
+FORMER_SETTINGS = {"HAPAX_FAST": "off"}
+"""The native path here belongs to this version, and that one does not look."""
 PARTITIONS = 4
 BATCH = 40
 TWIN_EVERY = 10
@@ -168,10 +158,9 @@ class Fleet:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("former", FORMER.values(), ids=FORMER)
-def test_an_upgrade_and_the_way_back_lose_and_double_nothing(route, tmp_path, former):
-    place = sources(former.commit, tmp_path / "former")
-    fleet = Fleet(route, tmp_path, former.settings | {"PYTHONPATH": str(place)})
+def test_an_upgrade_and_the_way_back_lose_and_double_nothing(route, tmp_path):
+    place = sources(FORMER, tmp_path / "former")
+    fleet = Fleet(route, tmp_path, FORMER_SETTINGS | {"PYTHONPATH": str(place)})
     feed = Feed(route)
     feed.start()
     try:

@@ -10,7 +10,6 @@ import redis
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_buckets import TURN
-from hapax.claims.redis_old import SCRIPT as OLD_SCRIPT
 from hapax.core.records import Record
 from hapax.sandbox.ports import Ports
 from hapax.sandbox.redis_server import Redis
@@ -29,13 +28,6 @@ SMALL_BUCKETS = {
 }
 """So small that a few ids fill the buckets, and that few are moved at once: every batch meets some
 that were moved and some that were not."""
-
-
-OLD_SMALL_BUCKETS = {
-    "IDS_PER_BUCKET_MAX = 64": "IDS_PER_BUCKET_MAX = 2",
-    "= 14, 10, 24, 2": "= 3, 2, 24, 1",
-}
-"""The same for the format before: a few ids fill a segment."""
 
 
 class Hand:
@@ -98,24 +90,11 @@ def mutate(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
     return claims
 
 
-def mutate_old(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
-    """Let the store run a changed script of the format before."""
-    claims._old._script = claims._redis.register_script(changed(OLD_SCRIPT.read_text(), changes))
-    return claims
-
-
 def changed(text: str, changes: dict[str, str]) -> str:
     for old, new in changes.items():
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     return text
-
-
-def old(url: str, app: str = "shop", **options: Any) -> RedisClaims:
-    """Return a store that holds the format before, as an earlier version begins it."""
-    store = bare(url, app, **options)
-    store._redis.hsetnx(f"hapax:{{{app}}}:claims", "epoch", "0" * 8)
-    return store
 
 
 def live(server: Redis, app: str = "shop") -> dict[bytes, dict[bytes, bytes]]:

@@ -13,9 +13,6 @@ from hapax.core.errors import ExitCode
 from hapax.core.forms import load_transform
 from hapax.core.records import Output, Record
 from hapax.core.transform import Transformer
-from hapax.settings.environment import RENAMED as SETTINGS_RENAMED
-from hapax.telemetry.events import Events
-from hapax.telemetry.reference import RENAMED as METRICS_RENAMED
 from tests.meta.statements import (
     ROOT,
     commands,
@@ -80,22 +77,6 @@ def test_what_does_not_exist_is_noticed(check):
 def test_a_table_of_renames_may_show_the_old_names_and_only_those():
     table = "| setting before | now |\n|---|---|\n| `HAPAX_OLD` | `HAPAX_NEW` |\n\nHAPAX_REST\n"
     assert list(settings(current(table), ROOT / "CHANGELOG.md")) == ["HAPAX_NEW", "HAPAX_REST"]
-
-
-def test_the_changelog_shows_every_renamed_setting_metric_and_event():
-    text = (ROOT / "CHANGELOG.md").read_text()
-    renamed = SETTINGS_RENAMED | METRICS_RENAMED
-    assert [old for old, new in renamed.items() if f"| `{old}` | `{new}` |" not in text] == []
-    table = text.partition("| log event before | now |\n|---|---|\n")[2].partition("\n\n")[0]
-    rows = re.findall(r"(?m)^\| `(\w+)` \| `(\w+)` \|$", table)
-    assert len(rows) == len(table.splitlines())
-    assert [old for old, new in rows if hasattr(Events, old) or not hasattr(Events, new)] == []
-
-
-def test_an_old_name_of_a_metric_is_in_no_file_that_is_deployed():
-    deployed = [file for file in sorted((ROOT / "deploy").rglob("*")) if file.is_file()]
-    text = "".join(file.read_text() for file in deployed if file.suffix in {".yaml", ".json"})
-    assert [old for old in METRICS_RENAMED if old in text] == []
 
 
 EXAMPLE = "# HAPAX_TRANSFORM="

@@ -1,49 +1,11 @@
-import struct
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_packing import TOPICS_AT, pack_owners
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import HOUR_MS, Hand, bare, records
-
-owners_lists = st.lists(
-    st.builds(
-        Coordinates,
-        st.sampled_from(["orders", "returns", "x"]),
-        st.integers(0, 2**31 - 1) | st.integers(0, 2),
-        st.integers(0, 2**63 - 1) | st.integers(2**32 - 2, 2**32 + 2) | st.integers(0, 9),
-    ),
-    min_size=1,
-    max_size=50,
-)
-
-
-def unpack(lows: bytes, runs: bytes, topics: list[str]) -> list[Coordinates]:
-    owners: list[Coordinates] = []
-    at = 0
-    for place, partition, high, count in struct.iter_unpack(">HIII", runs):
-        run = struct.unpack_from(f">{count}I", lows, at * 4)
-        owners += [
-            Coordinates(topics[place - TOPICS_AT], partition, high << 32 | low) for low in run
-        ]
-        at += count
-    return owners
-
-
-@given(owners_lists)
-def test_packed_owners_hold_all_coordinates_in_order(owners):
-    assert unpack(*pack_owners(owners)) == owners
-
-
-def test_a_batch_of_two_partitions_is_two_runs():
-    lows, runs, topics = pack_owners([*records(3), *records(2, partition=1)])
-    assert (len(lows), len(runs), topics) == (5 * 4, 2 * 14, ["orders"])
 
 
 def test_digests_are_16_bytes_and_differ_between_apps():
@@ -113,4 +75,3 @@ def test_the_scripts_lie_beside_the_adapter():
     claims = RedisClaims("redis://localhost", StoreOptions("shop", ttl_ms=1))
     assert claims._buckets.script.sha
     assert claims._buckets.replacing.sha
-    assert claims._old._script.sha

@@ -9,7 +9,6 @@ from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.properties import (
     consumer_properties,
-    former_id,
     lane_id,
     library_version,
     producer_properties,
@@ -68,8 +67,6 @@ def test_no_two_pairs_of_app_and_instance_make_the_same_id():
     ids += [replay_id("orders"), sink_names("orders").transactional_id]
     ids += [sink_lane_names("orders", lane).transactional_id for lane in (0, 1)]
     assert len(set(ids)) == len(ids)
-    former = [former_id(settings(APP=app, INSTANCE=instance)) for app, instance in pairs[:2]]
-    assert former == ["orders-eu-0"] * 2
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])

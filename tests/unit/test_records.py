@@ -140,10 +140,6 @@ def test_nothing_to_say_is_the_empty_text_that_other_tools_write_too():
     assert CommittedMetadata().encode() == ""
 
 
-def test_metadata_of_earlier_versions_is_read():
-    assert CommittedMetadata.decode("hapax topic=of-before") == CommittedMetadata("of-before")
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -111,28 +111,6 @@ def test_topics_that_the_business_code_names_are_written_too():
     assert written == ["clean", "large", "shop:shop-0"]
 
 
-@pytest.mark.parametrize(
-    ("environ", "former"),
-    [
-        ({}, [("shop-shop-0", "LITERAL")]),
-        (SPARK, [("shop-shop-0", "LITERAL"), ("shop-shop-0/", "PREFIXED")]),
-        ({"HAPAX_GROUP__MEMBERSHIP": "dynamic"}, []),
-        ({"HAPAX_GUARANTEE": "at_least_once"}, []),
-        (SINK, []),
-    ],
-)
-def test_the_ids_of_earlier_versions_are_granted_for_the_first_start_if_anybody_wants(
-    environ, former
-):
-    rights = kafka_rights(load_settings(BASE | environ))
-    found = [
-        (right.name, right.pattern)
-        for right in rights
-        if right.resource == "TRANSACTIONAL_ID" and right.optional
-    ]
-    assert found == former
-
-
 def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is_for():
     rights = kafka_rights(load_settings(BASE))
     assert [right.optional for right in rights] == sorted(right.optional for right in rights)

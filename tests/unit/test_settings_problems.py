@@ -2,8 +2,6 @@ import pytest
 
 from hapax.core.errors import ConfigurationError
 from hapax.settings import load_settings
-from hapax.settings.environment import RENAMED
-from hapax.settings.model import BY_NAME
 from tests.unit.test_settings import REQUIRED
 
 SECURITY = "HAPAX_KAFKA__SECURITY__"
@@ -144,37 +142,6 @@ def test_a_variable_that_nothing_reads_is_told_without_its_value(name, advice):
         f"{name} is read by nothing: {advice} "
     )
     assert "hunter2" not in problem
-
-
-@pytest.mark.parametrize(("old", "new"), sorted(RENAMED.items()))
-def test_an_old_name_is_refused_with_the_new_one_and_every_other_problem(old, new):
-    found = problems(**{old: "hunter2"}, HAPAX_XYZZY="1", HAPAX_ENGINE="flink")
-    assert f"{old} was renamed: set {new} to its value instead" in found
-    assert len(found) == len(["renamed", "unknown", "not allowed"])
-    assert "hunter2" not in "".join(found)
-    assert problems(**{old.lower(): "x"}) == [
-        f"{old.lower()} was renamed: set {new} to its value instead"
-    ]
-
-
-def test_an_old_name_is_refused_alongside_the_new_one():
-    for old, new in RENAMED.items():
-        value = {"HAPAX_SPARK__DATAFRAME": "shop:revenue"}.get(new, "20s")
-        (problem,) = problems(**{old: value, new: value})
-        assert problem.startswith(f"{old} was renamed")
-
-
-def test_a_renamed_secret_is_named_with_its_file(monkeypatch):
-    monkeypatch.setitem(RENAMED, "HAPAX_CLAIMS__URL", "HAPAX_DEDUP__REDIS_URL")
-    (problem,) = problems(HAPAX_CLAIMS__URL_FILE="/run/url")
-    assert problem == (
-        "HAPAX_CLAIMS__URL_FILE was renamed: set HAPAX_DEDUP__REDIS_URL_FILE to its value instead"
-    )
-
-
-def test_the_table_of_renamed_settings_leads_from_no_setting_to_a_setting():
-    assert not RENAMED.keys() & BY_NAME.keys()
-    assert set(RENAMED.values()) <= BY_NAME.keys()
 
 
 def test_variables_of_other_programs_are_none_of_our_business():

@@ -96,7 +96,7 @@ def test_age_and_delay_count_from_the_start_of_an_open_transaction():
 def test_ids_of_another_app_are_not_ours():
     assert ours("app:0", "app")
     assert ours("app:0/1", "app")
-    assert ours("app-0", "app")
+    assert not ours("app-0", "app")
     assert ours("app/replay", "app")
     assert not ours("app2-0", "app")
     assert not ours("ap", "app")

@@ -9,7 +9,7 @@ them with a probability below n² / 2¹²⁹: for a thousand million ids 1.5e-21
 
 Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 
-    hapax:{app}:claims       the format: "2"; a hash: that of redis_old.py
+    hapax:{app}:claims       the format: "2"
     hapax:{app}:claims:meta  epoch, layout of the buckets, topics by number, cluster
     hapax{app}<epoch><bits>  a bucket: rest of the digest → date, owner
 
@@ -34,9 +34,6 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 - The cluster is Kafka's id of the brokers that coordinates belong to: at another cluster they name
   other records. The first call that knows it writes it; a call of another one claims nothing.
 
-A store that holds the format before is used as it is, until ``hapax claims migrate``. A worker of a
-version that knows that format alone gets an error from a store of this one, and waits.
-
 Time is Redis' own. Redis 6.2 is the oldest that works.
 """
 
@@ -47,20 +44,17 @@ import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
-from hapax.claims.redis_asked import AskedInEither
-from hapax.claims.redis_buckets import Buckets, OtherFormatError
+from hapax.claims.redis_buckets import Buckets, UnknownFormatError
 from hapax.claims.redis_canary import Canary
 from hapax.claims.redis_claim import Claim, IdBatch
 from hapax.claims.redis_clock import StoreClock
-from hapax.claims.redis_connection import Tls, connect, is_away, said, unavailable
+from hapax.claims.redis_connection import Tls, connect, is_away, unavailable
 from hapax.claims.redis_desk import BucketDesk
 from hapax.claims.redis_info import health_of, preflight
 from hapax.claims.redis_layout import DIGEST_BYTES
-from hapax.claims.redis_migrate import Migration, in_old_format
 from hapax.claims.redis_native import Digests
-from hapax.claims.redis_old import OldClaims
 from hapax.core.claim_store import Owned, Preflight, StoreHealth
 from hapax.core.errors import (
     ClaimsUnavailableError,
@@ -108,11 +102,10 @@ class RedisClaims:
         self.salt = blake2b(app.encode(), digest_size=16).digest()
         self._salted = blake2b(digest_size=DIGEST_BYTES, salt=self.salt)
         self._canary = Canary(options, StoreClock(monotonic, options.ttl_ms))
-        self._options = options
-        shared = (self._redis, self._base, options.ttl_ms, self._canary, topic_ids or {})
-        self._buckets = Buckets(*shared)
-        self._old = OldClaims(*shared)
-        self._in_old = False
+        self._buckets = Buckets(
+            self._redis, self._base, options.ttl_ms, self._canary, topic_ids or {}
+        )
+        self._desk = BucketDesk(self._buckets)
 
     @property
     def fresh(self) -> bool:
@@ -170,31 +163,16 @@ class RedisClaims:
         owners: Sequence[Record | Coordinates] = records
         if replays:
             owners = [replays.get(index, record) for index, record in enumerate(records)]
-        return AskedInEither(self, IdBatch(self._split(ids), owners, gone))
+        claim = Claim(self._buckets, IdBatch(self._split(ids), owners, gone))
+        if ids:
+            claim.send_if_prepared()
+        return claim
 
     def _split(self, ids: Sequence[bytes]) -> Sequence[bytes]:
         if isinstance(ids, Ids):
             return Digests(ids, self.salt)
         digests = self._digests(ids)
         return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
-
-    def begin(self, batch: IdBatch) -> Asked:
-        """Send a batch in the format that the store was found in last."""
-        if self._in_old:
-            return self._old.ask(batch)
-        claim = Claim(self._buckets, batch)
-        claim.send_if_prepared()
-        return claim
-
-    def changed_format(self, error: Exception) -> bool:
-        """Whether this error came of the other format; the next batch is sent in that."""
-        cause = error.__cause__
-        old = isinstance(error, OtherFormatError)
-        new = isinstance(cause, ResponseError) and "WRONGTYPE" in said(cause)
-        if self._in_old != old and (old or (self._in_old and new)):
-            self._in_old = old
-            return True
-        return False
 
     def ping(self) -> None:
         """Return when the store answers; raise ClaimsUnavailableError when it does not."""
@@ -216,22 +194,16 @@ class RedisClaims:
                 raise unavailable(self._redis, error) from error
             return Preflight([f"{unavailable(self._redis, error)}."], [])
         try:
-            self._probe()
+            self._buckets.prepare((), probe=True)
         except OtherClusterError as error:
             found.problems.append(str(error))
+        except UnknownFormatError as error:
+            found.problems.append(f"{error}.")
         except ClaimsUnavailableError as error:
             if error.__cause__ is None or is_away(error.__cause__):
                 raise
             found.problems.append(f"{error}.")
         return found
-
-    def _probe(self) -> None:
-        try:
-            self._buckets.prepare((), probe=True)
-            self._in_old = False
-        except OtherFormatError:
-            self._in_old = True
-            self._old.claim(IdBatch((), ()))
 
     def health(self) -> StoreHealth:
         """Return what the server says of itself, in seconds; see ``core.claim_store``."""
@@ -243,35 +215,26 @@ class RedisClaims:
 
     def owner(self, claim: bytes) -> Owned | None:
         """Return who owns it; None when no record does."""
-        return self._desk().owner(self._digests([claim]))
+        return self._desk.owner(self._digests([claim]))
 
     def forget(self, claim: bytes) -> bool:
         """Forget the claim: the next record with this id is a first sighting. Whether it was."""
-        return self._desk().forget(self._digests([claim]))
+        return self._desk.forget(self._digests([claim]))
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
         """Forget those of the claims that belong to the coordinates beside them; return how many.
 
         Few round trips for all of them, a thousand at a time.
         """
-        return self._desk().release([(self._digests([each]), owner) for each, owner in owned])
+        return self._desk.release([(self._digests([each]), owner) for each, owner in owned])
 
     def cluster(self) -> str | None:
         """Return the id of the Kafka cluster that the claims belong to; None: none was written."""
-        return self._desk().cluster()
+        return self._desk.cluster()
 
     def adopt(self) -> str | None:
         """Let the claims belong to our cluster from now on; return the one before."""
-        return self._desk().adopt()
-
-    def migrate(self, tell: Callable[[int], None]) -> int | None:
-        """Move claims of the format before into this one; see ``core.claim_store``."""
-        options = self._options._replace(on_emptied=None, on_clock_jump=None)
-        canary = Canary(options, StoreClock(time.monotonic, options.ttl_ms))
-        return Migration(Buckets(self._redis, self._base, options.ttl_ms, canary, {})).run(tell)
-
-    def _desk(self) -> BucketDesk | OldClaims:
-        return self._old if in_old_format(self._redis, self._base) else BucketDesk(self._buckets)
+        return self._desk.adopt()
 
     def _digests(self, ids: Sequence[bytes]) -> bytes:
         # A copy of a salted hash costs half of what a new one does.

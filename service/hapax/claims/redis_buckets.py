@@ -28,11 +28,11 @@ REPLACE: Final = Path(__file__).with_name("redis_replace.lua")
 NUMBER_BYTES: Final = 3
 ENOUGH: Final = 1.1
 """Times to live that all buckets must still have for a claim; redis_turn.lua sees to a bit more."""
-MOVING: Final = "its claims are being moved: let hapax claims migrate come to its end"
+FORMAT: Final = b"2"
 
 
-class OtherFormatError(Exception):
-    """The claims of this app are in the format before this one."""
+class UnknownFormatError(ClaimsUnavailableError):
+    """Another version of Hapax wrote the claims of this app in another format."""
 
 
 class World(NamedTuple):
@@ -56,12 +56,11 @@ class World(NamedTuple):
 
 
 class Buckets:
-    """One app's buckets. Raises ClaimsUnavailableError, OtherClusterError and OtherFormatError.
+    """One app's buckets. Raises ClaimsUnavailableError and OtherClusterError.
 
     world       as of the last answer; None: nothing is known yet
     numbers     of the topics that were asked for, as they stand in owners
     unreported  ids that were new, for the script to count
-    moving      whether these are the buckets that a migration fills
     own         whether most ids of the last batch were claimed already, by their own records
     """
 
@@ -78,7 +77,6 @@ class Buckets:
         self.names: dict[bytes, str] = {}
         self.unreported = 0
         self.own = False
-        self.moving = False
         self._topic_ids = topic_ids
         self.script = client.register_script(TURN.read_bytes())
         self.replacing = client.register_script(REPLACE.read_bytes())
@@ -122,11 +120,7 @@ class Buckets:
 
         ``reported``: how many new ids it was given; ``asked_s``: our time before the request.
         """
-        if reply[0] == b"1":
-            self.world = None
-            raise OtherFormatError
-        if reply[0] != b"2":
-            raise ClaimsUnavailableError(f"Redis cannot be asked: {MOVING}")
+        check_format(reply[0])
         self.canary.check_cluster(reply[2])
         _, epoch, _, met, left, facts, numbers = reply
         if self.world is None or self.world.epoch != epoch:
@@ -189,12 +183,21 @@ class Buckets:
 
     def _args(self, topics: Sequence[str], *, probe: bool) -> list[bytes | str | int]:
         args: list[bytes | str | int] = [self.ttl_ms, self.canary.next_epoch]
-        mode = "move" if self.moving else int(probe)
-        args += [self.canary.cluster_id or "", self.unreported, mode]
+        args += [self.canary.cluster_id or "", self.unreported, int(probe)]
         for topic in topics:
             stored = stored_topic(topic, self._topic_ids.get(topic))
             args += [first_number(stored), stored]
         return args
+
+
+def check_format(kept: bytes) -> None:
+    """Raise UnknownFormatError unless it is the format of this version."""
+    if kept != FORMAT:
+        raise UnknownFormatError(
+            f"Redis keeps the claims of this app in format {kept.decode(errors='replace')!r}, which"
+            " this version of Hapax does not know: run the version that wrote them, or use another"
+            " database"
+        )
 
 
 def first_number(stored: str) -> int:

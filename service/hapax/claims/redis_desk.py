@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import RedisError
 
+from hapax.claims.redis_buckets import check_format
 from hapax.claims.redis_connection import unavailable
 from hapax.claims.redis_layout import DATE_BYTES, HashField, Layout, age, bucket_prefix, date, place
 from hapax.claims.redis_owners import owner_coordinates
@@ -98,6 +99,7 @@ class BucketDesk:
 
     def cluster(self) -> str | None:
         """Return the id of the Kafka cluster that the claims belong to; None: none was written."""
+        self._check_format()
         found = self._asked(lambda: self._redis.hget(self._buckets.meta, "cluster"))
         return found.decode() if isinstance(found, bytes) else None
 
@@ -120,6 +122,7 @@ class BucketDesk:
         self, digests: Sequence[bytes], ask: Callable[[Any, bytes, bytes], object]
     ) -> tuple[Seen | None, list[Any]]:
         """Ask where the ids stand, until buckets did not move meanwhile; None: no claims exist."""
+        self._check_format()
         seen = self._seen()
         for _ in range(_TRIES):
             if seen is None:
@@ -143,6 +146,11 @@ class BucketDesk:
         old, new, cursor, unit_ms, ttl_ms = (int(each or 0) for each in rest)
         prefix = bucket_prefix(self._buckets.base, epoch)
         return Seen(epoch, prefix, Layout(old, new, cursor), unit_ms, ttl_ms)
+
+    def _check_format(self) -> None:
+        kept = self._asked(lambda: self._redis.get(self._buckets.base))
+        if kept is not None:
+            check_format(kept)
 
     def _asked(self, call: Callable[[], Any]) -> Any:
         try:

@@ -13,9 +13,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 
 from hapax.claims.redis_connection import place, reason_of, unavailable
 from hapax.claims.redis_health import judged_health, outdated, server_name
-from hapax.claims.redis_migrate import in_old_format
 from hapax.core.claim_store import Preflight, StoreHealth
-from hapax.core.errors import ClaimsUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +39,10 @@ def health_of(client: Redis, base: str) -> StoreHealth:
         for name in _SETTINGS:
             settings |= _setting(client, name)
         refused = _refused(client, base)
-        meta = base if not refused and in_old_format(client, base.encode()) else f"{base}:meta"
-        claimed = None if refused else bool(client.hget(meta, "epoch"))
-        cluster = None if refused else client.hget(meta, "cluster")
+        claimed = None if refused else bool(client.hget(f"{base}:meta", "epoch"))
+        cluster = None if refused else client.hget(f"{base}:meta", "cluster")
     except (RedisError, OSError) as error:
         return _away(client, error, skew_ms=skew_ms)
-    except ClaimsUnavailableError as error:
-        return StoreHealth(name="Redis", place=place(client), problem=str(error), skew_ms=skew_ms)
     return judged_health(
         place(client),
         info,
@@ -79,7 +74,6 @@ def _refused(client: Redis, base: str) -> tuple[str, ...]:
         "hset": lambda: client.hset(key, "at", "1"),
         "hget": lambda: client.hget(key, "at"),
         "hmget": lambda: client.hmget(key, ["at"]),
-        "hincrby": lambda: client.hincrby(key, "at", 1),
         "hsetnx": lambda: client.hsetnx(key, "at", "1"),
         "hgetall": lambda: client.hgetall(key),
         "hdel": lambda: client.hdel(key, "at"),

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from redis import Redis
 from redis.connection import Connection, SSLConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import MovedError, RedisError, ResponseError
+from redis.exceptions import MovedError, RedisError
 from redis.sentinel import Sentinel
 
 from hapax.claims.redis_url import PORT, SENTINEL_PORT, places_of, service_of
@@ -92,9 +92,6 @@ class SlotOwner(Primary):
                 node.get(self._key)
             except MovedError as error:
                 return error.host or host, error.port
-            except ResponseError as error:
-                if "WRONGTYPE" not in str(error):  # claims of the format before: it has the key
-                    raise
         return host, port
 
 

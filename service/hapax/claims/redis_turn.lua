@@ -1,14 +1,13 @@
 -- Ends every request of the claim store: whether its commands met what their sender took for
 -- granted, and a piece of the work that keeps the buckets. claims/redis.py describes the storage.
 --
--- KEYS[1]  what the store's format is: a string; a hash is the format before, with all its claims
+-- KEYS[1]  what the store's format is
 -- KEYS[2]  hash of the app: epoch (the canary), layout of the buckets, topics by number, cluster
 -- ARGV[1]  how long an id is remembered, ms
 -- ARGV[2]  the epoch to begin if the store knows none: it is new, or was emptied
 -- ARGV[3]  Kafka's id of the cluster that the offsets belong to; empty when it is not known
 -- ARGV[4]  ids that were new in requests before this one, and not reported yet
--- ARGV[5]  '1': try out, too, what else a claim needs permission for; 'move': the store is closed
---          to all but this sender, who fills it
+-- ARGV[5]  '1': try out, too, what else a claim needs permission for
 -- ARGV[6]… topics, by turns the number to begin with and the name
 --
 -- Returns the format; the epoch; the cluster that the claims belong to; the layout that this call
@@ -30,12 +29,8 @@ local format = string.format
 -- Before Redis 7 a script may write after asking for the time only if its effects are replicated.
 if redis.replicate_commands then redis.replicate_commands() end
 
-local mark = redis.pcall('GET', base)
-if type(mark) == 'table' then
-  if string.find(mark.err, 'WRONGTYPE', 1, true) then return {'1'} end
-  return mark
-end
-if mark and mark ~= '2' and ARGV[5] ~= 'move' then return {mark} end
+local mark = call('GET', base)
+if mark and mark ~= '2' then return {mark} end
 
 local time = call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)

@@ -30,7 +30,6 @@ CLAIM_COMMANDS: Final = (
     "hset",
     "hsetnx",
     "hdel",
-    "hincrby",
     "pexpireat",
 )
 """What the claim store sends to Redis or calls in its script. ``select`` comes on top where the

@@ -38,7 +38,7 @@ EventId = Annotated[
 _WHY_TWICE = "a sweep deletes what is older, and meets every claim once in a TTL."
 
 app = typer.Typer(
-    name="claims", help="Show, forget, rebuild, migrate and adopt claims.", no_args_is_help=True
+    name="claims", help="Show, forget, rebuild and adopt claims.", no_args_is_help=True
 )
 
 
@@ -135,40 +135,6 @@ def rebuild(
         print_json(msgspec.to_builtins(rebuilt))
     else:
         _tell(rebuilt)
-
-
-@app.command()
-def migrate(yes: YesFlag = False, as_json: JsonFlag = False) -> None:
-    """Move claims of an earlier version's format into the present one.
-
-    An app that claimed with an earlier version continues in its format until then, slower. Upgrade
-    its processes first: those of an earlier version meet the new format and stay paused. Those of
-    this version may run and pause while claims move, seconds for each million; with
-    HAPAX_DEDUP__ON_OUTAGE=pass stop them, or duplicates pass meanwhile. Every claim keeps its owner
-    and is remembered for one more HAPAX_DEDUP__TTL. If it is broken off, processes stay paused: run
-    it again, it continues. Where nothing is to be moved it does nothing.
-
-    Examples:
-      hapax claims migrate
-      hapax claims migrate --yes --json
-    """
-    with refusals(as_json=as_json):
-        settings = environment_settings()
-        from hapax.operations.claims import claims
-
-        with progress_line() as line, claims(settings) as asked:
-            confirm(
-                f"Move the claims of {settings.app} to the present format? Processes of earlier"
-                " versions will pause until they are upgraded.",
-                yes=yes,
-            )
-            copied = asked.migrate(line.show)
-    if as_json:
-        print_json({"migrated": copied is not None, "claims": copied or 0})
-    elif copied is None:
-        typer.echo("The claims are in the present format: nothing was done.")
-    else:
-        typer.echo(f"{copied:,} claims moved to the present format")
 
 
 @app.command()

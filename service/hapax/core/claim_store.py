@@ -14,7 +14,7 @@ import msgspec
 from hapax.core.ports import Claims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hapax.core.records import Coordinates
 
@@ -121,13 +121,6 @@ class ClaimStore(Claims, Protocol):
 
     def adopt(self) -> str | None:
         """Let the claims belong to this cluster from now on; return the one before."""
-
-    def migrate(self, tell: Callable[[int], None]) -> int | None:
-        """Move claims of an older format of the store into the present one; return how many.
-
-        None: there are none. ``tell`` is called with the number so far. Until it is done the store
-        is closed: calls raise ClaimsUnavailableError. A next call continues what was broken off.
-        """
 
     def health(self) -> StoreHealth:
         """Return what the store reports of itself. Never raises for an outage; changes no claim.

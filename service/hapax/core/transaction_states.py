@@ -106,8 +106,7 @@ def state_of(key: bytes | None, value: bytes | None) -> TransactionState | str |
 def ours(transactional_id: str, app: str) -> bool:
     """Whether an id can be of this pipeline: app, then an instance's name or a word of Hapax."""
     known = re.fullmatch(r"[A-Za-z0-9._/:-]+", transactional_id) is not None
-    # A dash joined them in earlier versions, whose transactions may still be there.
-    return known and transactional_id.startswith((f"{app}:", f"{app}-", f"{app}/"))
+    return known and transactional_id.startswith((f"{app}:", f"{app}/"))
 
 
 def blamed(where: TopicPartition, states: Sequence[TransactionState]) -> list[str]:

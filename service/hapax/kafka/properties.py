@@ -111,11 +111,6 @@ def client_name(settings: Settings) -> str:
     return f"{settings.app}-{settings.instance}"
 
 
-def former_id(settings: Settings, lane: int | None = None) -> str:
-    """Return the transactional id of earlier versions, of a process or of a lane of it."""
-    return client_name(settings) if lane is None else f"{client_name(settings)}/{lane}"
-
-
 def lane_id(settings: Settings, lane: int) -> str:
     """Return the transactional id of one lane of a Spark application.
 

@@ -70,14 +70,6 @@ class PipelineClaims:
         """Forget the claim of one source; whether there was one."""
         return self._store.forget(self.sources.candidates(event_id)[source])
 
-    def migrate(self, tell: Tell) -> int | None:
-        """Move claims of the store's older format into the present one; None: there are none."""
-
-        def progress(copied: int) -> None:
-            tell(f"{copied:,} claims copied")
-
-        return self._store.migrate(progress)
-
     def rebuild(self, since_ms: int | None, more_topics: Sequence[str], tell: Tell) -> Rebuilt:
         """Claim again what outputs and dead letters say; may be repeated at any time.
 

@@ -31,12 +31,6 @@ Origin = Literal["environment", "file", "default"]
 
 _INSTANCE: Final = f"{PREFIX}INSTANCE"
 _QUOTED_CHARACTERS_MAX: Final = 80
-# Old name -> new name. An old one is refused: ignored, its setting would silently be the default.
-RENAMED: Final = {
-    "HAPAX_GROUP__POLL_INTERVAL_MAX": "HAPAX_GROUP__MAX_POLL_INTERVAL",
-    "HAPAX_SPARK__PIPELINE": "HAPAX_SPARK__DATAFRAME",
-    "HAPAX_TELEMETRY__SURVEY_INTERVAL": "HAPAX_TELEMETRY__LAG_INTERVAL",
-}
 _FILES: Final = {
     variable.file_name: variable.name
     for variable in BY_NAME.values()
@@ -171,7 +165,7 @@ def _quoted(text: str) -> str:
 
 
 def _unread(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a problem for each variable with the prefix that nothing reads: renamed, or misspelt.
+    """Yield a problem for each variable with the prefix that nothing reads.
 
     Never with its value, which may be a secret in a wrong place.
     """
@@ -184,10 +178,7 @@ def _unread(environ: Mapping[str, str]) -> Iterator[Problem]:
             for service in services
         ):
             continue
-        if new := _renamed(name):
-            yield Problem((new,), f"{name} was renamed: set {new} to its value instead")
-        else:
-            yield Problem((_nearest(name),), f"{name} is read by nothing: {_advice(name)}")
+        yield Problem((_nearest(name),), f"{name} is read by nothing: {_advice(name)}")
 
 
 def _services(environ: Mapping[str, str]) -> Iterator[str]:
@@ -197,14 +188,6 @@ def _services(environ: Mapping[str, str]) -> Iterator[str]:
         prefix = name.removesuffix(_HOST)
         if name.startswith(PREFIX) and prefix != name and f"{prefix}SERVICE_PORT" in environ:
             yield prefix
-
-
-def _renamed(name: str) -> str:
-    plain = name.upper().removesuffix("_FILE")
-    new = BY_NAME.get(RENAMED.get(plain, ""))
-    if new is None:
-        return ""
-    return new.name if plain == name.upper() else new.file_name or ""
 
 
 def _advice(name: str) -> str:

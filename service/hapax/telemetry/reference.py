@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -24,19 +24,6 @@ The standard `process_…` and `python_gc_…` metrics are exposed as well.
 The same port has the [status page](status.md); spans go elsewhere ([tracing](tracing.md)).
 """
 
-RENAMED: Final = {
-    "hapax_dedup_store_emptied_total": "hapax_dedup_claim_losses_total",
-    "hapax_ends_committed_total": "hapax_idle_offsets_committed_total",
-    "hapax_fences_on_doubt_total": "hapax_in_doubt_fences_total",
-    "hapax_partitions_orphaned_total": "hapax_partitions_unowned_total",
-    "hapax_partitions_suspected_total": "hapax_partitions_isolated_total",
-    "hapax_records_condemned_total": "hapax_crashing_records_total",
-    "hapax_records_late_total": "hapax_late_rows_dropped_total",
-    'hapax_records_skipped_total{reason="repeated"}': (
-        'hapax_records_skipped_total{reason="redelivered"}'
-    ),
-}
-
 
 def metrics_reference() -> str:
     """Return the page, in Markdown."""
@@ -51,8 +38,6 @@ def metrics_reference() -> str:
         for row in rows()
         if row.buckets
     )
-    parts.append("\n## Renamed before 0.1.0\n\n| metric before | now |\n|---|---|\n")
-    parts.extend(f"| `{old}` | `{new}` |\n" for old, new in RENAMED.items())
     return "".join(parts)
 
 

@@ -163,10 +163,6 @@ class MemoryClaims:
         self._meta["cluster"] = self.cluster_id or ""
         return before
 
-    def migrate(self, _tell: Callable[[int], None]) -> int | None:
-        """There is no older format."""
-        return None
-
     def health(self) -> StoreHealth:
         """Return what there is to know of a dict."""
         return StoreHealth(

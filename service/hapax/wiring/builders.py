@@ -29,7 +29,6 @@ from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.base import ProducerConfig
-from hapax.kafka.produce.fences import fence_predecessor
 from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
@@ -123,7 +122,7 @@ def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
 def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
     """Wait for the cluster of the outputs, where it is another one; None: to stop before that."""
     if not isinstance(source, KafkaTargetSource):
-        return fence_predecessor(shared.settings, source.of_earlier_version)
+        return []
     preflight = KafkaPreflight(shared.settings, source.lanes.list_topics, outputs=True)
     if not await_brokers(Brokers(shared, shared.settings, preflight)):
         return None

@@ -16,7 +16,7 @@ from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
-from hapax.kafka.produce.fences import LaneFences, fence_predecessor
+from hapax.kafka.produce.fences import LaneFences
 from hapax.kafka.read.group_start import start_remarks
 from hapax.kafka.read.task_progress import TaskProgress
 from hapax.wiring import builders as parts
@@ -42,8 +42,6 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     remarks = check(parts.brokers(shared, member.list_topics), member, claims)
     if remarks is None:
         return
-    former = member.of_earlier_version()
-    remarks = [*remarks, *fence_predecessor(settings, member.of_earlier_version)]
     shared.events.preflight_passed(remarks + start_remarks(settings, member.told))
     executors = Executors(shared, SparkOptions.of(settings), settings.transform)
     context = executors.start(open_context)
@@ -60,7 +58,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         shared,
         member,
         jobs,
-        fences=LaneFences(settings, former=former),
+        fences=LaneFences(settings),
         reports=Reports(
             events=shared.events,
             claims=claims,

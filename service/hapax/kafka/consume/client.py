@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
 from hapax.kafka.consume.member_metadata import parse_metadata
@@ -175,20 +174,6 @@ class GroupConsumer:
             if answer.error is not None:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
         return {(answer.topic, answer.partition): answer for answer in answers}
-
-    def of_earlier_version(self, partitions: Iterable[Where]) -> bool:
-        """Return whether a committed offset has no cluster id beside it, or cannot be told."""
-        try:
-            answers = self.client.committed(
-                [TopicPartition(*where) for where in partitions], timeout=PENDING_TIMEOUT_S
-            )
-        except KafkaException:
-            return True
-        return any(
-            answer.error is not None
-            or (answer.offset >= 0 and CommittedMetadata.decode(answer.metadata).cluster_id is None)
-            for answer in answers
-        )
 
     # -- the log --------------------------------------------------------------------------
 

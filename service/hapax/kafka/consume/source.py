@@ -343,13 +343,6 @@ class KafkaSource(AnsweredSource):
         found = self._consumer.committed(self._every_partition())
         return any(answer.offset >= 0 for answer in found.values())
 
-    def of_earlier_version(self) -> bool:
-        """Return whether an offset of the group was committed by a version before this one.
-
-        An offset that hangs in a transaction may be: then the answer is yes. Before joining.
-        """
-        return self._consumer.of_earlier_version(self._every_partition())
-
     def ends(self) -> Progress | None:
         """Return where a bounded run ends in each input partition; None: ask again soon."""
         return self._stops.ends(self._every_partition())

@@ -15,7 +15,6 @@ from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.produce.target_lane import target_prefixes
 from hapax.kafka.properties import (
     APART,
-    former_id,
     lane_id,
     transactional_id,
 )
@@ -167,8 +166,6 @@ def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
         for topic in settings.input.topics:
             yield Right("TOPIC", topic, "WRITE", replays, optional=True)
         yield Right("TRANSACTIONAL_ID", replay_id(settings.app), "WRITE", replays, optional=True)
-    if settings.mode.transactional and settings.spark.dataframe is None:
-        yield from _former(settings)
     reason = "hapax transactions list reads the states of all transactions there"
     yield Right("TOPIC", "__transaction_state", "READ", reason, optional=True)
     topics = dict.fromkeys([*settings.input.topics, settings.output.topic, *written])
@@ -189,17 +186,6 @@ def _settings_seen(topics: Iterable[str]) -> Iterator[Right]:
         ("DESCRIBE_CONFIGS", "hapax doctor reads the settings of the brokers"),
     ):
         yield Right("CLUSTER", CLUSTER, operation, reason, optional=True)
-
-
-def _former(settings: Settings) -> Iterator[Right]:
-    reason = (
-        "the first start after an upgrade ends what a killed process of an earlier version left"
-    )
-    if settings.group.membership == "static":
-        yield Right("TRANSACTIONAL_ID", former_id(settings), "WRITE", reason, optional=True)
-    if settings.engine == "spark":
-        lanes = former_id(settings, 0).removesuffix("0")
-        yield Right("TRANSACTIONAL_ID", lanes, "WRITE", reason, _PREFIXED, optional=True)
 
 
 def _reads(rights: list[Right], topic: str) -> bool:
