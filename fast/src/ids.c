@@ -1,8 +1,8 @@
 /* Ids of records: where they are, and the digests of their claims.
  *
  * The reference is core/identity.py with core/id_sources.py. What would need more than a look at
- * headers and key (names that are not ASCII, two spellings of one name, a replay, an event whose id
- * stands in its value, or may) makes the whole take irregular: it goes through the reference.
+ * headers and key (names that are not ASCII or hold a NUL, two spellings of one name, a replay, an
+ * event whose id stands in its value, or may) makes the whole take irregular: it goes through the reference.
  */
 #define _GNU_SOURCE /* memmem */
 #include <string.h>
@@ -60,6 +60,7 @@ static int plain_names(rd_kafka_headers_t *headers) {
     for (const char *at = name; *at; at++)
       if ((unsigned char)*at > 127) return 0;
     if ((name[0] | 32) == 'h' && same_name(name, REPLAY_OF)) return 0;
+    if (!whole_name(headers, name, value)) return 0;
   }
   return 1;
 }

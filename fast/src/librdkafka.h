@@ -76,6 +76,8 @@ typedef rd_kafka_resp_err_t (*on_broker_state_change_f)(rd_kafka_t *, int32_t, c
   F(rd_kafka_headers_copy, rd_kafka_headers_t *, (const rd_kafka_headers_t *))                                     \
   F(rd_kafka_header_get_all, rd_kafka_resp_err_t,                                                                  \
     (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))                                  \
+  F(rd_kafka_header_get, rd_kafka_resp_err_t,                                                                      \
+    (const rd_kafka_headers_t *, size_t, const char *, const void **, size_t *))                                   \
   F(rd_kafka_header_add, rd_kafka_resp_err_t,                                                                      \
     (rd_kafka_headers_t *, const char *, ssize_t, const void *, ssize_t))                                          \
   F(rd_kafka_header_remove, rd_kafka_resp_err_t, (rd_kafka_headers_t *, const char *))                             \

@@ -37,7 +37,30 @@ static PyObject *name_of(const char *name) {
   return kept[slot].string;
 }
 
-/* A tuple of pairs; UnicodeDecodeError for a name that is not UTF-8. */
+/* librdkafka looks a header up by a name and its length, so of those that read alike it finds only the whole ones.
+ * It keeps a value right behind the NUL that ends its name: where that is so, nothing has to be looked up. Names of
+ * nulls are looked up where there are few headers: with n of them it takes n * n steps. */
+#define LOOKED_UP_MAX 64
+int whole_name(rd_kafka_headers_t *headers, const char *name, const void *value) {
+  if (value && (const char *)value == name + strlen(name) + 1) return 1;
+  int is_null = !value;
+  const char *other;
+  size_t size, i = 0, alike = 0;
+  for (; !p_rd_kafka_header_get_all(headers, i, &other, &value, &size); i++) {
+    if (is_null && i == LOOKED_UP_MAX) return 1;
+    if (!strcmp(other, name)) alike++;
+  }
+  return alike && !p_rd_kafka_header_get(headers, alike - 1, name, &value, &size);
+}
+
+static void refuse_cut(const char *name) {
+  Py_ssize_t size = (Py_ssize_t)strlen(name);
+  PyObject *error = PyUnicodeDecodeError_Create("utf-8", name, size, 0, size, "a NUL follows");
+  if (error) PyErr_SetObject(PyExc_UnicodeDecodeError, error);
+  Py_XDECREF(error);
+}
+
+/* A tuple of pairs; UnicodeDecodeError for a name that is not UTF-8 or holds a NUL. */
 PyObject *headers_of(rd_kafka_message_t *message) {
   rd_kafka_headers_t *headers;
   const char *name;
@@ -52,7 +75,11 @@ PyObject *headers_of(rd_kafka_message_t *message) {
   PyObject *pairs = PyTuple_New(count);
   for (Py_ssize_t i = 0; pairs && i < count; i++) {
     p_rd_kafka_header_get_all(headers, (size_t)i, &name, &value, &size);
-    PyObject *text = name_of(name), *bytes = text ? bytes_or_none(value, size) : NULL;
+    PyObject *text = NULL, *bytes = NULL;
+    if (!whole_name(headers, name, value))
+      refuse_cut(name);
+    else if ((text = name_of(name)))
+      bytes = bytes_or_none(value, size);
     PyObject *pair = bytes ? PyTuple_New(2) : NULL;
     if (!pair) {
       Py_XDECREF(text);

@@ -117,6 +117,8 @@ void records_release(records_t *records);
 void find_ids(records_t *records);
 
 PyObject *ids_new(records_t *records, int tagged);
+/* Whether no header that reads as this name was cut: librdkafka hands names out as C strings, which end at a NUL. */
+int whole_name(rd_kafka_headers_t *headers, const char *name, const void *value);
 PyObject *headers_of(rd_kafka_message_t *message);
 PyObject *bytes_or_none(const void *bytes, size_t size);
 PyObject *py_setup(PyObject *module, PyObject *args);

@@ -229,6 +229,18 @@ def test_what_brokers_would_refuse_is_refused_to_the_caller(stage):
     assert stage.values() == [bytes(1500)]
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\0", "\ud800"])
+def test_a_header_name_that_the_client_would_cut_is_refused_before_it_is_accepted(stage, name):
+    with stage.publisher() as publisher:
+        with pytest.raises(RecordRefusedError, match="without NUL"):
+            publisher.publish(stage.topic, b"cut", headers=[("whole", b"1"), (name, b"2")])
+        whole, cut = (Message(stage.topic, b"a", None, -1, 0, [(n, None)]) for n in ("n", name))
+        with pytest.raises(RecordRefusedError, match="without NUL"):
+            publisher.publish_many([whole, cut])
+        publisher.publish(stage.topic, b"b", headers=[("", b""), ("x", None), ("x", b"1")])
+    assert stage.values() == [b"b"]
+
+
 def test_a_record_refused_late_stops_it_with_its_number_and_is_published_once_it_fits(
     stage, monkeypatch
 ):

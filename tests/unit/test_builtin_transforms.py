@@ -19,7 +19,7 @@ JSON = st.recursive(  # small: the bytes matter here, not the depth
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-NO_JSON = [None, b"", b"{", b'{"a": NaN}', b'{"a": "\xff"}', b"\xef\xbb\xbf{}", b"[" * 100_000]
+NO_JSON = [None, b"", b"{", b'{"a": NaN}', b'{"a": "\xff"}', b"\xef\xbb\xbf", b"[" * 100_000]
 
 
 def of(value: bytes | None) -> Record:
@@ -50,6 +50,13 @@ def test_what_is_no_json_object_is_poison_at_once(value):
     failure = apply(json_validate, value)
     assert isinstance(failure, Failure)
     assert (failure.reason, failure.attempts) == ("Poison", 1)
+
+
+def test_a_byte_order_mark_before_the_json_is_passed_over_as_where_ids_are_read():
+    one, several = b'\xef\xbb\xbf{"id": 1}', b'\xef\xbb\xbf[{"id": 1}]'
+    assert json_validate(of(one)) == Output(one)
+    assert rekey_by_json("id")(of(one)) == Output(one, key=b"1")
+    assert list(split_json_array(of(several))) == [Output(b'{"id": 1}')]
 
 
 @given(st.lists(JSON, max_size=5))

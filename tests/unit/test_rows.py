@@ -89,6 +89,12 @@ def test_json_lines_are_checked_and_stay_as_they_are():
     assert (second.line, second.problem) == (2, "is not JSON")
 
 
+def test_a_byte_order_mark_before_json_lines_is_the_files_and_of_no_record():
+    first, second = rows("json-lines", b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n')
+    assert (first.value, first.problem) == (b'{"a": 1}', "")
+    assert (second.value, second.end) == (b'{"a": 2}', 21)
+
+
 # -- lines --------------------------------------------------------------------------------
 
 

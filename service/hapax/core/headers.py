@@ -147,6 +147,29 @@ def coordinates(value: bytes | None) -> Coordinates | None:
         return None
 
 
+def is_header(pair: object) -> bool:
+    """Whether the client can take it.
+
+    A name with a lone surrogate ends its process (SIGSEGV in confluent-kafka 2.16), one with a NUL
+    is cut short there.
+    """
+    match pair:
+        case (str() as name, bytes() | None):
+            return isinstance(pair, tuple) and "\0" not in name and is_text(name)
+    return False
+
+
+def is_text(text: str) -> bool:
+    """Whether it has a form in UTF-8: lone surrogates have none."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def without_hapax(headers: Headers) -> Wire:
     """Return the headers that a record passes on: all but those of a Hapax upstream."""
     kept = []

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from hapax.core.errors import Poison, RetryLater, SchemasUnavailableError
+from hapax.core.headers import is_header, is_text
 from hapax.core.interrupt import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
 from hapax.core.records import Output, Record
@@ -172,7 +173,7 @@ def ended(
 
 def _printable(text: str) -> str:
     """Return text that logs, metrics and headers can hold: records bring lone surrogates in."""
-    return text if _is_text(text) else text.encode("utf-8", "backslashreplace").decode()
+    return text if is_text(text) else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _text(error: BaseException) -> str:
@@ -231,33 +232,11 @@ def _check_rest(output: Output) -> None:
     if not isinstance(output.headers, tuple | list):
         raise Poison(f"Output.headers must be a tuple, not {type(output.headers).__name__}")
     for pair in output.headers:
-        if not _is_header(pair):
+        if not is_header(pair):
             raise Poison(
                 "Output.headers must be pairs of str, in UTF-8 and without NUL, and bytes or None:"
                 f" {pair!r:.300}"
             )
-
-
-def _is_header(pair: object) -> bool:
-    """Whether the client can take it.
-
-    A name with a lone surrogate ends its process (SIGSEGV in confluent-kafka 2.16), one with a NUL
-    is cut short there.
-    """
-    match pair:
-        case (str() as name, bytes() | None):
-            return isinstance(pair, tuple) and "\0" not in name and _is_text(name)
-    return False
-
-
-def _is_text(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_number(number: object, most: int) -> bool:

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition
 
 client_headers: Callable[[Any], Any] = methodcaller("headers")
-"""Reads a message's headers; raises one of NO_TEXT for a name that is not UTF-8.
+"""Reads a message's headers; raises one of NO_TEXT for a name that is not UTF-8, and where the
+native path took the message for one that holds a NUL: the client alone hands that out cut.
 
 confluent-kafka 2.16 returns a broken list then and leaves the error behind. A direct call that
 Python (3.11 or newer) has specialised does not notice: the error comes up at some later place and
 ends the process. A call through an object is always checked.
 """
 NO_TEXT = (UnicodeDecodeError, SystemError)
+NAME_UNREADABLE = "a header name is not UTF-8, or holds a NUL character"
 
 
 class Reaction(Enum):

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import HapaxError, PreflightError
+from hapax.core.headers import is_header
 from hapax.kafka.admin.topic_limits import SET_BYTES, TopicLimit, topic_limit
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ ASK_AGAIN_S = 30.0
 
 
 class RecordRefusedError(HapaxError):
-    """The brokers would refuse this record; nothing of the call was accepted."""
+    """The client or the brokers would not take this record; nothing of the call was accepted."""
 
 
 class Acceptance:
@@ -32,9 +33,17 @@ class Acceptance:
     def check(self, messages: Iterable[Message], *, away: bool) -> None:
         """Raise RecordRefusedError for a topic that is not there, or a record it does not take.
 
+        So for a header that the client would cut (a NUL in its name) or cannot send.
+
         ``away``: brokers are known not to answer, so this does not wait for them.
         """
         for message in messages:
+            if not all(map(is_header, message.headers)):
+                raise RecordRefusedError(
+                    f"a record was not accepted for topic {message.topic}: its headers must be"
+                    " pairs of str, in UTF-8 and without NUL, and bytes or None:"
+                    f" {message.headers!r:.300}"
+                )
             limit = self._limits.get(message.topic)
             if limit is None and not away:
                 limit = self._asked(message.topic)

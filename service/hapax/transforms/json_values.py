@@ -1,7 +1,8 @@
 """Transforms of JSON values. What is no JSON (RFC 8259, UTF-8) is poison, and never tried twice.
 
-The decoder's limits count as "no JSON" too: whole numbers beyond 64 bits, lone surrogates, and
-nesting deeper than Python recurses.
+A byte-order mark before the JSON is passed over, as where ids are read. The decoder's limits count
+as "no JSON" too: whole numbers beyond 64 bits, lone surrogates, and nesting deeper than Python
+recurses.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from hapax.core.errors import Poison
+from hapax.core.json_pointer import unmarked
 from hapax.core.records import Output
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], value: bytes | None) -> T:
     if value is None:
         raise Poison("a tombstone has no JSON value")
     try:
-        return decoder.decode(value)
+        return decoder.decode(unmarked(value))
     except msgspec.ValidationError as error:
         raise Poison(f"JSON of another kind: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -16,6 +16,7 @@ from hapax.core.records import Coordinates
 from hapax.kafka.consume.decode import read_native
 from hapax.kafka.consume.native_intake import messages_of
 from hapax.kafka.consume.partition_state import PartitionStates
+from hapax.kafka.errors import NAME_UNREADABLE
 from tests.kit.doubles import Ticking
 from tests.kit.native import Raw, reference
 from tests.kit.native_inputs import anything, chains, few, plain
@@ -138,7 +139,39 @@ def test_a_header_name_that_is_not_utf8_does_not_end_the_process(stage):
     reasons: dict[bytes | None, str] = {}
     for _native, batch in stage.play([*usual, odd, *usual], []):
         reasons |= {batch.records[index].value: text for index, text in batch.unreadable.items()}
-    assert reasons == {b"odd": "a header name is not UTF-8"}
+    assert reasons == {b"odd": NAME_UNREADABLE}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ((b"id\0x", b"1"),),
+        ((b"id\0", b""), (b"other", b"2")),
+        ((b"\0", b"1"),),
+        ((b"id\0x", None),),
+        ((b"id\0x", b"1"), (b"id", b"1")),
+        ((b"id\0x", None), (b"id", None)),
+        ((b"id", b"1"), (b"id\0x", b"1")),
+        ((b"id", None), (b"id\0x", None)),
+    ],
+)
+def test_a_header_name_with_a_nul_is_unreadable_and_never_cut(stage, headers):
+    whole = Raw(b"k", b"whole", ((b"id", None), (b"id", b"1"), (b"id", None), (b"", None)))
+    takes = stage.play([whole, Raw(b"k", b"odd", headers)], ["header:id"])
+    found: dict[bytes | None, str | None] = {}
+    for native, _batch in takes:
+        batch = reference(messages_of(native))
+        assert native.regular == (not batch.unreadable)
+        for index, record in enumerate(batch.records):
+            found[record.value] = batch.unreadable.get(index)
+    assert found == {b"whole": None, b"odd": NAME_UNREADABLE}
+
+
+def test_many_headers_without_a_value_are_not_looked_up_one_by_one(stage):
+    many = Raw(b"k", b"v", tuple((b"%d" % number, None) for number in range(20_000)))
+    ((native, batch),) = stage.play([many], ["header:id"])
+    assert (native.regular, reference(messages_of(native)).unreadable) == (True, {})
+    assert list(native) == batch.records
 
 
 def test_records_that_were_given_back_are_no_empty_batch(stage):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.core.ports import Batch
 from hapax.core.records import Record
-from hapax.kafka.errors import NO_TEXT, client_headers
+from hapax.kafka.errors import NAME_UNREADABLE, NO_TEXT, client_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -59,7 +59,7 @@ def read(
         try:
             headers = client_headers(message)
         except NO_TEXT:
-            batch.unreadable[len(records)] = "a header name is not UTF-8"
+            batch.unreadable[len(records)] = NAME_UNREADABLE
             headers = None
         records.append(
             Record(

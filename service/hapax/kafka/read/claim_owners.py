@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, StopError
 from hapax.core.ports import Batch
-from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.errors import FORBIDDEN, NAME_UNREADABLE, UNKNOWN_TOPIC, describe
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.offset_queries import OffsetQueries
 from hapax.kafka.read.range_reader import RangeFetch, record_of
@@ -166,7 +166,7 @@ class KafkaOwners:
                 for message in fetch.poll(_POLL_S):
                     record, readable = record_of(message)
                     if not readable:
-                        found.unreadable[len(records)] = "a header name is not UTF-8"
+                        found.unreadable[len(records)] = NAME_UNREADABLE
                     records.append(record)
         finally:
             client.unassign()

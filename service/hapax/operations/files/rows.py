@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
+from hapax.core.json_pointer import unmarked
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -56,9 +58,12 @@ class SourceRows:
             yield from self._csv()
             return
         for text in self._counted():
-            value = text.rstrip(b"\r\n")
+            value, problem = text.rstrip(b"\r\n"), ""
+            if self._form == "json-lines":
+                if self.line == 1:  # a byte-order mark is the file's, as in CSV
+                    value = unmarked(value)
+                problem = _json_problem(value) if value else ""
             if value:
-                problem = _json_problem(value) if self._form == "json-lines" else ""
                 yield SourceRow(value, self.line, self.offset, problem)
 
     def _counted(self) -> Iterator[bytes]:
