@@ -167,6 +167,7 @@ class Pipeline:
                 producer_fences=FenceBudget("w", 5),
                 member_fences=FenceBudget("w", 5),
                 transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+                pass_on_outage=self._pass_on_outage,
             ),
         )
         self.worker = Worker(process, self._runner(events), self.recovery, self.ends)

@@ -136,6 +136,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         producer_fences=FenceBudget(process.instance, 5),
         member_fences=FenceBudget(process.instance, 2),
         transaction_timeout_s=options.transaction_timeout_s,
+        pass_on_outage=options.pass_on_outage,
     )
     recovery = Recovery(shared, source, transaction, store, ends=ends, limits=limits)
     sizing = Sizing(

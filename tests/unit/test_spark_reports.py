@@ -135,7 +135,8 @@ def test_done_without_progress_rests(driver, lane):
 
 
 def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(driver, lane):
-    driver.claims.outage = "away"
+    assert not driver.reports.holding(NOW_S)
+    driver.claims.outage, driver.claims.pings = "away", 0
     assert not driver.reports.holding(NOW_S)
     driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
     driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="again"), NOW_S + 0.1)

@@ -374,6 +374,12 @@ CASES = [
     Case("schema_file_unusable", {"reason": "damaged"}, {"reason": "damaged"}, None),
     Case("claims_lost", {}, {"level": "error"}, ("dedup_claim_losses_total", {}, 1)),
     Case(
+        "claims_evicted",
+        {"problem": "Redis evicts keys", "evicted": 7},
+        {"level": "error", "reason": "Redis evicts keys", "keys": 7},
+        ("dedup_keys_evicted_total", {}, 7),
+    ),
+    Case(
         "librdkafka_logged",
         {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"},
         {"client": "consumer", "facility": "FAIL", "text": "refused", "level": "warning"},

@@ -112,6 +112,17 @@ def test_failures_are_forgotten_when_there_is_nothing_more_to_do(ready):
     assert ready.health.readyz() == (True, [])
 
 
+def test_a_claim_store_that_deletes_claims_is_named_as_such_until_it_keeps_them(ready):
+    ready.events.claims_evicted("Redis evicts keys", 0)
+    assert ready.health.readyz().ok, "what follows from it is for the engine to say"
+    ready.events.claims_unavailable("Redis evicts keys", "pause")
+    reasons = ["the claim store deletes claims", "Redis evicts keys, since 22:13:20"]
+    assert ready.health.readyz() == (False, reasons)
+    ready.events.claims_evicted("", 0)
+    ready.events.claims_recovered(3.0)
+    assert ready.health.readyz().ok
+
+
 def test_claims_that_are_away_end_readiness_under_pause(ready):
     ready.events.claims_unavailable("timeout", "pause")
     assert ready.health.readyz() == (

@@ -9,6 +9,7 @@ redis_buckets     the store as the last answer had it; redis_turn.lua and redis_
 redis_layout      where a claim stands, requests for many; redis_owners: owners as bytes
 redis_exchange    a request that is sent now and answered later; redis_replies reads it
 redis_canary      epoch, cluster and time in every answer; redis_clock: a clock that jumps ahead
+redis_eviction    whether it deletes claims where its memory is full
 redis_desk        look claims up, and delete them
 redis_packing     requests, topics and numbers as bytes
 redis_connection  one client from one URL

@@ -36,6 +36,8 @@ class StoreOptions(NamedTuple):
     ttl_ms         how long an id is remembered at least
     on_emptied     called when claims that were there before are gone, before ``claim`` returns
     on_clock_jump  called with the seconds by which the store's clock went ahead of ours
+    on_look        called by each ping that is answered: why claims may be deleted, empty where they
+                   are kept; and how many keys were since the last ping
     cluster_id     Kafka's id of the cluster that offsets belong to; None: not compared
     current        returns the address as it is now: of its login, which may change
     """
@@ -44,6 +46,7 @@ class StoreOptions(NamedTuple):
     ttl_ms: int
     on_emptied: Callable[[], None] | None = None
     on_clock_jump: Callable[[float], None] | None = None
+    on_look: Callable[[str, int], None] | None = None
     cluster_id: str | None = None
     tls: TlsFiles = TlsFiles()
     current: Callable[[], str] | None = None

@@ -50,8 +50,9 @@ from hapax.claims.redis_buckets import Buckets, UnknownFormatError
 from hapax.claims.redis_canary import Canary
 from hapax.claims.redis_claim import Claim, IdBatch
 from hapax.claims.redis_clock import StoreClock
-from hapax.claims.redis_connection import Tls, connect, is_away, unavailable
+from hapax.claims.redis_connection import Tls, connect, is_away, place, unavailable
 from hapax.claims.redis_desk import BucketDesk
+from hapax.claims.redis_eviction import Eviction
 from hapax.claims.redis_info import health_of, preflight
 from hapax.claims.redis_layout import DIGEST_BYTES
 from hapax.claims.redis_native import Digests
@@ -102,8 +103,14 @@ class RedisClaims:
         self.salt = blake2b(app.encode(), digest_size=16).digest()
         self._salted = blake2b(digest_size=DIGEST_BYTES, salt=self.salt)
         self._canary = Canary(options, StoreClock(monotonic, options.ttl_ms))
+        self._eviction = Eviction(self._redis, options.on_look)
         self._buckets = Buckets(
-            self._redis, self._base, options.ttl_ms, self._canary, topic_ids or {}
+            self._redis,
+            self._base,
+            options.ttl_ms,
+            self._canary,
+            topic_ids or {},
+            keeps=self._eviction.vouch,
         )
         self._desk = BucketDesk(self._buckets)
 
@@ -175,9 +182,12 @@ class RedisClaims:
         return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
 
     def ping(self) -> None:
-        """Return when the store answers; raise ClaimsUnavailableError when it does not."""
+        """Return when the store answers and keeps claims; else raise ClaimsUnavailableError.
+
+        Where it deletes them, its answers count for nothing until a later call finds it keeps them.
+        """
         try:
-            self._redis.ping()
+            self._eviction.look(place(self._redis))
         except (RedisError, OSError) as error:
             raise unavailable(self._redis, error) from error
 

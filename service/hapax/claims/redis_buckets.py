@@ -17,7 +17,7 @@ from hapax.claims.redis_packing import command, stored_topic
 from hapax.core.errors import ClaimsUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from redis import Redis
 
@@ -65,9 +65,17 @@ class Buckets:
     """
 
     def __init__(
-        self, client: Redis, base: bytes, ttl_ms: int, canary: Canary, topic_ids: Mapping[str, str]
+        self,
+        client: Redis,
+        base: bytes,
+        ttl_ms: int,
+        canary: Canary,
+        topic_ids: Mapping[str, str],
+        *,
+        keeps: Callable[[], None],
     ) -> None:
-        """Send nothing yet."""
+        """Send nothing yet. ``keeps`` raises where answers do not count: claims are deleted."""
+        self.keeps = keeps
         self.client = client
         self.canary = canary
         self.ttl_ms = ttl_ms

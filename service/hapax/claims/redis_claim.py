@@ -80,6 +80,7 @@ class Claim:
         for _ in range(ROUNDS_MAX):
             if not self._sets and not self._gets:
                 self._clean()
+                self._buckets.keeps()
                 return {
                     index: owner_coordinates(owner, self._buckets.topic)
                     for index, owner in sorted(self._foreign.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from hapax.claims.redis_eviction import KEEPS, evicted_keys
 from hapax.core.claim_store import Judgement, StoreHealth
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _eviction(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[
         yield Judgement(
             "UNTOLD", "Redis returns its maxmemory-policy neither in CONFIG nor in INFO"
         )
-    elif policy != "noeviction":
+    elif policy != KEEPS:
         yield Judgement(
             "FAIL",
             f"maxmemory-policy={policy}: Redis deletes claims silently, and duplicates pass",
@@ -118,6 +119,12 @@ def _eviction(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[
         )
     else:
         yield Judgement("PASS", "maxmemory-policy=noeviction")
+    if evicted := evicted_keys(info):
+        yield Judgement(
+            "WARN",
+            f"Redis has evicted {evicted} keys since it started: claims may be among them",
+            "set noeviction, then hapax claims rebuild",
+        )
 
 
 def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Judgement]:

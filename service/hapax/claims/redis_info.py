@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
 from hapax.claims.redis_connection import place, reason_of, unavailable
+from hapax.claims.redis_eviction import KEEPS, evicted_keys, evicts
 from hapax.claims.redis_health import judged_health, outdated, server_name
 from hapax.core.claim_store import Preflight, StoreHealth
 
@@ -118,10 +119,12 @@ def preflight(client: Redis) -> Preflight:
             "Redis refuses both CONFIG and INFO memory: make sure that its maxmemory-policy is "
             "noeviction, or it deletes claims silently."
         )
-    elif policy != "noeviction":
-        found.problems.append(
-            f"Redis evicts keys (maxmemory-policy {policy}) and would delete claims silently: "
-            "set noeviction."
+    elif policy != KEEPS:
+        found.problems.append(f"Redis {evicts(policy)}.")
+    elif evicted := evicted_keys(_info(client, "stats")):
+        found.warnings.append(
+            f"Redis has evicted {evicted} keys since it started: claims may be among them, and "
+            "hapax claims rebuild reads them back."
         )
     if _info(client, "persistence").get("aof_enabled") == 0:
         found.warnings.append(

@@ -253,9 +253,11 @@ class Limits(msgspec.Struct, frozen=True):
     producer_fences        fenced by another process of this name, as it seems
     member_fences          the same in the group
     transaction_timeout_s  a transaction that was open for longer explains a fence
+    pass_on_outage         records continue unchecked while the claim store is away
     """
 
     retry: RetryPolicy
     producer_fences: FenceBudget
     member_fences: FenceBudget
     transaction_timeout_s: float
+    pass_on_outage: bool = False

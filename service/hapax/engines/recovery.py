@@ -26,7 +26,7 @@ from hapax.core.errors import (
 )
 from hapax.core.limits import FenceBudget
 from hapax.core.ports import Batch
-from hapax.engines.hold import claims_answer
+from hapax.engines.hold import ClaimsWatch
 from hapax.engines.membership import await_answers, cut_off
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class Recovery:
         self._lifecycle = process.lifecycle
         self._source = source
         self._transaction = transaction
-        self._claims = claims
+        self._process = process
+        self.claims = ClaimsWatch(process.events, claims, waits=not limits.pass_on_outage)
         self._ends = ends
         self._retry = limits.retry
         self._fences = limits.producer_fences
@@ -282,14 +283,8 @@ class Recovery:
     def _hold(self, reason: str, batch: Batch) -> None:
         """Keep the partitions, take nothing, until the claim store answers."""
         self.put_back(batch)
-        self._events.claims_unavailable(reason, "pause")
-        began_s = self._clock.monotonic()
         with self._holding():
-            while not self._lifecycle.stopping:
-                self._hold_on(HOLD_S)
-                if claims_answer(self._claims):
-                    self._events.claims_recovered(self._clock.monotonic() - began_s)
-                    break
+            self.claims.wait(reason, self._process, lambda: self._hold_on(HOLD_S))
 
     @contextmanager
     def _holding(self) -> Iterator[None]:

@@ -118,6 +118,7 @@ class Worker:
         self._runner.drop()
         self._recovery.check_clients()
         self._recovery.fence_doubt()
+        self._recovery.claims.look(self._clock.monotonic())
         if self._schemas is not None:
             self._schemas.attend(self._source)
         # What was taken ahead goes through first: to hold is to take nothing more.

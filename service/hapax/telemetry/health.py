@@ -96,6 +96,8 @@ class Health:
         self.paused_s: float | None = None
         self.claims_ok = True
         self.claims_away: Outage | None = None
+        self.claims_evicted = False
+        """Whether the claim store may delete claims to save memory."""
         self.brokers_away: Outage | None = None
         self.cut_off: Outage | None = None
         """Since when no broker answers the consumer itself."""
@@ -192,8 +194,10 @@ class Health:
             told = f"{self.cut_off.reason} since {self.cut_off.since}"
             causes.append(Cause(told, "alerts.md#hapaxbrokersaway"))
         if not self.claims_ok:
-            page = "alerts.md#hapaxclaimstoredown"
-            causes.append(Cause("the claim store does not answer", page))
+            text, page = "the claim store does not answer", "alerts.md#hapaxclaimstoredown"
+            if self.claims_evicted:
+                text, page = "the claim store deletes claims", "alerts.md#hapaxclaimsevicted"
+            causes.append(Cause(text, page))
             if claims is not None:
                 causes.append(Cause(f"{claims.reason}, since {claims.since}", page))
         if (schemas := self.schemas_away) is not None:

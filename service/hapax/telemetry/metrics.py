@@ -103,6 +103,12 @@ class Metrics:
     dedup_clock_jumps = Row(
         Counter, "Times the claim store's clock was set forward, so that claims ended early."
     )
+    dedup_keys_evicted = Row(
+        Counter, "Keys that the claim store evicted; claims may have been among them."
+    )
+    dedup_store_evicts = Row(
+        Gauge, "1 while the claim store may delete claims to save memory, else 0."
+    )
     schemas_missing = Row(
         Gauge,
         "1 while records wait for a schema that the schema registry does not give, else 0.",

@@ -162,7 +162,10 @@ def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
     """Return the claim store, or None where there is none."""
     events = shared.events
     store = claim_store(
-        shared.settings, on_emptied=events.claims_lost, on_clock_jump=events.claims_clock_jumped
+        shared.settings,
+        on_emptied=events.claims_lost,
+        on_clock_jump=events.claims_clock_jumped,
+        on_look=events.claims_evicted,
     )
     if store is not None:
         stack.callback(store.close)
@@ -198,6 +201,7 @@ def worker(
         producer_fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
         member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
+        pass_on_outage=settings.dedup.on_outage == "pass",
     )
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
     elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None

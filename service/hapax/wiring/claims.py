@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax.claims.kind import StoreOptions, TlsFiles
 from hapax.claims.store import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hapax.core.claim_store import ClaimStore
     from hapax.settings import Settings
 
 
 def claim_store(
-    settings: Settings,
-    on_emptied: Callable[[], None] | None = None,
-    *,
-    on_clock_jump: Callable[[float], None] | None = None,
-    cluster_id: str | None = None,
-    timeout_s: float | None = None,
+    settings: Settings, *, timeout_s: float | None = None, **told: Any
 ) -> ClaimStore | None:
     """Return the store, or None where there is none.
 
-    ``timeout_s``: for connecting and for each answer, in place of the worker's.
+    ``timeout_s``: for connecting and for each answer, in place of the worker's. ``told``: what the
+    store is told, and whom it tells, as in StoreOptions.
     """
     dedup = settings.dedup
     if dedup.claims_url is None:
@@ -33,12 +27,10 @@ def claim_store(
     options = StoreOptions(
         app=settings.app,
         ttl_ms=dedup.ttl_ms,
-        on_emptied=on_emptied,
-        on_clock_jump=on_clock_jump,
-        cluster_id=cluster_id,
         tls=TlsFiles(dedup.ca_file, dedup.certificate_file, dedup.key_file, password),
         answer_timeout_s=dedup.timeout_ms / 1000,
         current=None if dedup.redis_url is None else dedup.redis_url.get_secret_value,
+        **told,
     )
     if timeout_s is not None:
         options = options._replace(connect_timeout_s=timeout_s, answer_timeout_s=timeout_s)

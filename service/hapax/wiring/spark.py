@@ -65,6 +65,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
             fences=FenceBudget(settings.instance, fences_max=parts.PRODUCER_FENCES_MAX),
             member_fences=FenceBudget(settings.instance, fences_max=parts.MEMBER_FENCES_MAX),
             dead_letter_rate=parts.dead_letter_rate(settings),
+            pass_on_outage=settings.dedup.on_outage == "pass",
         ),
         pacing=_pacing(settings),
     )

@@ -17,6 +17,7 @@ from hapax.engines.gathered_calls import (
     open_transformer,
     overlapping,
 )
+from hapax.engines.hold import looked_at
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.spark.plan import RangePlan, RangeReport
 from hapax.engines.spark.task import RangeLog, Task, hung, overrun
@@ -138,7 +139,9 @@ class RangeParts:
     ) -> Core:
         """Return the core, with claims and spans where there are any."""
         settings = self._settings
-        claims = claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)
+        claims = looked_at(
+            claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)
+        )
         if claims is not None:
             on.callback(claims.close)
         owners = parts.owners(settings, self.watchdog.watch, on)

@@ -22,6 +22,7 @@ from hapax.core.errors import (
     MemberFencedError,
     StopError,
 )
+from hapax.engines.hold import ClaimsWatch
 from hapax.engines.spark.plan import RangeOutcome
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ class Reports:
         fences: FenceBudget,
         member_fences: FenceBudget,
         dead_letter_rate: DeadLetterRate,
+        pass_on_outage: bool = False,
     ) -> None:
         self._events = events
-        self._claims = claims
+        self._claims = ClaimsWatch(events, claims, waits=not pass_on_outage)
         self._fences = fences
         self._member_fences = member_fences
         self.dead_letter_rate = dead_letter_rate
@@ -133,14 +135,14 @@ class Reports:
     def holding(self, now_s: float) -> bool:
         """Whether the claim store is away; asks it now and then."""
         if self._held_since_s is None:
-            return False
-        if now_s >= self._ask_s:
-            self._ask_s = now_s + HOLD_S
             try:
-                if self._claims is not None:
-                    self._claims.ping()
+                self._claims.look(now_s)
             except ClaimsUnavailableError as error:
-                self._events.claims_unavailable(str(error), "pause")
+                self._hold(str(error), now_s)
+        elif now_s >= self._ask_s:
+            self._ask_s = now_s + HOLD_S
+            if reason := self._claims.problem():
+                self._events.claims_unavailable(reason, "pause")
             else:
                 self._events.claims_recovered(now_s - self._held_since_s)
                 self._held_since_s = None

@@ -46,6 +46,19 @@ class ClaimEvents(Narrator):
         self._metrics.dedup_claim_losses.of().inc()
         self._logger.error("claims_lost")
 
+    def claims_evicted(self, problem: str, evicted: int) -> None:
+        """Take note of a look at the claim store: why it may delete claims, and keys evicted since.
+
+        ``problem`` is empty where it keeps them.
+        """
+        begins = bool(problem) and not self._health.claims_evicted
+        self._health.claims_evicted = bool(problem)
+        self._metrics.dedup_store_evicts.of().set(bool(problem))
+        if evicted:
+            self._metrics.dedup_keys_evicted.of().inc(evicted)
+        if begins or (evicted and self._first("claims_evicted")):
+            self._logger.error("claims_evicted", reason=printable(problem), keys=evicted)
+
     def claims_clock_jumped(self, seconds: float) -> None:
         """Log that Redis' clock was set forward: claims end so much earlier, without a word."""
         self._metrics.dedup_clock_jumps.of().inc()
