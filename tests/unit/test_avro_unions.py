@@ -28,6 +28,7 @@ CREATED, DELETED = (
 )
 COLOUR = {"type": "enum", "name": "x.Colour", "symbols": ["RED", "BLUE"]}
 HASH = {"type": "fixed", "name": "x.Hash", "size": 2}
+NUMBERS = {"type": "array", "items": "int"}
 MAP = {"type": "map", "values": "string"}
 
 
@@ -164,6 +165,8 @@ def unnamed(data: Any) -> Any:
         (["string", COLOUR], b"\2\0", ("x.Colour", "RED")),
         (["string", COLOUR], b"\0\6RED", "RED"),
         (["bytes", HASH], b"\2ab", ("x.Hash", b"ab")),
+        (["null", NUMBERS, "bytes"], b"\4\2\1", b"\1"),
+        ([NUMBERS, HASH], b"\2ab", b"ab"),
         ([DELETED, MAP], b"\2\2\2k\2v\0", {"k": "v"}),
         ([DELETED, MAP], b"\2\2\4id\2v\0", ("map", {"id": "v"})),
         ([DELETED, MAP], b"\2\2\n-type\x0eDeleted\0", ("map", {"-type": "Deleted"})),

@@ -31,7 +31,7 @@ _DICTS: Final = (*RECORDS, "map")
 _GROUPS: Final = {
     **dict.fromkeys(_DICTS, "dict"),
     **dict.fromkeys(("string", "enum"), "text"),
-    **dict.fromkeys(("bytes", "fixed"), "bytes"),
+    **dict.fromkeys(("bytes", "fixed", "array"), "bytes"),  # fastavro takes bytes for numbers
     **dict.fromkeys(("int", "long", "float", "double"), "number"),
 }
 """Branches of one group may take the same value."""
