@@ -12,10 +12,10 @@ import pytest
 from hapax.operations.audit import spark as spark_audit
 from hapax.operations.audit.result import NAMES, Audit, Compare, InputFindings, Scope, total
 from tests.fault.checking import checker_anomalies as anomalies
-from tests.fault.checking import checker_anomalies_wrong as wrong
 from tests.fault.checking.checker_histories import PARTITIONS, due, right
 from tests.kit import histories
 from tests.kit.audited import judged_rows
+from tests.kit.histories import PLANTED, planted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
 CLEAN = 200
 EACH = 6
-PLANTED: dict[str, list[Plant]] = {
-    "missing": [anomalies.lost],
-    "dedup_loss": [anomalies.dedup_loss],
-    "doubled": [anomalies.duplicate, anomalies.dead_letter_and_outputs],
-    "repeated": [anomalies.repeated],
-    "out_of_order": [anomalies.order],
-    "torn": [anomalies.torn_txn],
-    "wrong": [wrong.wrong_value, wrong.wrong_number],
-    "orphaned": [anomalies.orphaned],
-    "from_aborted": [anomalies.aborted_read],
-    "ahead": [anomalies.early],
-}
 PLANTS = [plant for plants in PLANTED.values() for plant in plants]
 
 
@@ -79,18 +67,6 @@ def found_in(audit: Audit, number: int) -> dict[str, int]:
             if one.counts.get(name):
                 found[name] = found.get(name, 0) + one.counts[name]
     return found
-
-
-def planted(plant: Plant, count: int) -> list[tuple[World, int]]:
-    """Return histories with room for the anomaly, and how often it is in each."""
-    found: list[tuple[World, int]] = []
-    for seed in range(1000, 2000):
-        history = right(seed, whole=False)
-        if number := plant(history):
-            found.append((history, number))
-        if len(found) == count:
-            return found
-    raise AssertionError("no room for this anomaly")
 
 
 class Judged(NamedTuple):
@@ -154,7 +130,3 @@ def test_without_a_transform_a_record_without_effect_is_told_and_not_judged(spar
     filtered = sum(not due(one) for history, _count in cases for one in history.done())
     assert 1 <= audit.totals["unexplained"] <= filtered + 1
     assert audit.totals["filtered"] == 0
-
-
-def test_every_class_of_anomalies_is_planted():
-    assert tuple(PLANTED) == NAMES

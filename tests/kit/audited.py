@@ -103,13 +103,19 @@ def judged_rows(spark: SparkSession, inputs: list[Row], effects: list[Row], scop
     frames = rows_frame(spark, inputs, INPUTS), rows_frame(spark, effects, EFFECTS)
     tables = Tables(*frames, scope)
     on_spark = result(AuditJudgement(spark, tables), tables)
+    here = judged_here(inputs, effects, scope)
+    check_equal(here, on_spark)
+    return here
+
+
+def judged_here(inputs: list[Row], effects: list[Row], scope: Scope) -> Audit:
+    """Return the verdict of the judge without Spark."""
     rows = AuditRows()
     rows.add("inputs", [row[:8] for row in inputs], 8)
     rows.add("effects", [row[:9] for row in effects], 9)
     outputs = [OutputFindings(bounds=bounds) for bounds in scope.outputs]
     here = LocalJudgement(rows, scope, _silent).result(outputs)
     rows.close()
-    check_equal(here, on_spark)
     return here
 
 

@@ -40,6 +40,9 @@ class FakeConsumer:
         self.before_poll: Callable[[], None] = lambda: None
         self.metadata = metadata(3, "member-1")
 
+    def subscribe(self, _topics: list[str], **_callbacks: object) -> None:
+        self._call("subscribe")
+
     def poll(self, _wait_s: float) -> Any:
         self._call("poll")
         self.before_poll()

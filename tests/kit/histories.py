@@ -18,15 +18,44 @@ from hapax.operations.audit.rows import (
     id_hash,
 )
 from tests.fault import rules
-from tests.fault.checking.checker_histories import LANES, PARTITIONS, due
+from tests.fault.checking import checker_anomalies as anomalies
+from tests.fault.checking import checker_anomalies_wrong as wrong
+from tests.fault.checking.checker_histories import LANES, PARTITIONS, due, right
 
 if TYPE_CHECKING:
+    from tests.fault.checking.checker_anomalies import Plant
     from tests.fault.checking.checker_histories import Effect, Given, World
 
     Row = tuple[Any, ...]
 
 NAMELESS = 10, 3
 """Of so many events one has no id; those that were written twice have."""
+
+PLANTED: dict[str, list[Plant]] = {
+    "missing": [anomalies.lost],
+    "dedup_loss": [anomalies.dedup_loss],
+    "doubled": [anomalies.duplicate, anomalies.dead_letter_and_outputs],
+    "repeated": [anomalies.repeated],
+    "out_of_order": [anomalies.order],
+    "torn": [anomalies.torn_txn],
+    "wrong": [wrong.wrong_value, wrong.wrong_number],
+    "orphaned": [anomalies.orphaned],
+    "from_aborted": [anomalies.aborted_read],
+    "ahead": [anomalies.early],
+}
+"""By class of the audit: what is planted for it."""
+
+
+def planted(plant: Plant, count: int) -> list[tuple[World, int]]:
+    """Return histories with room for the anomaly, and how often it is in each."""
+    found: list[tuple[World, int]] = []
+    for seed in range(1000, 2000):
+        history = right(seed, whole=False)
+        if number := plant(history):
+            found.append((history, number))
+        if len(found) == count:
+            return found
+    raise AssertionError("no room for this anomaly")
 
 
 def rows(

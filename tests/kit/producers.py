@@ -38,12 +38,14 @@ class FakeProducer:
     def __init__(self, *_values: object, **_named: object) -> None:
         self.calls: list[str] = []
         self.sent: list[bytes | None] = []
+        self.timestamps: list[int] = []
         self.reports: list[Callable[[Any, Any], None]] = []
         self.on: dict[str, Callable[[], None]] = {}
 
     def produce(self, _topic: str, value: bytes | None, *rest: Any) -> None:
         self._call("produce")
         self.sent.append(value)
+        self.timestamps.append(rest[4])
         if rest[2] is not None:
             self.reports.append(rest[2])
 

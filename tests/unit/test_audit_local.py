@@ -14,7 +14,10 @@ from hapax.kafka.read.offset_range import OffsetRange
 from hapax.operations.audit import run as audit_run
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.local_rows import AuditRows
-from hapax.operations.audit.result import IncompleteError
+from hapax.operations.audit.result import NAMES, Compare, IncompleteError, Scope
+from tests.kit import histories
+from tests.kit.audited import judged_here
+from tests.kit.histories import PLANTED, planted
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
@@ -90,3 +93,28 @@ def test_spark_that_is_not_installed_is_named_with_its_extra(monkeypatch):
     done = RUN.invoke(app, ["audit", "--engine", "spark"], env=REQUIRED)
     assert done.exit_code == 2
     assert "pip install 'hapax-kafka[spark]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    [(name, plant) for name, plants in PLANTED.items() for plant in plants],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_planted_anomaly_is_found_by_its_name_and_nothing_else_is(name, plant):
+    for history, number in planted(plant, 2):
+        inputs, effects, input_bounds, output_bounds = histories.rows([history])
+        scope = Scope(
+            app="a",
+            inputs=input_bounds,
+            outputs=output_bounds,
+            claimed=True,
+            known=True,
+            compare=Compare.VALUES,
+            examples_max=3,
+        )
+        totals = judged_here(inputs, effects, scope).totals
+        assert {one: totals[one] for one in NAMES if totals.get(one)} == {name: number}
+
+
+def test_every_class_of_anomalies_is_planted():
+    assert tuple(PLANTED) == NAMES

@@ -1,5 +1,6 @@
 """Client properties: what the promise rests on is set, whatever the settings add."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from confluent_kafka import Consumer
 
 from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
+from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import (
     consumer_properties,
     lane_id,
@@ -16,6 +18,7 @@ from hapax.kafka.properties import (
 )
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.settings import Settings, load_settings
+from hapax.wiring import builders
 
 REQUIRED = {
     "HAPAX_APP": "orders",
@@ -50,6 +53,24 @@ def test_the_transactional_id_is_app_and_instance_so_that_a_successor_fences():
     assert properties["transactional.id"] == "orders:orders-0"
     assert properties["enable.idempotence"] is True
     assert properties["debug"] == "broker"
+
+
+def test_the_worker_is_built_with_these_properties():
+    known, consumers = settings(), []
+    watchdog = SimpleNamespace(watch=None)
+    events = SimpleNamespace(librdkafka_logged=None)
+    shared: Any = SimpleNamespace(
+        settings=known, events=events, clock=None, watchdog=watchdog, native=None
+    )
+
+    def kind(properties: dict[str, Any], *_topics: object, **_others: object) -> Any:
+        consumers.append(properties)
+
+    builders.source(shared, kind)  # type: ignore[arg-type]  # it has to be called only
+    producing = builders.transaction(shared, SimpleNamespace(meet_cluster=None))  # type: ignore[arg-type]
+    assert consumers == [consumer_properties(known)]
+    assert isinstance(producing, KafkaTransaction)
+    assert producing._properties == producer_properties(known)
 
 
 def test_no_two_pairs_of_app_and_instance_make_the_same_id():

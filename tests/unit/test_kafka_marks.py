@@ -152,6 +152,14 @@ def test_only_a_live_member_sends_its_metadata(monkeypatch):
             kafka.member()
 
 
+def test_the_metadata_is_that_of_now_and_not_of_the_subscription(monkeypatch):
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.metadata = metadata(-1, "")
+    kafka.subscribe()
+    consumer.metadata = metadata(4, "member-1")
+    assert kafka.member() == metadata(4, "member-1")
+
+
 def test_group_metadata_of_another_layout_is_refused():
     assert parse_metadata(metadata(7, "m")) == (7, "m")
     with pytest.raises(BatchAbortedError, match="unknown layout"):

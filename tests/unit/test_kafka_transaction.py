@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from confluent_kafka import KafkaError
+from msgspec.structs import replace
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -57,6 +58,13 @@ def test_a_transaction_is_begun_sent_and_committed_without_a_flush(monkeypatch):
     ]
     assert "flush" not in producer.calls
     assert kafka.doubts == []
+
+
+def test_a_timestamp_of_0_is_not_taken_for_now(monkeypatch):
+    kafka, producer, _ = transaction(monkeypatch)
+    kafka.begin()
+    kafka.send([replace(message(), timestamp_ms=at) for at in (None, 0, 1, 5)])
+    assert producer.timestamps == [0, 1, 1, 5]  # to the client 0 is now
 
 
 def committed_after_timeouts(patch: Patch) -> None:

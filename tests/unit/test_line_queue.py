@@ -52,6 +52,20 @@ def test_lines_come_out_whole_and_in_order(pipe):
     assert pipe.drops == 0
 
 
+def test_whoever_adds_a_line_does_not_write_it(pipe, monkeypatch):
+    write, writers = os.write, set()
+
+    def noted(descriptor: int, data: bytes) -> int:
+        if data == b"one\n":
+            writers.add(threading.get_ident())
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", noted)
+    pipe.lines.add(b"one")
+    assert pipe.read(b"one\n") == b"one\n"
+    assert len(writers - {threading.get_ident()}) == 1
+
+
 def test_a_full_pipe_costs_lines_and_no_time_and_the_next_reader_is_told(pipe):
     for _ in range(2000):
         pipe.lines.add(LONG)

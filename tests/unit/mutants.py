@@ -1,0 +1,143 @@
+"""Mistakes that are planted in the service, each with the tests without brokers that notice it.
+
+``python -m tests.unit.mutants`` plays all, each in a copy of one process that has loaded the tests,
+and prints a line for each: its name, what became of it and the test that failed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from hapax.core import group_start
+from hapax.core.input_logs import InputLogs
+from hapax.kafka.consume import beginning
+from hapax.kafka.consume.topic_check import TopicIdentity
+from hapax.kafka.produce import producer
+from hapax.kafka.undecodable import StuckPartitions
+from hapax.schemas import avro_unions
+from hapax.telemetry.line_queue import LineQueue
+from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
+from tests.mutations.forked import Broken, Forked, Played
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TABLE = Path(__file__).with_name("mutants.tsv")
+UNASKED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # the service is imported before
+UNBROKEN = "none"
+"""Breaks nothing: the tests of all mutants must pass."""
+
+
+class Planted(NamedTuple):
+    """``tests``: by file, the function that notices what ``put`` breaks."""
+
+    put: Callable[[], None]
+    tests: tuple[str, ...]
+
+
+def topic_id_not_compared() -> None:
+    """Read on in a topic that was deleted and created again, as if it were the same."""
+    TopicIdentity.compare = lambda *_: None  # type: ignore[method-assign]
+    TopicIdentity.follow = lambda _: None  # type: ignore[assignment,method-assign]
+
+
+def topic_id_of_a_checkpoint_not_compared() -> None:
+    """The same of a checkpoint of Spark."""
+    InputLogs.require_same = lambda *_: None  # type: ignore[method-assign]
+
+
+def start_ignored_for_a_partition() -> None:
+    """Read from its first record what other clients have left without an offset."""
+    for module in (group_start, beginning):
+        module.by_start = lambda _number, beside: not beside  # type: ignore[attr-defined]
+
+
+def offset_0_is_none() -> None:
+    """Take the first offset for one that is absent."""
+    meet = StuckPartitions.meet
+
+    def falsy(self: StuckPartitions, where: Any, offset: int, *rest: Any) -> None:
+        meet(self, where, offset or -1, *rest)
+
+    StuckPartitions.meet = falsy  # type: ignore[assignment,method-assign]
+
+
+def timestamp_0_is_none() -> None:
+    """Let a record of 1970 leave as one of today."""
+    producer.client_timestamp = lambda timestamp_ms: timestamp_ms or 0
+
+
+def branch_guessed() -> None:
+    """Write data to the first branch of a union that it fits, whatever it names."""
+
+    def first(self: Any, data: Any) -> int | None:
+        fit = [at for at, one in enumerate(self._branches) if one.fits(data, loose=True)]
+        return fit[0] if fit else None
+
+    avro_unions._Union._index = first  # type: ignore[method-assign]
+
+
+def log_write_in_the_loop() -> None:
+    """Write a line in the thread that has one, and let it wait for who reads."""
+
+    def add(self: LineQueue, text: bytes | str) -> None:
+        line = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+        self._write(line + b"\n")
+
+    LineQueue.add = add  # type: ignore[method-assign]
+
+
+OURS = {
+    patch.__name__.replace("_", "-"): patch
+    for patch in (
+        topic_id_not_compared,
+        topic_id_of_a_checkpoint_not_compared,
+        start_ignored_for_a_partition,
+        offset_0_is_none,
+        timestamp_0_is_none,
+        branch_guessed,
+        log_write_in_the_loop,
+    )
+}
+
+
+def _table() -> dict[str, Planted]:
+    """Return what the table names: mistakes of ours, and those that are played on brokers as well.
+
+    ``ignored-delivery-reports`` is harmless, so nothing here notices it.
+    """
+    puts, found = {**ON_BROKERS, **OURS}, dict[str, Planted]()
+    for line in TABLE.read_text().splitlines()[1:]:
+        name, test = line.split("\t")
+        before = found[name].tests if name in found else ()
+        found[name] = Planted(puts[name], (*before, test))
+    return found
+
+
+MUTANTS = _table()
+
+
+def main() -> int:
+    """Play all; return the exit code of pytest."""
+    every = {
+        UNBROKEN: Planted(
+            lambda: None, tuple(test for one in MUTANTS.values() for test in one.tests)
+        )
+    }
+    every |= MUTANTS
+
+    def settle(name: str, played: Played) -> None:
+        print("", f"{name}\t{played.word}\t{played.by}", sep="\n", flush=True)  # noqa: T201
+
+    broken = [Broken(name, one.put, one.tests, 1.0) for name, one in every.items()]
+    files = sorted({test.partition("::")[0] for one in every.values() for test in one.tests})
+    plain = ("-q", "--no-header", *UNASKED, "-p", "no:cacheprovider", "-p", "no:xdist", *files)
+    return int(pytest.main(list(plain), plugins=[Forked(broken, float("inf"), settle)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
