@@ -31,6 +31,7 @@ class FakeConsumer:
         self.words: dict[tuple[str, int], str] = {}
         self.epochs: dict[tuple[str, int], int] = {}
         self.cluster: str | None = None
+        self.brokers = {1: "broker-1:9092"}
         self.marks = (0, 100)
         self.seeks: list[tuple[str, int, int]] = []
         self.sought: list[int | None] = []
@@ -111,7 +112,8 @@ class FakeConsumer:
         self._call("list_topics")
         parts = dict.fromkeys((0, 1))
         topics = {topic: type("T", (), {"partitions": parts})}
-        return type("Metadata", (), {"topics": topics, "cluster_id": self.cluster})
+        told = {"topics": topics, "cluster_id": self.cluster, "brokers": self.brokers}
+        return type("Metadata", (), told)
 
     def _call(self, name: str) -> None:
         self.calls.append(name)

@@ -31,9 +31,13 @@ def failing(
 
 
 class FakeProducer:
-    """Notes its calls; ``fail`` holds by name what they raise, in order; None lets one pass."""
+    """Notes its calls; ``fail`` holds by name what they raise, in order; None lets one pass.
+
+    brokers  those that the next answers about metadata name
+    """
 
     fail: dict[str, list[Exception | None]]
+    brokers: Mapping[int, str] = {1: "broker-1:9092"}
 
     def __init__(self, *_values: object, **_named: object) -> None:
         self.calls: list[str] = []
@@ -51,7 +55,7 @@ class FakeProducer:
 
     def list_topics(self, *_values: object, **_named: object) -> object:
         self._call("list_topics")
-        return type("Metadata", (), {"cluster_id": None})
+        return type("Metadata", (), {"cluster_id": None, "brokers": self.brokers})
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         return lambda *_values, **_named: self._call(name)

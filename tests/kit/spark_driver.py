@@ -63,7 +63,7 @@ class FakeMember:
 
     answered = True
 
-    def cut_off(self) -> bool:
+    def cut_off(self, *, now: bool = False) -> bool:
         return False
 
     def attend(self, wait_s: float) -> None:

@@ -18,6 +18,7 @@ from hapax.core.errors import (
 )
 from hapax.core.offset_commit import send_progress
 from hapax.kafka.produce import call_timeout
+from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce import transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
 from hapax.kafka.produce.doubts import ClientLog
@@ -97,6 +98,35 @@ def test_a_commit_past_its_deadline_is_left_to_a_new_producer(monkeypatch):
     with pytest.raises(ProducerDeadError, match="commit outcome unknown"):
         whole(kafka)
     assert "abort_transaction" not in producer.calls
+
+
+@pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])
+@pytest.mark.parametrize("others_answered", [False, True])
+def test_a_producer_that_brokers_have_cut_off_is_not_asked_until_the_deadline(
+    monkeypatch, call, *, others_answered
+):
+    """In an outage the same call may still succeed; the last word is then a new producer's."""
+    late: list[Exception | None] = [failing(K._TIMED_OUT, retriable=True)] * 3
+    kafka, producer, _ = transaction(monkeypatch, **{call: late})
+    FakeProducer.fail["list_topics"] = [failing(K._TRANSPORT) for _ in range(3)]
+    monkeypatch.setattr(kafka_producer, "new_client_answered", lambda *_asked: others_answered)
+    monkeypatch.setattr(kafka_producer, "LOOK_S", 0.0)
+    if others_answered:
+        with pytest.raises(ProducerDeadError, match=f"{call}: outcome unknown"):
+            whole(kafka)
+    else:
+        whole(kafka)
+    assert producer.calls.count(call) == (1 if others_answered else 4)
+    assert "abort_transaction" not in producer.calls
+
+
+def test_an_answer_that_names_no_broker_is_none(monkeypatch):
+    """It comes from a broker that stops, and a client forgets all addresses with it."""
+    kafka, _, _ = transaction(monkeypatch)
+    monkeypatch.setattr(FakeProducer, "brokers", {})
+    with pytest.raises(ProducerDeadError, match="names none") as caught:
+        kafka.open()
+    assert caught.value.unanswered
 
 
 def refused_on_the_spot(patch: Patch) -> FakeProducer:

@@ -74,7 +74,8 @@ class Client:
             raise AWAY
         numbers = {number for name, number in self._brokers.logs if name == topic}
         parts = {number: type("P", (), {"leader": number}) for number in numbers}
-        return type("Metadata", (), {"topics": {topic: type("T", (), {"partitions": parts})}})
+        topics = {topic: type("T", (), {"partitions": parts})}
+        return type("Metadata", (), {"topics": topics, "brokers": {1: "broker-1:9092"}})
 
     def offsets_for_times(self, asked: list[Any], timeout: float) -> Iterator[Any]:
         if self._brokers.away and asked[0].partition == 1:

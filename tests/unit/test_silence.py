@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from hapax.kafka.consume import silence
+from hapax.kafka import connection
 from hapax.kafka.consume.silence import ASK_TIMEOUT_S, LOOK_S, PATIENCE_S
 from tests.kit.consumers import FakeConsumer, message, source
 
@@ -19,7 +19,7 @@ def asked(monkeypatch):
     def client(*_values: object, **_named: object) -> Any:
         return new
 
-    monkeypatch.setattr(silence, "AdminClient", client)
+    monkeypatch.setattr(connection, "AdminClient", client)
     consumer.fail["list_topics"] = [AWAY] * 100
     return kafka, consumer, new, clock
 
@@ -37,6 +37,16 @@ def test_a_client_is_cut_off_when_new_ones_are_answered_for_a_while_and_it_is_no
     kafka, _, _, clock = asked
     found = looks(kafka, clock)
     assert (found[0], found[-1], kafka.answered) == (False, True, False)
+
+
+def test_an_answer_that_names_no_broker_is_none(asked):
+    kafka, consumer, new, clock = asked
+    consumer.fail.clear()
+    consumer.brokers = {}
+    assert looks(kafka, clock)[-1]
+    new.brokers = {}
+    kafka._consumer.renew()
+    assert not any(looks(kafka, clock))
 
 
 def test_in_an_outage_no_client_is_cut_off(asked):
@@ -72,9 +82,9 @@ def test_an_answer_may_come_behind_the_longest_fetch(asked, properties, behind_s
     kafka, consumer, _, clock = asked
     waited = []
 
-    def list_topics(_topic: str, *, timeout: float) -> object:
+    def list_topics(topic: str, *, timeout: float) -> object:
         waited.append(timeout)
-        return object()
+        return FakeConsumer().list_topics(topic)
 
     consumer.list_topics = list_topics
     kafka._consumer.properties = properties

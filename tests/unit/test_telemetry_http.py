@@ -126,6 +126,19 @@ def test_probes_answer_with_reasons(service):
     assert service.ask("/startupz").status == 200
 
 
+def test_a_call_without_an_answer_is_named_before_the_loop_counts_as_stalled(service):
+    health, waits = service.health, ["commit_transaction", 60.0]
+    health.started = health.assigned = True
+    health.waiting = lambda: tuple(waits)
+    health.loop_s = health.monotonic_s() - 2
+    assert service.ask("/readyz").status == 200
+    health.loop_s = health.monotonic_s() - 4
+    (reason,) = service.ask("/readyz").json["reasons"]
+    assert reason == "commit_transaction has had no answer for 60 s"
+    waits[1] = 0.1  # the loop was elsewhere: in a slow record
+    assert service.ask("/readyz").status == 200
+
+
 def test_a_loop_that_stands_still_fails_the_liveness_probe(service):
     service.health.loop_s = service.health.monotonic_s() - 31
     assert service.ask("/livez").status == 503

@@ -76,6 +76,28 @@ def test_time_between_calls_is_not_counted(watchdog, left):
     assert not left.codes
 
 
+def test_a_call_in_progress_is_known_with_its_seconds_also_when_it_is_repeated(monkeypatch):
+    dog = Watchdog(60.0, on_overrun=lambda _call, _s: None)
+    dog._owner, seen = threading.get_ident(), []
+
+    def ticks() -> Iterator[bool]:
+        yield False
+        for _attempt in range(2):
+            with dog.watch("commit_transaction"):
+                for _tick in range(3):
+                    yield False
+                    seen.append(dog.waiting())
+        yield False
+        seen.append(dog.waiting())
+        yield True
+
+    each = ticks()
+    monkeypatch.setattr(dog._stopped, "wait", lambda _seconds: next(each))
+    dog._run()
+    tenths = [None if one is None else round(one[1] * 10) for one in seen]
+    assert tenths == [0, 1, 2, 3, 4, 5, None]
+
+
 def test_a_stop_that_outlasts_its_time_and_the_margin_ends_the_process(watchdog, left):
     overdue = threading.Event()
     watchdog.limit_stop(overdue.is_set, 0.02)

@@ -47,5 +47,8 @@ class Answered(Protocol):
     def answered(self) -> bool:
         """Whether a broker has answered when it was last asked."""
 
-    def cut_off(self) -> bool:
-        """Whether no broker answers this client any more, and new ones are answered. Cheap."""
+    def cut_off(self, *, now: bool = False) -> bool:
+        """Whether no broker answers this client any more, and new ones are answered.
+
+        Cheap: brokers are asked now and then. ``now``: at once, for there is a reason.
+        """

@@ -18,18 +18,20 @@ ORPHANS_AFTER_S, ORPHANS_INTERVAL_S = 5.0, 60.0
 found nothing out, then now and then."""
 
 
-def cut_off(source: Source, events: Events) -> bool:
+def cut_off(source: Source, events: Events, *, now: bool = False) -> bool:
     """Return whether the consumer is to be built again, for no broker answers it; say so."""
-    found = source.cut_off()
+    found = source.cut_off(now=now)
     events.consumer_answered(answered=source.answered)
     return found
 
 
 def await_answers(source: Source, events: Events, lifecycle: Lifecycle) -> bool:
     """Let a consumer meet the brokers that have answered the producer; False: build it again."""
-    while not (source.answered or lifecycle.stopping):
-        if cut_off(source, events):
+    while not lifecycle.stopping:
+        if cut_off(source, events, now=True):
             return False
+        if source.answered:
+            break
         source.attend(ANSWERS_WAIT_S)
         events.loop_moved()
     return True

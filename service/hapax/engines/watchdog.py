@@ -41,6 +41,7 @@ class Watchdog:
         self._owner: int | None = None
         self._call: str | None = None
         self._ticks = 0
+        self._same: tuple[str | None, int] = (None, 0)  # the call of the last ticks, and how many
         self._alarm: Interrupt | None = None
         self._alarm_ticks = 0.0
         self._overdue: Callable[[], bool] = bool
@@ -79,6 +80,11 @@ class Watchdog:
             yield
         finally:
             self._call = outer
+
+    def waiting(self) -> tuple[str, float] | None:
+        """Return the call that each look of late has met, and for how many seconds."""
+        call, ticks = self._same
+        return None if call is None else (call, ticks * TICK_S)
 
     def alarm(self, after_s: float, interrupt: Interrupt) -> None:
         """Make ``interrupt`` due after so long, unless set anew before."""
@@ -128,7 +134,8 @@ class Watchdog:
                 self._alarm = None
                 interrupt.due = True
             self._overdue_ticks += self._overdue()
-            call = self._call
+            call, (before, same) = self._call, self._same
+            self._same = call, same + 1 if call == before else 0
             if call is not None and self._ticks > self._ticks_max:
                 self._end(call, self._ticks)
                 return

@@ -12,7 +12,6 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -21,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from hapax.core.cluster_state import Address
 from hapax.core.errors import PreflightError
 from hapax.kafka.errors import describe
-from hapax.kafka.properties import admin_properties, consumer_properties
+from hapax.kafka.properties import admin_properties, build, consumer_properties
 from hapax.kafka.tokens import token_problem
 
 if TYPE_CHECKING:
@@ -59,6 +58,24 @@ class Access(NamedTuple):
     text: str | None = None
     refused: bool = False
     suspect: bool = False
+
+
+def answers(client: Any, timeout_s: float, topic: str | None = None) -> bool:
+    """Whether a broker answers a client in time.
+
+    One that names no broker does not count: it stops, and a client that hears it forgets the
+    addresses of all, its own bootstrap servers too.
+    """
+    try:
+        return bool(client.list_topics(topic, timeout=timeout_s).brokers)
+    except KafkaException:
+        return False
+
+
+def new_client_answered(properties: Mapping[str, Any], timeout_s: float) -> bool:
+    """Whether a broker answers a new client with the addresses and logins of these properties."""
+    new = build(AdminClient, {**admin_properties(properties), "log_level": 0}, None)
+    return answers(new, timeout_s)
 
 
 def no_broker(settings: Settings, error: KafkaException | None = None) -> PreflightError:
@@ -103,8 +120,7 @@ def access(settings: Settings) -> Access:
     admin = AdminClient({**properties, **listening})
     give_up_s = time.monotonic() + WAIT_S
     while time.monotonic() < give_up_s:
-        with suppress(KafkaException):
-            admin.list_topics(timeout=TURN_S)
+        if answers(admin, TURN_S):
             return Access()
         admin.poll(0)
         causes = [error for error in heard if _tells(error)]

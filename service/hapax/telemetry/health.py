@@ -120,6 +120,8 @@ class Health:
         """Records in a call of the transform, and its seconds; None: calls do not overlap."""
         self.micro_batch: tuple[float, Numbers] | None = None
         self.loop_s: float | None = None
+        self.waiting: Callable[[], tuple[str, float] | None] = lambda: None
+        """The client's call that the loop has been in for so many seconds."""
         self._failures_s: tuple[float, float] | None = None  # the first one and the last one
 
     @property
@@ -227,8 +229,12 @@ class Health:
     def _stalled(self) -> list[Cause]:
         now_s, loop_s, failures_s = self.monotonic_s(), self.loop_s, self._failures_s
         reasons = []
-        if loop_s is not None and now_s - loop_s > STALL_S:
-            text = f"the loop has not moved for {now_s - loop_s:.0f} s"
+        stands_s, waits = 0.0 if loop_s is None else now_s - loop_s, self.waiting()
+        if waits is not None and min(stands_s, waits[1]) > FAILING_S:
+            text = f"{waits[0]} has had no answer for {waits[1]:.0f} s"
+            reasons.append(Cause(text, "alerts.md#hapaxbrokersaway"))
+        elif stands_s > STALL_S:
+            text = f"the loop has not moved for {stands_s:.0f} s"
             reasons.append(Cause(text, "alerts.md#hapaxloopstuck"))
         if failures_s is not None and now_s - failures_s[1] < FORGOTTEN_S:
             failing_s = now_s - failures_s[0]

@@ -170,7 +170,7 @@ class MemorySource:
 
     answered = True
 
-    def cut_off(self) -> bool:
+    def cut_off(self, *, now: bool = False) -> bool:  # noqa: ARG002 - the port's
         """Never: there is no client."""
         return False
 

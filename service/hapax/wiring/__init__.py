@@ -71,6 +71,7 @@ def serve(settings: Settings) -> ExitCode:
     capture_library_logs(events)
     try:
         shared = parts.share(settings, events)
+        health.waiting = shared.watchdog.waiting
         with ExitStack() as stack:
             server = TelemetryServer(
                 settings.telemetry.address,

@@ -8,12 +8,9 @@ new client helps. It is told apart from an outage by asking with one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
-from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.connection import answers, new_client_answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +35,7 @@ class Silence:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: Progress = {}
+        self._seen: Progress | None = {}
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -46,6 +43,10 @@ class Silence:
         self.answered = True
         self._due_s = self._clock.monotonic() + LOOK_S
         self._since_s: float | None = None
+
+    def due(self) -> None:
+        """Ask with the next look, whatever was read."""
+        self._due_s, self._seen = self._clock.monotonic(), None
 
     def bound(self, timeout_s: float) -> float:
         """Return how long to wait for an answer; short while brokers answer nothing."""
@@ -60,10 +61,11 @@ class Silence:
         if now_s < self._due_s:
             return False
         before, self._seen = self._seen, positions()
-        moved = self._seen != before
-        self.answered = moved or _answers(own.client, topic, _longest_fetch_s(own))
+        moved = before is not None and self._seen != before
+        wait_s = _longest_fetch_s(own) + ASK_TIMEOUT_S
+        self.answered = moved or answers(own.client, wait_s, topic)
         self._due_s = self._clock.monotonic() + (LOOK_S if self.answered else ASK_TIMEOUT_S)
-        if self.answered or not _answers(_new_client(own), topic):
+        if self.answered or not new_client_answered(own.properties, ASK_TIMEOUT_S):
             self._since_s = None
             return False
         self._since_s = now_s if self._since_s is None else self._since_s
@@ -82,24 +84,14 @@ class AnsweredSource:
         """Whether a broker has answered this client when it was last asked."""
         return self._consumer.silence.answered
 
-    def cut_off(self) -> bool:
+    def cut_off(self, *, now: bool = False) -> bool:
         """Whether no broker answers this client any more, and new ones are answered."""
         own = self._consumer
+        if now:
+            own.silence.due()
         return own.silence.cut_off(own, self._topics[0], self._states.next_offsets)
 
 
 def _longest_fetch_s(own: GroupConsumer) -> float:
     """Return how long a fetch may wait: brokers answer in order, so a question waits behind it."""
     return int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS)) / 1000
-
-
-def _answers(client: Any, topic: str, behind_s: float = 0.0) -> bool:
-    try:
-        client.list_topics(topic, timeout=behind_s + ASK_TIMEOUT_S)
-    except KafkaException:
-        return False
-    return True
-
-
-def _new_client(own: GroupConsumer) -> AdminClient:
-    return build(AdminClient, {**admin_properties(own.properties), "log_level": 0}, None)

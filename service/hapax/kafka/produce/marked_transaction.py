@@ -12,7 +12,7 @@ when its transaction commits, and the coordinator commits for the newest produce
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,13 +112,10 @@ class MarkedTransaction:
 
     def opened(self) -> tuple[int, str] | None:
         """Fence all earlier producers of the id; return the marker's number and metadata."""
-        self.transaction.open()
-        try:
+        with self._renewed_after_failure():
+            self.transaction.open()
             with self._watch("committed"):
                 answer = stable_offset(self._group, self._where, "the marker")
-        except BatchAbortedError:
-            self._renew_group()
-            raise
         return (answer.offset, answer.metadata or "") if answer.offset >= 0 else None
 
     def send(self, chunks: Iterable[Chunk]) -> dict[str, int]:
@@ -137,11 +134,12 @@ class MarkedTransaction:
 
         ``others``: number and metadata for markers of other groups, set in the same transaction.
         """
-        self._mark(self._group, number, metadata)
-        for group, marker in (others or {}).items():
-            with closing(self._member(group)) as member:
-                self._mark(member, *marker)
-        self.transaction.commit()
+        with self._renewed_after_failure():
+            self._mark(self._group, number, metadata)
+            for group, marker in (others or {}).items():
+                with closing(self._member(group)) as member:
+                    self._mark(member, *marker)
+            self.transaction.commit()
 
     def list_topics(self, timeout_s: float) -> Any:
         """Return the cluster's metadata; raises KafkaException when no broker answers."""
@@ -149,12 +147,15 @@ class MarkedTransaction:
 
     def cluster_id(self) -> str | None:
         """Return Kafka's id of the cluster; raise ProducerDeadError when no broker answers."""
-        try:
-            found: str | None = self.list_topics(ANSWER_TIMEOUT_S).cluster_id
-        except KafkaException as error:
-            self._renew_group()
-            text = f"no broker answered: {describe(error.args[0])}"
-            raise ProducerDeadError(text, unanswered=True) from error
+        with self._renewed_after_failure():
+            try:
+                metadata = self.list_topics(ANSWER_TIMEOUT_S)
+            except KafkaException as error:
+                text = f"no broker answered: {describe(error.args[0])}"
+                raise ProducerDeadError(text, unanswered=True) from error
+            if not metadata.brokers:
+                raise ProducerDeadError("the answer names no broker", unanswered=True)
+        found: str | None = metadata.cluster_id
         return found
 
     def close(self) -> None:
@@ -162,10 +163,15 @@ class MarkedTransaction:
         self.transaction.close()
         self._group.close()
 
-    def _renew_group(self) -> None:
+    @contextmanager
+    def _renewed_after_failure(self) -> Iterator[None]:
         """Ask with a new client next: this one may be cut off (kafka/consume/silence.py)."""
-        self._group.close()
-        self._group = self._member(self._group_name)
+        try:
+            yield
+        except (BatchAbortedError, ProducerDeadError):
+            self._group.close()
+            self._group = self._member(self._group_name)
+            raise
 
     def _member(self, group: str) -> Consumer:
         return marker_group(self._settings, MarkedNames(self._name, group), self._logger)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, cast
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.record_path import Prepared
+from hapax.kafka.connection import answers, new_client_answered
 from hapax.kafka.errors import CONTENT, UNKNOWN_TOPIC, describe
 from hapax.kafka.produce.doubts import ClientLog, without_lines
 from hapax.kafka.produce.requests import NativeRequests
@@ -36,6 +38,7 @@ CLIENT_ERRORS: tuple[type[BaseException], ...] = (
 )
 _QUEUE_FULL_WAIT_S = 0.05
 _ASK_TIMEOUT_S = 0.5
+LOOK_S = 1.0
 _CLIENTS_NOW, _FIRST_MS = 0, 1
 
 
@@ -62,6 +65,8 @@ class Outbox:
         native: NativePath | None = None,
         placed: Placed | None = None,
     ) -> None:
+        self._properties = properties
+        self._due_s = 0.0
         self._placed = placed
         self._round_robin = round_robin
         self._native = native
@@ -83,7 +88,10 @@ class Outbox:
 
     def connect(self) -> Any:
         """Return cluster metadata; raises KafkaException when no broker answers in time."""
-        return self.producer.list_topics(timeout=METADATA_TIMEOUT_S)
+        metadata = self.producer.list_topics(timeout=METADATA_TIMEOUT_S)
+        if not metadata.brokers:
+            raise KafkaException(KafkaError(KafkaError.BROKER_NOT_AVAILABLE, "it names none"))
+        return metadata
 
     def serve(self, wait_s: float = 0.0) -> None:
         """Let the client tell its lines and reports.
@@ -112,12 +120,19 @@ class Outbox:
         return next(turns)
 
     def answered(self) -> bool:
-        """Whether a broker answers this client; one that got an empty list of brokers asks none."""
-        try:
-            self.producer.list_topics(timeout=_ASK_TIMEOUT_S)
-        except KafkaException:
+        """Whether a broker answers this client."""
+        return answers(self.producer, _ASK_TIMEOUT_S)
+
+    def cut_off(self) -> bool:
+        """Whether no broker answers this client, and one a new client: consume/silence.py.
+
+        Asked once in ``LOOK_S`` of a transaction; False in between.
+        """
+        now_s = time.monotonic()
+        if now_s < self._due_s:
             return False
-        return True
+        self._due_s = now_s + LOOK_S
+        return not self.answered() and new_client_answered(self._properties, _ASK_TIMEOUT_S)
 
     @property
     def failures(self) -> set[int]:
@@ -127,6 +142,7 @@ class Outbox:
     def begin(self) -> None:
         """Forget the reports of earlier batches; those that come late are not counted either."""
         self.failed, self.unknown_topics = [], set()
+        self._due_s = time.monotonic() + LOOK_S
 
     def send(self, messages: Sequence[Message], *, reports: bool) -> None:
         """Hand all messages over; wait while the client's queue is full.

@@ -178,8 +178,7 @@ class KafkaTransaction(KafkaProducing):
             error = self._send_offsets(outbox, offsets, commit.group_metadata)
             if error is None:
                 return
-            self._doubt("send_offsets_to_transaction", error)
-            if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+            if self._again("send_offsets_to_transaction", error, deadline_s):
                 continue
             self._fail(outbox, "send_offsets", error, resolved=True)
 
@@ -194,7 +193,7 @@ class KafkaTransaction(KafkaProducing):
 
         def lost() -> bool:
             outbox.serve()  # the client's lines about connections arrive through poll
-            return outbox.log.disconnected
+            return outbox.log.disconnected or outbox.cut_off()
 
         def call(*arguments: object) -> None:
             self._caller.call(send, *arguments, timeout_s=timeout_s, lost=lost)
@@ -207,8 +206,7 @@ class KafkaTransaction(KafkaProducing):
     def commit(self) -> None:
         """Make all of it visible; return only when it is certain.
 
-        After a time-out only the same call may be made again; past the deadline a new producer
-        finds out, never an abort.
+        After a time-out only the same call may be made again, or a new producer finds out.
         """
         outbox = self._producer()
         deadline_s = self._clock.monotonic() + self._deadline_s
@@ -216,10 +214,9 @@ class KafkaTransaction(KafkaProducing):
             error = self._call(outbox, "commit_transaction", CALL_TIMEOUT_S)
             if error is None:
                 break
-            self._doubt("commit_transaction", error)
+            if self._again("commit_transaction", error, deadline_s):
+                continue
             if reaction(error) is Reaction.AGAIN:
-                if self._clock.monotonic() < deadline_s:
-                    continue
                 raise self._dead(f"commit outcome unknown: {describe(error)}")
             self._fail(outbox, "commit", error, resolved=False)
         self.doubts = outbox.log.end()
@@ -240,8 +237,7 @@ class KafkaTransaction(KafkaProducing):
             error = self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
             if error is None:
                 break
-            self._doubt("abort_transaction", error)
-            if reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s:
+            if self._again("abort_transaction", error, deadline_s):
                 continue
             raise self._dead(f"abort: {describe(error)}", fenced=is_fenced(error))
         self.doubts = outbox.log.end()
@@ -270,9 +266,13 @@ class KafkaTransaction(KafkaProducing):
             outbox.serve()  # the client's lines about this call arrive through poll
         return failure
 
-    def _doubt(self, call: str, error: KafkaError) -> None:
+    def _again(self, call: str, error: KafkaError, deadline_s: float) -> bool:
+        """Whether to repeat a call that failed: it may still succeed. A time-out is a doubt."""
         if error.code() == KafkaError._TIMED_OUT:
             self._producer().log.doubts.append(f"{call}: {describe(error)}")
+            if self._producer().cut_off():
+                raise self._dead(f"{call}: outcome unknown, brokers answer new clients alone")
+        return reaction(error) is Reaction.AGAIN and self._clock.monotonic() < deadline_s
 
     def _fail(self, outbox: Outbox, step: str, error: KafkaError, *, resolved: bool) -> None:
         """Roll back what the client wants rolled back and raise what happens next."""

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.lag import OffsetSnapshot, retention_of
 from hapax.core.oldest_unread import TimestampSearch
-from hapax.kafka.connection import unanswered
+from hapax.kafka.connection import answers, unanswered
 from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.offset_queries import REQUEST_TIMEOUT_S, OffsetQueries
@@ -68,16 +68,11 @@ class KafkaLagProbe:
 
     def unanswered(self) -> str:
         """Return the addresses with what is wrong there; empty while any broker answers."""
-        try:
-            client = self._client().read_uncommitted
-            if self._outputs:
-                client.list_topics(self._outputs[0], timeout=REQUEST_TIMEOUT_S)
-            else:
-                client.list_topics(timeout=REQUEST_TIMEOUT_S)
-        except KafkaException:
-            self._queries = None  # it may be cut off (kafka/consume/silence.py)
-            return unanswered(str(self._properties["bootstrap.servers"]))
-        return ""
+        topic = self._outputs[0] if self._outputs else None
+        if answers(self._client().read_uncommitted, REQUEST_TIMEOUT_S, topic):
+            return ""
+        self._queries = None  # it may be cut off (kafka/consume/silence.py)
+        return unanswered(str(self._properties["bootstrap.servers"]))
 
     def _client(self) -> OffsetQueries:
         if self._queries is None:
