@@ -143,6 +143,7 @@ def test_parts_without_the_process_of_the_driver_are_refused(spark, stage):
         ({"partition": "99"}, "a row names partition 99 of topic .*, which has 4"),
         ({"value": "repeat('x', 2000000)"}, "has 2,000,000 bytes, and topic .* takes 1,048,588"),
         ({"topic": "'absent-topic'"}, "topic absent-topic does not exist"),
+        ({"timestamp": "timestamp'9999-01-01'"}, "a row has a timestamp .*after.max.ms=3600000"),
         (
             {"headers": "array(struct(concat('a', char(0), 'b') as key, value))"},
             "holds a NUL character",

@@ -20,6 +20,7 @@ from hapax.publish import (
     SpoolDisagreesError,
     SpoolFullError,
     SpoolMovedError,
+    acceptance,
 )
 from hapax.publish.acceptance import Acceptance
 from hapax.spool.spool_id import SPOOL_ID, SpoolId
@@ -239,6 +240,32 @@ def test_a_header_name_that_the_client_would_cut_is_refused_before_it_is_accepte
             publisher.publish_many([whole, cut])
         publisher.publish(stage.topic, b"b", headers=[("", b""), ("x", None), ("x", b"1")])
     assert stage.values() == [b"b"]
+
+
+def test_a_timestamp_or_a_lack_of_a_key_that_the_topic_refuses_is_refused_to_the_caller(
+    stage, monkeypatch
+):
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    limits = {"message.timestamp.before.max.ms": "3600000", "cleanup.policy": "compact"}
+    configure(admin, ResourceType.TOPIC, [stage.topic], limits)
+    with stage.publisher() as publisher:
+        with pytest.raises(RecordRefusedError, match="no key, and topic"):
+            publisher.publish(stage.topic, b"a")
+        with pytest.raises(RecordRefusedError, match=r"before\.max\.ms=3600000"):
+            publisher.publish(stage.topic, b"b", key=b"k", timestamp_ms=1)
+        publisher.publish(stage.topic, b"c", key=b"k")
+        monkeypatch.setattr(acceptance, "ASK_AGAIN_S", 0.0)  # settings of a topic change
+        configure(admin, ResourceType.TOPIC, [stage.topic], {"cleanup.policy": "delete"})
+        await_(lambda: accepted(publisher, stage.topic), 10)
+    assert stage.values() == [b"c", b"d"]
+
+
+def accepted(publisher: Publisher, topic: str) -> bool:
+    try:
+        publisher.publish(topic, b"d")
+    except RecordRefusedError:
+        return False
+    return True
 
 
 def test_a_record_refused_late_stops_it_with_its_number_and_is_published_once_it_fits(

@@ -55,7 +55,8 @@ class FakeProducer:
 
     def list_topics(self, *_values: object, **_named: object) -> object:
         self._call("list_topics")
-        return type("Metadata", (), {"cluster_id": None, "brokers": self.brokers})
+        facts = {"cluster_id": None, "brokers": self.brokers, "topics": {}}
+        return type("Metadata", (), facts)
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         return lambda *_values, **_named: self._call(name)

@@ -60,7 +60,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("topics", FAIL, with_kafka(topics={**KAFKA_THERE.topics, "out": Topic("UNKNOWN_TOPIC")})),
     ("durability", FAIL, with_topic("out", *[Partition(1, (1,), (1,))] * 2)),
     ("unclean-election", FAIL, with_topic("dead", unclean__leader__election__enable="true")),
-    ("compaction", WARN, with_topic("dead", cleanup__policy="compact")),
+    ("compaction", FAIL, with_topic("dead", cleanup__policy="compact")),
     ("dead-letter-retention", WARN, with_topic("dead", retention__ms="1000")),
     ("message-size", WARN, with_topic("out", max__message__bytes="1000")),
     ("partition-counts", WARN, with_topic("out", Partition(1, (1, 2, 3), (1, 2, 3)))),

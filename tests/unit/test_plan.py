@@ -47,6 +47,14 @@ def test_what_an_output_says_is_taken():
     assert message.partition == 0
 
 
+def test_outputs_that_name_no_timestamp_may_have_that_of_writing():
+    now = Planner(Destinations("shop", "out", "dead", now=True))
+    outputs = (Output(b"a"), Output(b"b", timestamp_ms=0))
+    failure = Failure("ValueError", "no", 1)
+    messages = now.plan([record(), record(6)], [b"", b""], [outputs, failure], {}).messages
+    assert [message.timestamp_ms for message in messages] == [None, 0, 1234]
+
+
 def test_no_key_is_not_the_same_as_a_key_that_is_not_given():
     assert one(Output(b"x", key=None)).key is None
     assert one(Output(b"x")).key == b"k"

@@ -5,10 +5,16 @@ import pytest
 
 from hapax.core.errors import StopError
 from hapax.core.row_needs import RowNeeds, TopicTakes, needs_of_all, row_problems
+from hapax.core.topic_rules import TopicRules
 from hapax.engines.spark.dataframe.rows import CheckedRows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TAKES = {"out": TopicTakes(2, 1000, compacted=False), "last": TopicTakes(1, None, compacted=True)}
+HOUR_MS, NOW_MS = 3_600_000, 1_800_000_000_000
+TAKES = {
+    "out": TopicTakes(2, 1000),
+    "last": TopicTakes(1, None, TopicRules(compacted=True)),
+    "timed": TopicTakes(1, None, TopicRules(before_ms=HOUR_MS, after_ms=HOUR_MS)),
+}
 
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:
@@ -35,6 +41,15 @@ def test_rows_are_summed_up_by_topic():
     }
 
 
+def test_rows_are_asked_for_their_earliest_and_latest_timestamp():
+    times = pa.array([7_000, None, 3_000, -5_000], pa.timestamp("us", "UTC"))
+    found = needs(batch(value=pa.array(["a"] * 4), timestamp=times))["out"]
+    assert found.times_ms == (-5, 7)
+    assert found.and_also(RowNeeds(times_ms=(9, 9))).times_ms == (-5, 9)
+    nothing = pa.array([None], pa.timestamp("us", "UTC"))
+    assert needs(batch(value=pa.array(["a"]), timestamp=nothing))["out"].times_ms == ()
+
+
 def test_a_part_of_a_larger_batch_is_judged_by_itself():
     rows = batch(
         value=pa.array(["x" * 50, "y", "z"]),
@@ -59,11 +74,13 @@ def test_a_header_whose_name_would_be_cut_is_refused(name):
         ({"out": RowNeeds(partition_min=-2)}, "a row names partition -2 of topic out, which has 2"),
         ({"out": RowNeeds(bytes_max=931)}, "a row has 931 bytes, and topic out takes 1,000"),
         ({"last": RowNeeds(keyless=True)}, "a row has no key, and topic last is compacted"),
+        ({"timed": RowNeeds(times_ms=(0, NOW_MS))}, "message.timestamp.before.max.ms=3600000"),
+        ({"timed": RowNeeds(times_ms=(NOW_MS, NOW_MS * 1000))}, "message.timestamp.after.max.ms"),
         ({"absent": RowNeeds()}, "topic absent does not exist or may not be written"),
     ],
 )
 def test_what_a_topic_would_refuse_is_told(need, words):
-    (problem,) = row_problems(need, TAKES, 70)
+    (problem,) = row_problems(need, TAKES, 70, NOW_MS)
     assert words in problem
 
 
@@ -72,4 +89,5 @@ def test_what_topics_take_is_no_problem():
     other = {"out": RowNeeds(bytes_max=7), "last": RowNeeds(bytes_max=5_000_000)}
     both = needs_of_all([one, other, {}])
     assert both["out"] == RowNeeds(partition_max=1, bytes_max=930, keyless=True)
-    assert row_problems(both, TAKES, 70) == []
+    both["timed"] = RowNeeds(times_ms=(NOW_MS - 1, NOW_MS))
+    assert row_problems(both, TAKES, 70, NOW_MS) == []

@@ -30,6 +30,7 @@ def problems(**environ: str) -> list[str]:
         ("HAPAX_INPUT__START", "newest", "choose one of earliest, latest, refuse"),
         ("HAPAX_OUTPUT__TOPIC", "..", "a topic's name"),
         ("HAPAX_OUTPUT__PARTITIONER", "murmur3", "choose one of murmur2"),
+        ("HAPAX_OUTPUT__TIMESTAMP", "event", "choose one of record, now"),
         ("HAPAX_DEAD_LETTER__TOPIC", "dead letters", "a topic's name"),
         ("HAPAX_DEAD_LETTER__RATE_MAX", "1.1", "from 0 to 1"),
         ("HAPAX_DEAD_LETTER__RATE_MAX", "101%", "from 0 to 1"),

@@ -81,6 +81,12 @@ def dead_letter(record: Record, *, readable: bool = True) -> DeadLetter | None:
     failed, source = Failed.decode(headers), coordinates(headers.get(SOURCE))
     if failed is None or source is None:
         return None
+    left = _left_out(failed.truncated)
+    if left and not left.keys() - {"key", "timestamp"}:  # nothing is missing (topic_rules.py)
+        key = None if "key" in left else record.key
+        time_ms = left.get("timestamp", record.timestamp_ms)
+        record = msgspec.structs.replace(record, key=key, timestamp_ms=time_ms)
+        failed = msgspec.structs.replace(failed, truncated="")
     return DeadLetter(
         record=record,
         readable=readable,
@@ -96,14 +102,21 @@ def is_original(one: DeadLetter, record: Record) -> bool:
 
     A topic that was deleted and created again has other records at the same offsets.
     """
-    pairs = (pair.partition("=") for pair in one.truncated.split(","))
-    left = {name: int(size) for name, _, size in pairs if size.isdigit()}
-    letter = one.record
-    return len(record.value or b"") == left.get("value", -1) and (
-        (len(record.key or b""), record.timestamp_ms) == (left["key"], left.get("timestamp"))
-        if "key" in left
-        else (record.key, record.timestamp_ms) == (letter.key, letter.timestamp_ms)
+    left, letter = _left_out(one.truncated), one.record
+    key_is_same = (
+        len(record.key or b"") == left["key"] if "key" in left else record.key == letter.key
     )
+    return (
+        len(record.value or b"") == left.get("value", -1)
+        and key_is_same
+        and record.timestamp_ms == left.get("timestamp", letter.timestamp_ms)
+    )
+
+
+def _left_out(truncated: str) -> dict[str, int]:
+    """Return the sizes of what a dead letter leaves out or replaces, the timestamp with itself."""
+    pairs = (pair.partition("=") for pair in truncated.split(","))
+    return {name: int(size) for name, _, size in pairs if size.removeprefix("-").isdecimal()}
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

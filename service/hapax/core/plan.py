@@ -46,6 +46,7 @@ class Destinations(msgspec.Struct, frozen=True):
 
     elsewhere  on another cluster
     encoded    outputs have schemas of their own: not that which a header of the record names
+    now        outputs that name no timestamp have that of writing, not that of their record
     """
 
     app: str
@@ -54,6 +55,7 @@ class Destinations(msgspec.Struct, frozen=True):
     retry: RetryTopic | None = None
     elsewhere: OtherCluster | None = None
     encoded: bool = False
+    now: bool = False
 
     def restored(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return records as they first came: those that waited have another place now."""
@@ -203,6 +205,8 @@ class Planner:
             headers = elsewhere.stamped(record, elsewhere.mirrored(record, stamp) or headers)
         key = output.key
         timestamp_ms = output.timestamp_ms
+        if timestamp_ms is None and not self._to.now:
+            timestamp_ms = record.timestamp_ms
         partition = output.partition
         if partition is None:
             partition = -1 if elsewhere is None else elsewhere.place(record)
@@ -211,7 +215,7 @@ class Planner:
             output.value,
             record.key if key is UNSET else key,
             partition,
-            record.timestamp_ms if timestamp_ms is None else timestamp_ms,
+            timestamp_ms,
             headers,
         )
 
@@ -297,7 +301,8 @@ def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire, str]:
         kept = [pair for pair in record.headers if _short(pair) and pair[0] == REPLAY_OF]
         left += [("id", len(value or b"")) for name, value in stamp if not _short((name, value))]
         stamp = [pair for pair in stamp if _short(pair)]
-        record = replace(record, key=None, headers=tuple(kept))
+        # A key of its own: compacted topics refuse a record without one, and keep the last of each.
+        record = replace(record, key=str(record.coordinates).encode(), headers=tuple(kept))
     return record, stamp, ",".join(f"{name}={size}" for name, size in left)
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.topic_rules import TopicRules
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -16,20 +18,24 @@ class RowNeeds(msgspec.Struct, frozen=True):
     partition_min, partition_max  of the partitions that rows name; -1: none names one
     bytes_max  of key, value and headers of the largest
     keyless    whether a row has no key
+    times_ms   the earliest and the latest timestamp; none: rows name none
     """
 
     partition_min: int = -1
     partition_max: int = -1
     bytes_max: int = 0
     keyless: bool = False
+    times_ms: tuple[int, ...] = ()
 
     def and_also(self, other: RowNeeds) -> RowNeeds:
         """Return the needs of both."""
+        times = (*self.times_ms, *other.times_ms)
         return RowNeeds(
             min(self.partition_min, other.partition_min),
             max(self.partition_max, other.partition_max),
             max(self.bytes_max, other.bytes_max),
             self.keyless or other.keyless,
+            (min(times), max(times)) if times else (),
         )
 
 
@@ -38,7 +44,7 @@ class TopicTakes(msgspec.Struct, frozen=True):
 
     partitions: int
     bytes_max: int | None
-    compacted: bool
+    rules: TopicRules = TopicRules()
 
 
 def needs_of_all(each: Iterable[Mapping[str, RowNeeds]]) -> dict[str, RowNeeds]:
@@ -51,7 +57,7 @@ def needs_of_all(each: Iterable[Mapping[str, RowNeeds]]) -> dict[str, RowNeeds]:
 
 
 def row_problems(
-    needs: Mapping[str, RowNeeds], takes: Mapping[str, TopicTakes], set_bytes: int
+    needs: Mapping[str, RowNeeds], takes: Mapping[str, TopicTakes], set_bytes: int, now_ms: int
 ) -> list[str]:
     """Return a sentence for each topic that would refuse a row, and for one that does not exist."""
     problems = []
@@ -69,6 +75,10 @@ def row_problems(
                 f"a row has {need.bytes_max:,} bytes, and topic {topic} takes {limit:,}"
                 " (max.message.bytes)"
             )
-        if need.keyless and topic_takes.compacted:
-            problems.append(f"a row has no key, and topic {topic} is compacted")
+        key = None if need.keyless else b""
+        refusals = [
+            topic_takes.rules.refusal(topic, key, time_ms, now_ms)
+            for time_ms in need.times_ms or (None,)
+        ]
+        problems += [f"a row has {why}" for why in dict.fromkeys(refusals) if why]
     return problems

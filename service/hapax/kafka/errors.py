@@ -55,6 +55,15 @@ CONTENT = frozenset(
 )
 """Refusals that lie in the record: repeating it as it is cannot help."""
 
+_KEYLESS = " (or it has no key, and its topic is compacted: cleanup.policy)"
+_ABOUT = {
+    KafkaError.INVALID_TIMESTAMP: " (the topic's message.timestamp.before.max.ms and"
+    " message.timestamp.after.max.ms: raise them, or send another timestamp; outputs of a function:"
+    " HAPAX_OUTPUT__TIMESTAMP=now)",
+    KafkaError.INVALID_RECORD: _KEYLESS,
+    KafkaError.INVALID_MSG: _KEYLESS,
+}
+
 REFUSED = frozenset(
     {
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -156,8 +165,8 @@ def offset_of(message: Any) -> int:
 
 
 def describe(error: KafkaError) -> str:
-    """Return code and text in one line."""
-    return f"{error.name()}: {error.str()}"
+    """Return code and text in one line, with the settings that a refusal by that code is about."""
+    return f"{error.name()}: {error.str()}{_ABOUT.get(error.code(), '')}"
 
 
 def transactional_error(exception: Exception) -> KafkaError:

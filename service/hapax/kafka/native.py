@@ -134,6 +134,8 @@ def record_path(settings: Settings, executor: str = "") -> Choice:
         return Choice(None, "outputs go to another cluster")
     if settings.output.format != "bytes":
         return Choice(None, f"HAPAX_OUTPUT__FORMAT={settings.output.format}")
+    if settings.output.timestamp != "record":
+        return Choice(None, f"HAPAX_OUTPUT__TIMESTAMP={settings.output.timestamp}")
     path, reason = _found(tuple(settings.dedup.id))
     if path is None and settings.fast == "on":
         where = f"executor {executor}: " if executor else ""

@@ -233,6 +233,8 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
             if not name.startswith(("fetch.", "queued."))
         },
         "enable.idempotence": True,
+        # A misspelt name would get a topic, with the brokers' number of partitions.
+        "allow.auto.create.topics": False,
         "partitioner": _PARTITIONERS[settings.output.partitioner],
     }
     if transactional:

@@ -28,6 +28,7 @@ class Acceptance:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._limits: dict[str, TopicLimit] = {}
+        self._asked_s: dict[str, float] = {}
         self._ask_from_s = 0.0
 
     def check(self, messages: Iterable[Message], *, away: bool) -> None:
@@ -37,6 +38,7 @@ class Acceptance:
 
         ``away``: brokers are known not to answer, so this does not wait for them.
         """
+        now_ms = int(time.time() * 1000)
         for message in messages:
             if not all(map(is_header, message.headers)):
                 raise RecordRefusedError(
@@ -47,7 +49,13 @@ class Acceptance:
             limit = self._limits.get(message.topic)
             if limit is None and not away:
                 limit = self._asked(message.topic)
-            if limit is None or limit.bytes_max is None:
+            if limit is None:
+                continue
+            if not away and _refusal(limit, message, now_ms):
+                limit = self._renewed(message.topic, limit)
+            if why := _refusal(limit, message, now_ms):
+                raise RecordRefusedError(f"a record was not accepted: {why}")
+            if limit.bytes_max is None:
                 continue
             size = _size(message) + SET_BYTES
             if size > limit.bytes_max:
@@ -59,6 +67,12 @@ class Acceptance:
     def knows(self, topic: str) -> bool:
         """Return whether nothing has to be asked about a topic."""
         return topic in self._limits
+
+    def _renewed(self, topic: str, limit: TopicLimit) -> TopicLimit:
+        """Ask again before a record is refused: settings of a topic change."""
+        if time.monotonic() - self._asked_s.get(topic, 0.0) < ASK_AGAIN_S:
+            return limit
+        return self._asked(topic) or limit
 
     def _asked(self, topic: str) -> TopicLimit | None:
         if time.monotonic() < self._ask_from_s:
@@ -73,8 +87,12 @@ class Acceptance:
                 f"topic {topic} does not exist or may not be written; nothing was accepted for it:"
                 " create it"
             )
-        self._limits[topic] = limit
+        self._limits[topic], self._asked_s[topic] = limit, time.monotonic()
         return limit
+
+
+def _refusal(limit: TopicLimit, message: Message, now_ms: int) -> str | None:
+    return limit.rules.refusal(message.topic, message.key, message.timestamp_ms, now_ms)
 
 
 def _size(message: Message) -> int:

@@ -62,6 +62,7 @@ _KAFKA_REFUSED: Final[dict[str, str]] = {
     "heartbeat.interval.ms": _OWN + "HAPAX_GROUP__SESSION_TIMEOUT",
     "max.poll.interval.ms": "use HAPAX_GROUP__MAX_POLL_INTERVAL",
     "partition.assignment.strategy": "handing partitions over safely depends on it",
+    "allow.auto.create.topics": "a misspelt name would get a topic of its own",
     "partitioner": "use HAPAX_OUTPUT__PARTITIONER",
     "metadata.recovery.strategy": "anything but none can block the offsets call indefinitely "
     "after a lost connection",

@@ -10,6 +10,7 @@ from hapax.settings.kafka import TargetKafkaSettings
 from hapax.settings.validators import END, PATH, START, TOPIC, TOPICS
 from hapax.settings.value_types import choice
 
+OutputTimestamp = Literal["record", "now"]
 Partitioner = Literal["murmur2", "consistent_random", "round_robin", "random"]
 
 
@@ -55,6 +56,12 @@ class OutputSettings(SettingsGroup):
         default="murmur2",
         description="How a key finds its partition. murmur2 is what Java producers do, so keys "
         "written by both meet in the same partition.",
+    )
+    timestamp: Annotated[OutputTimestamp, choice(OutputTimestamp)] = Field(
+        default="record",
+        description="Timestamp of outputs that name none themselves: that of their record, or the "
+        "time of writing, for records whose timestamps the output topic would refuse "
+        "(message.timestamp.before.max.ms, message.timestamp.after.max.ms).",
     )
     kafka: TargetKafkaSettings
     format: Annotated[Format, choice(Format)] = Field(

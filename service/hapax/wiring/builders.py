@@ -252,7 +252,8 @@ def steps(
     if failed[0]:
         rate.record_batch(*failed)
     retry, to, formats = retrying(settings).topic, settings.dead_letter.topic, settings.formats
-    dedup = settings.dedup
+    dedup, out = settings.dedup, settings.output
+    encoded, now = formats.output != "bytes", out.timestamp == "now"
     identity = Identity(dedup.id, inputs=settings.input.topics, retry=retry, claimed=dedup.enabled)
     return Steps(
         identity=identity,
@@ -262,11 +263,7 @@ def steps(
             pass_on_outage=dedup.on_outage == "pass",
         ),
         transformer=with_later_tries(settings, transformer, line),
-        planner=Planner(
-            Destinations(
-                settings.app, settings.output.topic, to, retry, elsewhere, formats.output != "bytes"
-            )
-        ),
+        planner=Planner(Destinations(settings.app, out.topic, to, retry, elsewhere, encoded, now)),
         dead_letter_rate=rate,
         decodes=formats.needs_registry,
     )

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException
 
 from hapax.core.errors import ProducerDeadError, StopError
 from hapax.kafka.errors import describe
+from hapax.kafka.produce.output_topics import OutputTopics
 from hapax.kafka.produce.producer import Outbox
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     properties       of the client
     required_topics  those of the settings: one that is gone is no record's fault
+    dead_letters     the topic of the dead letters, which are never refused
     round_robin      whether records without a key are spread evenly
     native           the native record path; None: messages are handed over one by one
     deadline_s       longest that one transaction, or one step of it, may take
@@ -84,6 +86,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     properties: dict[str, Any]
     required_topics: frozenset[str] = frozenset()
+    dead_letters: str | None = None
     round_robin: bool = False
     deadline_s: float
     native: NativePath | None = None
@@ -98,6 +101,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             properties=properties,
             required_topics=frozenset(topics),
+            dead_letters=settings.dead_letter.topic,
             round_robin=settings.output.partitioner == "round_robin",
             deadline_s=settings.transaction.timeout_ms / 1000,
             native=native,
@@ -132,6 +136,7 @@ class KafkaProducing:
         self._watch = watch
         self._meet_cluster = meet_cluster
         self._outbox: Outbox | None = None
+        self._topics = OutputTopics(config, clock, watch)
         self._sets = MessageSets(int(config.properties.get("batch.size", SET_BYTES)))
         self._began_s = 0.0
         self.doubts: list[str] = []
@@ -145,8 +150,9 @@ class KafkaProducing:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether it takes messages one by one only: to report on each, or to place it."""
-        return self._native is None or bool(self._native.left) or self._round_robin
+        """Whether it takes messages one by one only: to report on each, judge it, or place it."""
+        free = self._native is not None and not self._native.left
+        return not free or self._round_robin or self._topics.awake
 
     def _connect(self) -> tuple[Outbox, Any]:
         """Return a new producer that has a connection, and the cluster's metadata."""
@@ -160,10 +166,12 @@ class KafkaProducing:
         )
         with self._watch("list_topics"):
             try:
-                return outbox, outbox.connect()
+                metadata = outbox.connect()
             except KafkaException as error:
                 text = f"no broker answered: {describe(error.args[0])}"
                 raise ProducerDeadError(text, unanswered=True) from error
+        self._topics.meet(metadata.topics)
+        return outbox, metadata
 
     def _producer(self) -> Outbox:
         if self._outbox is None:

@@ -115,7 +115,7 @@ class KafkaTransaction(KafkaProducing):
         Before ``open``. A batch that is refused does so by itself; this is for a batch that
         another process saw refused.
         """
-        self._diagnosing = self._sets.alone = True
+        self._diagnosing = self._sets.alone = self._topics.due = True
 
     def close(self) -> None:
         """Drop the producer. Nothing is open between batches, so nothing is lost by it."""
@@ -161,7 +161,7 @@ class KafkaTransaction(KafkaProducing):
         try:
             with self._watch("produce"):
                 self._carries_messages = self._carries_messages or bool(messages)
-                outbox.send(messages, reports=self._diagnosing)
+                outbox.send(self._topics.admit(messages), reports=self._diagnosing)
         except BatchAbortedError as error:
             return error
         return None
@@ -297,14 +297,13 @@ class KafkaTransaction(KafkaProducing):
     def _learn(
         self, outbox: Outbox, step: str, codes: AbstractSet[int]
     ) -> tuple[bool, Mapping[int, str]]:
-        """Return whether a message was refused for what it holds, and which are surely to blame.
-
-        The next attempt asks for delivery reports, to learn which it was.
-        """
+        """Return whether it was for what a message holds, and which are surely to blame."""
         self._diagnosing = True
         if not codes & CONTENT:
             return False, {}
         # The refused message left a gap in the sequence numbers, for which the broker would
         # refuse the next transaction as well (measured): a new producer has none.
         self.doubts.append(f"{step}: a message was refused")
+        if self._topics.learn(codes):
+            return True, {}  # the next attempt judges all of them first
         return True, self._sets.refuse(outbox.refused, alone=outbox.alone)

@@ -59,7 +59,7 @@ class KafkaAtLeastOnce(KafkaProducing):
 
     def send(self, messages: Sequence[Message]) -> None:
         """Keep the outputs until commit."""
-        self._messages = messages
+        self._messages = self._topics.admit(messages)
 
     def send_offsets(self, commit: OffsetCommit) -> None:
         """Keep the progress until commit."""
@@ -96,7 +96,7 @@ class KafkaAtLeastOnce(KafkaProducing):
         self._check_topics(outbox)
         if outbox.failed:
             refused: Mapping[int, str] = {}
-            if codes & CONTENT:
+            if codes & CONTENT and not self._topics.learn(codes):
                 refused = self._sets.refuse(outbox.refused, alone=outbox.alone)
                 self._rebuild(outbox)
             raise BatchAbortedError(

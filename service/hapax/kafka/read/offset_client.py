@@ -6,14 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
 from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
-from hapax.kafka.properties import admin_properties, consumer_properties
+from hapax.kafka.properties import consumer_properties
 from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries, list_offsets
 
 if TYPE_CHECKING:
@@ -183,21 +182,6 @@ class OffsetClient:
                     ]
                 )
             time.sleep(_REST_S)
-
-    def compacted(self, topics: Iterable[str]) -> set[str]:
-        """Return the topics that are compacted, as far as it may be read."""
-        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        found = set()
-        admin = AdminClient({**admin_properties(self._properties), "log_level": 0})
-        answers = admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S)
-        for resource, answer in answers.items():
-            try:
-                policy = answer.result(ANSWER_TIMEOUT_S)["cleanup.policy"].value
-            except (KafkaException, TimeoutError):
-                continue  # not allowed to look: the topic counts as one that keeps its records
-            if "compact" in policy:
-                found.add(resource.name)
-        return found
 
     def _offsets(self, consumer: Consumer, partitions: Iterable[Where], at: int) -> Progress:
         """Return offsets; a partition between two leaders is asked again for a while."""

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.topic_rules import TopicRules
+from hapax.kafka.admin.topic_limits import topic_settings
+from hapax.kafka.properties import producer_properties
 from hapax.operations.audit.result import Compare, OutputBounds
 from hapax.operations.audit.tasks import ReadEffects, ReadInputs, cut
 from hapax.operations.reading import await_decided
@@ -72,7 +75,8 @@ class AuditTopics:
 
     def compacted(self) -> set[str]:
         """Return the input topics that are compacted."""
-        return self._client.compacted(self._settings.input.topics)
+        told = topic_settings(producer_properties(self._settings), self._settings.input.topics)
+        return {topic for topic, each in told.items() if TopicRules.of(each).compacted}
 
     def settled_outputs(
         self, named: set[str]

@@ -72,16 +72,24 @@ def _flush(case: Case) -> Iterator[CheckResult]:
             yield ok(f"{name}: the operating system decides when to write to the disk")
 
 
-@check("compaction", "`cleanup.policy` of input and dead letters", "WARN: compact.")
+@check(
+    "compaction",
+    "`cleanup.policy` of input and dead letters",
+    "FAIL: compacted dead letters. WARN: a compacted input.",
+)
 def _compaction(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs}.items():
         policy = topic.settings.get("cleanup.policy")
+        fix = set_topic(name, "cleanup.policy=delete")
         if policy is None:
             yield _not_reported(case, name)
-        elif "compact" in policy and (
-            name in case.inputs
-            or name == case.settings.dead_letter.topic  # the retry topic has a check of its own
-        ):
+        elif "compact" in policy and name == case.settings.dead_letter.topic:
+            yield fail(
+                f"{name}: cleanup.policy={policy}: of dead letters with one key only the last is "
+                "kept, and one without a key is written under its coordinates",
+                fix,
+            )
+        elif "compact" in policy and name in case.inputs:  # the retry topic has its own check
             lost = "records that are overwritten before they are read have no effect"
             if case.settings.dedup.enabled:
                 lost += (
@@ -89,12 +97,7 @@ def _compaction(case: Case) -> Iterator[CheckResult]:
                     " Compacted topics in docs/guarantees.md, which a min.compaction.lag.ms longer"
                     " than any outage rules out"
                 )
-            if name not in case.inputs:
-                lost = "of dead letters with one key only the last is kept"
-            yield warn(
-                f"{name}: cleanup.policy={policy}: {lost}",
-                set_topic(name, "cleanup.policy=delete"),
-            )
+            yield warn(f"{name}: cleanup.policy={policy}: {lost}", fix)
         else:
             yield ok(f"{name}: cleanup.policy={policy}")
 

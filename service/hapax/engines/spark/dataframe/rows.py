@@ -175,6 +175,7 @@ def _needs(rows: pa.RecordBatch) -> RowNeeds:
         -1 if high is None else high,
         pc.max(total).as_py() or 0,
         "key" not in names or rows.column("key").null_count > 0,
+        _times_ms(rows),
     )
 
 
@@ -200,7 +201,19 @@ def _plain(rows: pa.RecordBatch, name: str) -> Iterable[Any]:
 def _timestamps_ms(rows: pa.RecordBatch) -> Iterable[int | None]:
     if "timestamp" not in rows.schema.names:
         return repeat(None)
-    return _listed(rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast("i8"))
+    return _listed(_milliseconds(rows))
+
+
+def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
+    return rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast("i8")
+
+
+def _times_ms(rows: pa.RecordBatch) -> tuple[int, ...]:
+    """Return the earliest and the latest timestamp; nothing where no row has one."""
+    if "timestamp" not in rows.schema.names:
+        return ()
+    ends = pc.min_max(_milliseconds(rows)).as_py().values()
+    return tuple(each for each in ends if each is not None)
 
 
 def _listed(column: pa.Array) -> Iterator[Any]:
