@@ -76,7 +76,7 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(route,
     await_(lambda: route.committed() == {0: 2, 1: 1}, 30, worker.text)
     code, answer = ask(port, "/readyz")
     assert code == 503
-    assert f"{route.source}/0 is stuck: the set at offset 2 cannot be decoded" in answer
+    assert f"{route.source}/0 is stuck: the set at offset 2 cannot be read" in answer
     found = status(port)
     assert (found["state"], found["ready"]) == ("stuck", False)
     series = f'hapax_partition_stuck{{offset="2",partition="0",topic="{route.source}"}} 1.0'

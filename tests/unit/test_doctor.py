@@ -44,6 +44,7 @@ Change = Callable[[Case], Case]
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 WARN, FAIL = Verdict.WARN, Verdict.FAIL
 DEAD = Address("kafka-1:9092", "nobody answers")
+TAKES_LITTLE = '{"receive.message.max.bytes": 1048588}'
 
 
 def test_a_healthy_pipeline_gets_no_word():
@@ -88,6 +89,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
         with_topic("out", *[Partition(1, (1,), (1,))] * 2, min__insync__replicas="1"),
     ),
     ("durability", WARN, with_topic("dead", SOUND, min__insync__replicas="1")),
+    ("fetch-size", FAIL, lambda _: healthy(HAPAX_KAFKA__PROPERTIES=TAKES_LITTLE)),
     ("durability", WARN, with_topic("in", SOUND, SOUND, min__insync__replicas="3")),
     ("unclean-election", FAIL, with_topic("out", unclean__leader__election__enable="true")),
     ("flush", WARN, with_topic("out", flush__messages="1")),

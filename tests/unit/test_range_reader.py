@@ -197,7 +197,7 @@ def test_firsts_are_the_first_records_of_their_spans(say):
     [
         (KafkaError._AUTO_OFFSET_RESET, "in/0: records were deleted while they were read"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "in/0: cannot be read: TOPIC_AUTHORIZATION_FAILED"),
-        (KafkaError._BAD_MSG, "in/0/1: the set that begins there cannot be decoded"),
+        (KafkaError._BAD_MSG, "in/0/1: the set that begins there cannot be read"),
     ],
 )
 def test_an_audit_concludes_nothing_from_half_a_stretch(say, code, why):

@@ -51,7 +51,7 @@ def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(read
     labels = {"topic": "orders", "partition": "0"}
     ready.events.partition_stuck({ORDERS: Stuck(7, "bad codec")})
     (reason,) = ready.health.readyz().reasons
-    assert "orders/0 is stuck: the set at offset 7 cannot be decoded (bad codec)" in reason
+    assert "orders/0 is stuck: the set at offset 7 cannot be read (bad codec)" in reason
     assert "hapax offsets skip orders/0/7 --dead-letter" in reason
     assert ready.health.state() == "stuck"
     assert ready.health.livez().ok

@@ -89,7 +89,7 @@ def _remark(one: Look) -> str:
         return f"LOST {one.lost:,}: deleted before they were read"
     if one.stuck is not None:
         place = f"{one.topic}/{one.partition}/{one.stuck.offset}"
-        return f"STUCK: the set at {one.stuck.offset} cannot be decoded; hapax offsets skip {place}"
+        return f"STUCK: the set at {one.stuck.offset} cannot be read; hapax offsets skip {place}"
     if one.position is None:
         return "no committed offset: a start is refused, and says what to set"
     if one.committed is not None and one.committed > one.log.high_watermark:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.offset_commit import GroupOffset
+from hapax.kafka.read.too_large import TooLarge
 
 if TYPE_CHECKING:
     from hapax.core.ports import Clock
@@ -156,8 +157,9 @@ class TopicIds:
 class ClientLogMonitor:
     """Passes a consumer's lines on; remembers when connections broke, and ids.
 
-    breaks   how many lines have told of broken connections
-    topics   ids of the cluster and its topics
+    breaks     how many lines have told of broken connections
+    topics     ids of the cluster and its topics
+    too_large  responses that the client does not take
     """
 
     SIGNS = frozenset({"FAIL", "REQTMOUT", "SESSTMOUT", "ERROR"})
@@ -169,12 +171,14 @@ class ClientLogMonitor:
         self._last_s = -math.inf
         self.breaks = 0
         self.topics = TopicIds()
+        self.too_large = TooLarge()
 
     def log(self, level: int, form: str, *parts: object) -> None:
         """Take one line of the client."""
         if parts and parts[0] in self.SIGNS:
             self._last_s = self._clock.monotonic()
             self.breaks += 1
+            self.too_large.log(level, form, *parts)
         if parts:
             self.topics.hear(str(parts[-1]))
         self._logger.log(level, form, *parts)

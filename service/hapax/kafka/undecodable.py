@@ -43,12 +43,12 @@ class StuckPartitions:
         self._clock = clock
         self._due_s: dict[Where, float] = {}
 
-    def meet(self, where: Where, offset: int, reason: str) -> None:
+    def meet(self, where: Where, offset: int, reason: str, retry_s: float = RETRY_S) -> None:
         """Take note of a set. What is told of the same partition after it comes from beyond it."""
         if where in self._due_s:
             return
         self.known = self.known | {where: Stuck(offset, reason)}
-        self._due_s[where] = self._clock.monotonic() + RETRY_S
+        self._due_s[where] = self._clock.monotonic() + retry_s
 
     def holds(self, where: Where) -> bool:
         """Whether records of a partition lie beyond such a set; false while it is tried again."""

@@ -177,7 +177,7 @@ class Health:
     def _held_up(self) -> list[Cause]:
         return [
             Cause(
-                f"{topic}/{partition} is stuck: the set at offset {one.offset} cannot be decoded"
+                f"{topic}/{partition} is stuck: the set at offset {one.offset} cannot be read"
                 f" ({one.reason}); {skip_command((topic, partition), one)} passes it",
                 "alerts.md#hapaxpartitionstuck",
             )

@@ -241,7 +241,7 @@ class Metrics:
     paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
     partition_stuck = Row(
         Gauge,
-        "1 for an assigned partition that is blocked by a set of records that cannot be decoded; "
+        "1 for an assigned partition that is blocked by a set of records that cannot be read; "
         "offset is that of its first record. The series disappears when the partition moves.",
         _TOPIC,
         _PARTITION,

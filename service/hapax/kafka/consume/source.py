@@ -17,6 +17,7 @@ from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S, GroupConsumer, places
 from hapax.kafka.consume.consumer_events import ConsumerEvents
 from hapax.kafka.consume.decode import read, read_native, without
+from hapax.kafka.consume.held_up import HeldUpPartitions
 from hapax.kafka.consume.native_intake import messages_of
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.consume.positions import Positions
@@ -64,6 +65,7 @@ class KafkaSource(AnsweredSource):
         self._stops = SpanStops(self._consumer, self._states, self._positions, start)
         self._identity = TopicIdentity(self._consumer, self._states, self._positions)
         self._events = ConsumerEvents(self._consumer, self._states, clock)
+        self._held_up = HeldUpPartitions(self._consumer, self._states, self._positions, clock)
         self._clock = clock
         self._waiting_bytes, self._overfull = 0, False
 
@@ -172,8 +174,7 @@ class KafkaSource(AnsweredSource):
                 self._consumer.resume()
                 self._overfull = False
             client = self._consumer.client
-            if self._states.stuck.known:
-                self._states.stuck.retry(self._try_again)
+            self._held_up.attend()
             if not messages and self._consumer.intake is not None:
                 return self._take_native(self._consumer.intake, count, wait_s)
             if not messages:
@@ -248,11 +249,6 @@ class KafkaSource(AnsweredSource):
     def stuck(self) -> Mapping[Where, Stuck]:
         """Return the partitions of ours that are held up by a set that cannot be decoded."""
         return self._states.stuck.known
-
-    def _try_again(self, where: Where, offset: int) -> None:
-        """Read a set once more that could not be decoded."""
-        self._positions.read_on(where, max(offset, self._states[where].untaken))
-        self._consumer.hold(where, held=False)
 
     def _follow(self) -> None:
         """Hear what the client has told by the way."""

@@ -16,6 +16,7 @@ from hapax.kafka.errors import describe
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.range_reader import RangeFetch, record_of
+from hapax.kafka.read.too_large import TooLarge
 
 if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Record
@@ -38,13 +39,15 @@ def first_from(
 
     properties = reader_properties(settings) | {
         "enable.partition.eof": True,
+        "log_level": 3,  # for TooLarge, which passes nothing on
         "auto.offset.reset": "error",
         "queued.min.messages": 1,
         "fetch.wait.max.ms": 20,
     }
     where = (at.topic, at.partition)
     spans = {where: (at.offset, sys.maxsize)}
-    with closing(build(Consumer, properties, None)) as consumer:
+    heard = TooLarge()
+    with closing(build(Consumer, properties, heard)) as consumer:
         fetch = RangeFetch(consumer, spans, refused=refused, over={KafkaError._PARTITION_EOF})
         while not fetch.silent(WITHIN_S):
             for message in fetch.poll():
@@ -54,6 +57,8 @@ def first_from(
                 stuck = fetch.undecodable[where]
                 first = at._replace(offset=max(at.offset, stuck.offset))
                 return _bounded(settings, first, stuck.reason, leader)
+            if heard.reason:
+                return _bounded(settings, at, heard.reason, leader)
             if not fetch.ends:
                 return None
     raise PreflightError([f"{at}: nothing came for {WITHIN_S:.0f} s; are its brokers up?"])

@@ -27,6 +27,7 @@ from hapax.kafka.errors import (
 )
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.too_large import TooLarge, too_large
 from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ class RangeReader:
         self.undecodable: dict[Where, Stuck] = {}
         self._properties: dict[str, Any] = {
             **reader_properties(settings),
+            "log_level": 3,  # for TooLarge, which passes nothing on
             # What is fetched beyond a span is thrown away.
             "queued.max.messages.kbytes": 16_384,
             "enable.partition.eof": True,
@@ -172,7 +174,8 @@ class RangeReader:
         """Yield records, some at a time; those of one partition in order."""
         if all(start >= end for start, end in spans.values()):
             return
-        with closing(build(Consumer, self._properties, None)) as consumer:
+        heard = TooLarge()
+        with closing(build(Consumer, self._properties, heard)) as consumer:
             fetch = self._fetch(consumer, spans)
             while fetch.ends:
                 due = set(fetch.ends)
@@ -181,7 +184,7 @@ class RangeReader:
                     raise PreflightError([undecodable_problem(where, self.undecodable[where])])
                 fetch.pause(due - fetch.ends.keys())
                 if fetch.silent(SILENCE_S):
-                    raise PreflightError([_silent(fetch.ends)])
+                    raise PreflightError([_silent(fetch.ends, heard.reason)])
                 if found:
                     yield found
                     fetch.heard_s = time.monotonic()  # the caller may have taken its time
@@ -198,8 +201,8 @@ class RangeReader:
         if all(start >= end for start, end in starts.values()):
             return found
         properties = {**self._properties, "queued.min.messages": 1, "fetch.wait.max.ms": 20}
-        give_up_s = time.monotonic() + within_s
-        with closing(build(Consumer, properties, None)) as consumer:
+        give_up_s, heard = time.monotonic() + within_s, TooLarge()
+        with closing(build(Consumer, properties, heard)) as consumer:
             fetch = self._fetch(consumer, starts)
             while fetch.ends and time.monotonic() < give_up_s:
                 due = set(fetch.ends)
@@ -211,6 +214,9 @@ class RangeReader:
                 for where in fetch.ends.keys() & (found.keys() | self.undecodable.keys()):
                     del fetch.ends[where]
                 fetch.pause(due - fetch.ends.keys())
+        for where in fetch.ends if heard.reason else ():
+            if reason := too_large(properties, where, starts[where][0]):
+                self.undecodable[where] = Stuck(starts[where][0], reason)
         return found
 
     def _fetch(self, consumer: Consumer, spans: Mapping[Where, tuple[int, int]]) -> RangeFetch:
@@ -226,14 +232,14 @@ def _refused(place: str, error: KafkaError) -> PreflightError:
 
 
 def undecodable_problem(where: Where, one: Stuck) -> str:
-    """Return what is to be done about a set that cannot be decoded."""
+    """Return what is to be done about a set that cannot be read."""
     place = f"{where[0]}/{where[1]}/{one.offset}"
     return (
-        f"{place}: the set that begins there cannot be decoded ({one.reason});"
+        f"{place}: the set that begins there cannot be read ({one.reason});"
         f" hapax offsets skip {place} --dead-letter passes it"
     )
 
 
-def _silent(ends: Mapping[Where, int]) -> str:
+def _silent(ends: Mapping[Where, int], why: str) -> str:
     places = ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
-    return f"{places}: nothing came for {SILENCE_S:.0f} s; are its brokers up?"
+    return f"{places}: nothing came for {SILENCE_S:.0f} s; {why or 'are its brokers up?'}"

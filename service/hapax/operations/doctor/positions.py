@@ -169,15 +169,15 @@ def _positions(case: Case) -> Iterator[CheckResult]:
 @check(
     "undecodable",
     "the next record of every partition with unread ones",
-    "FAIL: its set is damaged, of an unknown codec, or too large unpacked: the partition is "
-    "blocked; the fix names the command that passes it.",
+    "FAIL: its set is damaged, of an unknown codec, too large unpacked, or larger than the client "
+    "takes: the partition is blocked; the fix names the command that passes it.",
     at="input",
 )
 def _undecodable(case: Case) -> Iterator[CheckResult]:
     for (topic, partition), one in sorted(case.kafka.undecodable.items()):
         place = f"{topic}/{partition}/{one.offset}"
         yield fail(
-            f"{place}: the set that begins there cannot be decoded ({one.reason}): the partition "
+            f"{place}: the set that begins there cannot be read ({one.reason}): the partition "
             "is blocked",
             f"elect a leader whose replica is intact, or skip the set: hapax offsets skip {place}"
             " --dead-letter",

@@ -102,6 +102,34 @@ def _compaction(case: Case) -> Iterator[CheckResult]:
             yield ok(f"{name}: cleanup.policy={policy}")
 
 
+RECEIVED_MAX, RESPONSE_ADDED = 100_000_000, 1024
+"""The client's ``receive.message.max.bytes``, and about what a response has around a record set."""
+
+
+@check(
+    "fetch-size",
+    "the client's `receive.message.max.bytes` against `max.message.bytes` of the input",
+    "FAIL: smaller, so that a record may be larger than the client takes.",
+    at="input",
+)
+def _fetch_size(case: Case) -> Iterator[CheckResult]:
+    name = "receive.message.max.bytes"
+    limit = int(case.settings.kafka.properties.get(name, RECEIVED_MAX))
+    for topic, found in case.read.items():
+        most = number(found.settings.get("max.message.bytes"))
+        if most is None:
+            yield _not_reported(case, topic)
+        elif most + RESPONSE_ADDED > limit:
+            yield fail(
+                f"{topic}: max.message.bytes={most}, but the client takes responses up to "
+                f"{name}={limit}: a larger record holds its partition up",
+                f'HAPAX_KAFKA__PROPERTIES={{"{name}": {most + RESPONSE_ADDED}}}, or a smaller '
+                "max.message.bytes of the topic",
+            )
+        else:
+            yield ok(f"{topic}: the client takes the largest record that it may hold")
+
+
 HEADERS_ADDED = 1024
 """About what our headers take: names, coordinates, an id, the beginning of an error."""
 
