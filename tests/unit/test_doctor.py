@@ -16,6 +16,7 @@ from hapax.operations.doctor.check import Case, Check, CheckResult, ok
 from hapax.operations.doctor.examination import CHECKS, judge
 from hapax.operations.doctor.findings import Verdict, worst_first
 from tests.kit.doctor import (
+    BROKER,
     DAY_MS,
     HOUR_MS,
     KAFKA,
@@ -54,6 +55,17 @@ def test_a_healthy_pipeline_gets_no_word():
     assert {check.name for check in CHECKS} - told == set()
 
 
+def with_file(served: str, says: str) -> Change:
+    """Return what lets a broker serve another in-sync minimum than its file says."""
+    settings = {1: {**BROKER, "min.insync.replicas": served}}
+    log = {**KAFKA.topics, "__consumer_offsets": topic()}  # graded as it is, not by the default
+    return with_kafka(topics=log, settings=settings, overridden={1: says})
+
+
+def test_a_file_that_asks_for_less_than_is_served_gets_no_word():
+    assert troubles(judged(with_file("2", "1")(healthy()))) == {}
+
+
 FAULTS: list[tuple[str, Verdict, Change]] = [
     ("python", FAIL, with_process(python=(3, 10, 2))),
     ("client-library", FAIL, with_process(librdkafka="2.13.2")),
@@ -89,6 +101,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
         with_topic("out", *[Partition(1, (1,), (1,))] * 2, min__insync__replicas="1"),
     ),
     ("durability", WARN, with_topic("dead", SOUND, min__insync__replicas="1")),
+    ("durability", WARN, with_file("1", "2")),
     ("fetch-size", FAIL, lambda _: healthy(HAPAX_KAFKA__PROPERTIES=TAKES_LITTLE)),
     ("durability", WARN, with_topic("in", SOUND, SOUND, min__insync__replicas="3")),
     ("unclean-election", FAIL, with_topic("out", unclean__leader__election__enable="true")),

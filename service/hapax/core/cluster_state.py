@@ -15,6 +15,7 @@ from hapax.core.changes import Stuck  # noqa: TC001 - as above
 from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
 
 TopicPartition = tuple[str, int]
+IN_SYNC_MIN = "min.insync.replicas"
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -135,6 +136,8 @@ class ClusterState(msgspec.Struct, frozen=True):
     apis        highest version of each request that every broker takes, by name
     controller  broker id, -1 where there is none
     settings    by broker id, settings of the broker
+    overridden  by broker id, what its file says of ``min.insync.replicas`` where the cluster's
+                dynamic default is served in its place
     cluster_id  Kafka's id of the cluster; None where they do not report it
     undecodable  by partition, the set at its next offset that the client cannot decode
     ids         by transactional id, why the user may not use it; empty where it may
@@ -147,6 +150,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     controller: int = -1
     topics: Mapping[str, Topic] = {}
     settings: Mapping[int, Mapping[str, str]] = {}
+    overridden: Mapping[int, str] = {}
     group: ConsumerGroup | None = None
     logs: Mapping[TopicPartition, Log] = {}
     ids: Mapping[str, str] = {}

@@ -12,9 +12,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
-from hapax.core.cluster_state import Address, ClusterState, ConsumerGroup, Topic
+from hapax.core.cluster_state import IN_SYNC_MIN, Address, ClusterState, ConsumerGroup, Topic
 from hapax.core.partition_offsets import position
 from hapax.kafka.admin.answers import (
     ANSWER_TIMEOUT_S,
@@ -29,6 +29,8 @@ from hapax.kafka.admin.answers import (
     waited,
 )
 from hapax.kafka.admin.request_versions import telling_client
+from hapax.kafka.admin.requests import value_in_file, wire_properties
+from hapax.kafka.admin.wire import WireError
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties
@@ -92,6 +94,7 @@ class _Look:
         self._properties = base
         self._admin = telling_client(base, self._client_log)
         self._untold: dict[str, str] = {}
+        self._overridden: dict[int, str] = {}
 
     def all(
         self,
@@ -141,6 +144,7 @@ class _Look:
             cluster_id=metadata.cluster_id,
             topics=topics,
             settings=settings,
+            overridden=self._overridden,
             group=group,
             logs=offsets,
             ids=ids,
@@ -184,16 +188,35 @@ class _Look:
             name: topic_of(answer, values_of(by_topic.get(name)), until_s)
             for name, answer in described.items()
         }
-        by_broker = {
-            number: values_of(self._result(f"settings of broker {number}", answer, until_s))
+        told = {
+            number: self._result(f"settings of broker {number}", answer, until_s) or {}
             for number, answer in brokers.items()
         }
+        by_broker = {number: values_of(entries) for number, entries in told.items()}
+        self._overridden = self._in_files(metadata, told)
         members = self._result("consumer group", group[self._group], until_s)
         return (
             topics,
             {number: values for number, values in by_broker.items() if values},
             None if members is None else group_of(members),
         )
+
+    def _in_files(self, metadata: Any, told: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+        """Return, by broker, the in-sync minimum of its file where another one is served."""
+        found: dict[int, str] = {}
+        for number, entries in told.items():
+            served = entries.get(IN_SYNC_MIN)
+            if served is None or served.source != ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value:
+                continue
+            place = (metadata.brokers[number].host, metadata.brokers[number].port)
+            try:
+                value = value_in_file(wire_properties(self._settings), place, number, IN_SYNC_MIN)
+            except WireError as error:
+                self._untold[f"{IN_SYNC_MIN} in the file on {number}"] = str(error)
+            else:
+                if value not in {None, served.value}:
+                    found[number] = str(value)
+        return found
 
     def _result(self, what: str, answer: Future[Any], until_s: float) -> Any:
         found, why = waited(answer, until_s)

@@ -2,6 +2,8 @@
 
 Fetch              the header alone of the record set at an offset: where it ends, although its
                    records cannot be decoded
+DescribeConfigs    what a broker's file says where something else overrides it: the client keeps one
+                   of the values that a setting has under one name
 DescribeProducers  who has a transaction open in a partition (KIP-664); to its leader
 WriteTxnMarkers    ends a transaction by hand, as Kafka's ``kafka-transactions.sh abort`` does
 """
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
-_FETCH, _WRITE_MARKERS, _PRODUCERS = 1, 27, 61
+_FETCH, _WRITE_MARKERS, _CONFIGS, _PRODUCERS = 1, 27, 32, 61
+_OF_BROKER, _IN_FILE = 4, 4
+"""A resource that is a broker; a value that stands in its ``server.properties``."""
 _HEAD_V2 = struct.Struct(">qiibIhiqqqhii")
 """The header of a record set of format 2: base offset, length, leader epoch, format, checksum,
 attributes, last offset delta, first and last timestamp, producer id, its epoch, first sequence
@@ -70,6 +74,25 @@ def set_at(
         answer.take("qq")  # aborted transactions
     records = answer.raw(max(0, answer.number("i")))
     return _set_of(records)
+
+
+def value_in_file(
+    properties: Mapping[str, Any], broker: tuple[str, int], number: int, name: str
+) -> str | None:
+    """Return what a broker's own file says of a setting; None: nothing."""
+    body = Packer().add("ib", 1, _OF_BROKER).plain(str(number)).add("i", 1).plain(name).add("b", 1)
+    with Wire(properties, *broker) as wire:
+        answer = wire.ask(_CONFIGS, 1, body, flexible=False)
+    answer.take("ii")  # throttle time, and the number of resources, which is one
+    error, _, _, _ = answer.number("h"), answer.plain(), answer.take("b"), answer.plain()
+    _check(error, f"broker {number}: {name} cannot be read")
+    for _ in range(answer.number("i")):
+        answer.plain(), answer.plain(), answer.take("bbb")
+        for _ in range(answer.number("i")):
+            _, value, source = answer.plain(), answer.plain(), answer.number("b")
+            if source == _IN_FILE:
+                return value
+    return None
 
 
 def _set_of(records: bytes) -> RecordSet | None:

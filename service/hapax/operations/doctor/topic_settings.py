@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hapax.core.cluster_state import IN_SYNC_MIN
 from hapax.operations.doctor.check import check, fail, listed, number, ok, set_topic, unknown, warn
 from hapax.operations.doctor.durability import graded, in_sync_min, replicas
 
@@ -19,7 +20,8 @@ FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
 @check(
     "durability",
     "acks, replicas and `min.insync.replicas` of these topics (see below)",
-    "FAIL: lowest or low. WARN: medium, or no broker may be away.",
+    "FAIL: lowest or low. WARN: medium, or no broker may be away, or the brokers' files ask for "
+    "more in sync than the cluster does.",
 )
 def _durability(case: Case) -> Iterator[CheckResult]:
     for name, topic in {**case.inputs, **case.outputs}.items():
@@ -32,6 +34,18 @@ def _durability(case: Case) -> Iterator[CheckResult]:
         if count < 3:  # noqa: PLR2004 - the table of hapax.operations.doctor.durability
             fix = f"give {name} 3 replicas (kafka-reassign-partitions.sh), then {fix}"
         yield graded(name, count, least, fix)
+    brokers = case.kafka.settings
+    files = {(says, brokers[at][IN_SYNC_MIN]) for at, says in case.kafka.overridden.items()}
+    for says, served in sorted(files):
+        if (number(says) or 0) < (number(served) or 0):
+            continue  # more is served than what the files ask for
+        yield warn(
+            f"the brokers' files say {IN_SYNC_MIN}={says}, the cluster serves {served} to topics "
+            "without one of their own: its dynamic default counts, which clusters that were "
+            "formatted by Kafka 4.1 or newer always have",
+            f"kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
+            f"{IN_SYNC_MIN}={says}, or set it on each topic",
+        )
 
 
 @check("unclean-election", "`unclean.leader.election.enable`", "FAIL: true.")
