@@ -12,7 +12,7 @@ from hapax.kafka.client_log import DEBUG, ClientLogMonitor
 from hapax.kafka.consume.member_metadata import parse_metadata
 from hapax.kafka.consume.native_intake import NativeIntake
 from hapax.kafka.consume.silence import Silence
-from hapax.kafka.errors import describe, is_member_fenced
+from hapax.kafka.errors import LINE_IS_NO_TEXT, describe, is_member_fenced
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_queries import list_offsets
 
@@ -93,11 +93,13 @@ class GroupConsumer:
         to the assignment, and drops the question that the revocation after it asks.
         """
         with self.watch("close"):
-            with suppress(KafkaException, RuntimeError):  # a dead member, or closed already
+            # a dead member, closed already, or a log line that is no text
+            with suppress(KafkaException, RuntimeError, UnicodeDecodeError):
                 self._serve_unserved()
             if self.intake is not None:
                 self.intake.close()
-            self.client.close()
+            with suppress(UnicodeDecodeError):
+                self.client.close()
             self.intake = None
 
     def _serve_unserved(self) -> None:
@@ -118,6 +120,8 @@ class GroupConsumer:
             if error.fatal():
                 self.fatal(error)
             raise BatchAbortedError(f"{call}: {describe(error)}", resolved=False) from exception
+        except UnicodeDecodeError as error:  # the records that it would have returned are lost
+            raise BatchAbortedError(f"{call}: {LINE_IS_NO_TEXT}", resolved=False) from error
 
     def fatal(self, error: KafkaError) -> None:
         """Raise what an error means behind which this client is dead."""

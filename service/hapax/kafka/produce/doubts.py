@@ -14,6 +14,7 @@ such request on them, each of which costs a producer for nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class ClientLog:
         self._breaks += broken
         if (broken and self._requests is None) or _OTHER_CLUSTER in text:
             self._doubts.append(f"{facility}: {text}")
-        self._forward(self._client, level, facility, text)
+        with suppress(Exception):
+            self._forward(self._client, level, facility, text)
 
     @property
     def doubts(self) -> list[str]:

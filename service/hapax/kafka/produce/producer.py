@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.record_path import Prepared
 from hapax.kafka.connection import answers, new_client_answered
-from hapax.kafka.errors import CONTENT, UNKNOWN_TOPIC, describe
+from hapax.kafka.errors import CONTENT, LINE_IS_NO_TEXT, UNKNOWN_TOPIC, describe
 from hapax.kafka.produce.doubts import ClientLog, without_lines
 from hapax.kafka.produce.requests import NativeRequests
 from hapax.kafka.properties import build
@@ -98,13 +98,21 @@ class Outbox:
 
         It raises a fatal error here, too; the transactional call that asks next gets the same.
         """
-        with suppress(*CLIENT_ERRORS):
+        with self._serving():
             self.producer.poll(wait_s)
 
     def await_deliveries(self, timeout_s: float) -> None:
         """Give what is under way time to arrive."""
-        with suppress(*CLIENT_ERRORS):
+        with self._serving():
             self.producer.flush(timeout_s)
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        try:
+            with suppress(*CLIENT_ERRORS):
+                yield
+        except UnicodeDecodeError:
+            self.log.doubts.append(LINE_IS_NO_TEXT)  # it may have told of a lost connection
 
     def _turn(self, topic: str) -> int:
         """Return the next partition in turn; librdkafka has no such partitioner."""

@@ -46,7 +46,10 @@ def _refused(member: Consumer) -> KafkaError | None:
     librdkafka goes on asking for the coordinator of a group that it may not see, in silence
     (rd_kafka_cgrp_handle_FindCoordinator).
     """
-    event = member.poll(0)
+    try:
+        event = member.poll(0)
+    except UnicodeDecodeError:  # errors.LINE_IS_NO_TEXT
+        return None
     error = None if event is None else event.error()
     return error if error is not None and error.code() in FORBIDDEN else None
 

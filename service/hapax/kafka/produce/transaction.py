@@ -105,7 +105,7 @@ class KafkaTransaction(KafkaProducing):
         with self._watch("init_transactions"):
             try:
                 outbox.producer.init_transactions(CALL_TIMEOUT_S)
-            except KafkaException as error:
+            except (KafkaException, UnicodeDecodeError) as error:
                 return transactional_error(error)
         return None
 

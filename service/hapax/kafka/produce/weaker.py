@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
-from hapax.kafka.errors import CONTENT, FORBIDDEN, describe
+from hapax.kafka.errors import CONTENT, FORBIDDEN, LINE_IS_NO_TEXT, describe
 from hapax.kafka.produce.base import KafkaProducing
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class KafkaAtLeastOnce(KafkaProducing):
                 left = outbox.producer.flush(self._deadline_s)
             except KafkaException as error:
                 raise ProducerDeadError(f"flush: {describe(error.args[0])}") from error
+            except UnicodeDecodeError as error:
+                raise ProducerDeadError(f"flush: {LINE_IS_NO_TEXT}") from error
         if left:
             outbox.producer.purge()
             raise BatchAbortedError(f"{left} outputs were not delivered in time", resolved=False)
