@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, HapaxError, StopError
 from hapax.core.partition_offsets import LogOffsets
+from hapax.kafka.produce import stable_offset as stable_offset_module
 from hapax.kafka.produce.stable_offset import stable_offset
 from hapax.kafka.read import offset_queries
 from hapax.kafka.read.log_offsets import Logs
@@ -148,7 +149,8 @@ def test_an_answer_that_is_held_back_is_waited_for_and_says_what_shows_the_trans
 
 
 @pytest.mark.parametrize("place", ["call", "partition"])
-def test_a_coordinator_that_moves_is_waited_for_and_blames_no_transaction(place):
+def test_a_coordinator_that_moves_is_waited_for_and_blames_no_transaction(monkeypatch, place):
+    monkeypatch.setattr(stable_offset_module, "ANSWER_TIMEOUT_S", 0.01)
     assert HANGS not in refusal(BatchAbortedError, **{place: KafkaError.NOT_COORDINATOR})
 
 

@@ -6,9 +6,10 @@ broker really answered in each call (docs/design.md, "Errors").
 
 from __future__ import annotations
 
+import time
 from enum import Enum
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.core.records import TopicPartition
+
+T = TypeVar("T")
 
 client_headers: Callable[[Any], Any] = methodcaller("headers")
 """Reads a message's headers; raises one of NO_TEXT for a name that is not UTF-8, and where the
@@ -97,6 +100,24 @@ COORDINATOR_MOVES = frozenset(
     }
 )
 """A coordinator that starts or hands over: the same question again gets its answer."""
+
+_REST_S = 0.1
+
+
+def of_group(ask: Callable[[], T], within_s: float) -> T:
+    """Return what a group's coordinator answers; ask again while it starts or hands over.
+
+    Raises the KafkaException that ``ask`` raises otherwise, and its last one when time is up.
+    """
+    give_up_s = time.monotonic() + within_s
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > give_up_s:
+                raise
+        time.sleep(_REST_S)
+
 
 FORBIDDEN = frozenset(
     {

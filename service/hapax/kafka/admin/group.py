@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from hapax.kafka.errors import of_group
 from hapax.kafka.properties import APART, admin_properties, consumer_properties
 
 if TYPE_CHECKING:
@@ -76,10 +77,14 @@ class GroupMembers:
 def _described(settings: Settings) -> list[Any] | None:
     """Return the group's members as the client describes them; None: not known."""
     properties: dict[str, Any] = {**admin_properties(consumer_properties(settings)), "log_level": 0}
-    try:
-        admin = AdminClient(properties)  # a name holds it: without one its answers never come
+    admin = AdminClient(properties)  # a name holds it: without one its answers never come
+
+    def asked() -> list[Any]:
         answers = admin.describe_consumer_groups([settings.app], request_timeout=MEMBERS_TIMEOUT_S)
         return list(answers[settings.app].result(MEMBERS_TIMEOUT_S).members)
+
+    try:
+        return of_group(asked, MEMBERS_TIMEOUT_S)
     except KafkaException as error:
         # A group without a first member is not known.
         return [] if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND else None

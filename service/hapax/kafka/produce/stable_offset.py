@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, StopError
-from hapax.kafka.errors import FORBIDDEN, describe
+from hapax.kafka.errors import FORBIDDEN, describe, of_group
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -31,13 +31,17 @@ def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
 
     Raises BatchAbortedError when no answer comes, StopError when a right is missing.
     """
-    try:
+
+    def asked() -> TopicPartition:
         (answer,) = member.committed([TopicPartition(*where)], timeout=ANSWER_TIMEOUT_S)
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+        return answer
+
+    try:
+        return of_group(asked, ANSWER_TIMEOUT_S)
     except KafkaException as exception:
         raise _unknown(what, _refused(member) or exception.args[0]) from None
-    if answer.error is not None:
-        raise _unknown(what, answer.error)
-    return answer
 
 
 def _refused(member: Consumer) -> KafkaError | None:

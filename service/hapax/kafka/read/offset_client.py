@@ -11,7 +11,7 @@ from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
 from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.connection import no_broker, require_listener
-from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe, of_group
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries, list_offsets
 
@@ -156,32 +156,26 @@ class OffsetClient:
 
         A coordinator that has just started is asked again.
         """
-        asked = list(partitions)
+        places = list(partitions)
         timeout_s = ANSWER_TIMEOUT_S if stable else BROKERS_TIMEOUT_S
-        give_up_s = time.monotonic() + timeout_s
-        while True:
-            left_s = max(0.1, give_up_s - time.monotonic())
-            answers: dict[Where, TopicPartition] = {}
-            try:
-                answers = self._queries.group_offsets(asked, left_s, stable=stable)
-            except KafkaException as error:
-                refused, passing = [error.args[0]], error.args[0].code() in COORDINATOR_MOVES
-            else:
-                refused = [one.error for one in answers.values() if one.error is not None]
-                passing = all(one.code() in COORDINATOR_MOVES for one in refused)
-            if not refused:
-                return answers
-            if not passing or time.monotonic() > give_up_s:
-                reasons = "; ".join(dict.fromkeys(describe(one) for one in refused))
-                raise PreflightError(
-                    [
-                        (
-                            f"the committed offsets of group {self._settings.app} cannot be read"
-                            f" ({reasons}); a transaction that carries them may be open"
-                        )
-                    ]
-                )
-            time.sleep(_REST_S)
+
+        def asked() -> dict[Where, TopicPartition]:
+            answers = self._queries.group_offsets(places, timeout_s, stable=stable)
+            refused = [one.error for one in answers.values() if one.error is not None]
+            if refused:
+                final = [one for one in refused if one.code() not in COORDINATOR_MOVES]
+                raise KafkaException(*final, *refused)
+            return answers
+
+        try:
+            return of_group(asked, timeout_s)
+        except KafkaException as error:
+            reasons = "; ".join(dict.fromkeys(describe(one) for one in error.args))
+            problem = (
+                f"the committed offsets of group {self._settings.app} cannot be read ({reasons});"
+                " a transaction that carries them may be open"
+            )
+            raise PreflightError([problem]) from None
 
     def _offsets(self, consumer: Consumer, partitions: Iterable[Where], at: int) -> Progress:
         """Return offsets; a partition between two leaders is asked again for a while."""
