@@ -1,5 +1,6 @@
 """Replies of Redis as they come from a socket, and owners as they stand in a bucket."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
+from hapax.claims.redis_buckets import Buckets
 from hapax.claims.redis_layout import Layout, age, date, place
 from hapax.claims.redis_owners import owner_coordinates, owner_texts
 from hapax.claims.redis_replies import Replies
@@ -100,3 +102,24 @@ def test_a_date_of_the_future_counts_as_today():
     assert age(date(1_000, 10), date(500, 10)) == 50
     assert age(date(500, 10), date(1_000, 10)) == 0
     assert age(3, 65_535) == 4
+
+
+def test_the_time_of_redis_goes_on_with_ours():
+    buckets: Any = SimpleNamespace(
+        world=SimpleNamespace(now_ms=1_000, answered_s=10.0),
+        canary=SimpleNamespace(clock=SimpleNamespace(now=lambda: 10.25)),
+    )
+    assert Buckets.redis_ms(buckets) == 1_250
+
+
+def test_the_topic_of_a_number_is_asked_for_once():
+    asked = []
+
+    def hget(meta: bytes, name: str) -> bytes | None:
+        asked.append((meta, name))
+        return b"orders/an-id" if name == "number:5" else None
+
+    buckets: Any = SimpleNamespace(names={}, meta=b"m", client=SimpleNamespace(hget=hget))
+    assert [Buckets.topic(buckets, b"\0\5") for _ in range(2)] == ["orders"] * 2
+    assert Buckets.topic(buckets, b"\0\6") == ""
+    assert asked == [(b"m", "number:5"), (b"m", "number:6")]

@@ -29,7 +29,7 @@ def test_a_dead_letter_tells_what_failed_where_and_why():
     assert one is not None
     assert (one.source, one.original) == (FAILED.coordinates, FAILED.coordinates)
     assert (one.event_id, one.reason, one.error) == (b"e-1", "ValueError", "ValueError: no: number")
-    assert (one.attempts, one.app) == (3, "app")
+    assert (one.attempts, one.app, one.readable) == (3, "app", True)
 
 
 def test_a_replay_is_the_record_as_it_came_and_names_its_original():

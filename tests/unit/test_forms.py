@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hapax.core.formats import FormatOptions
 from hapax.core.forms import TransformForm, form_of
 from hapax.core.records import Output, Record
 
@@ -138,3 +139,16 @@ async def streaming(record: Record) -> AsyncIterator[Output]:
 def test_a_function_of_another_shape_says_what_is_wrong(found, why):
     with pytest.raises(ValueError, match=why):
         form_of(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        ({}, True),
+        ({"input": "json"}, False),
+        ({"output": "json"}, False),
+        ({"input": "json", "output": "json"}, False),
+    ],
+)
+def test_values_stay_bytes_only_where_both_sides_say_so(given, plain):
+    assert FormatOptions(**given).plain is plain

@@ -1,10 +1,12 @@
 """Calls in a process of their own: whatever ends it, ours goes on and says how it ended."""
 
 import os
+import socket
 import threading
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +18,10 @@ from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later, Retrying, RetryTopic
 from hapax.core.transform import Failure
 from hapax.engines.isolated_calls import IsolatedCalls
-from hapax.engines.isolated_process import memory_left
+from hapax.engines.isolated_process import memory_left, receive, send
 from hapax.kafka.admin.isolated import TRIES, CrashedError, run_in_subprocess
-from hapax.kafka.produce.call_timeout import Caller, HangingError
+from hapax.kafka.produce import call_timeout
+from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
 from tests.kit.leaving import DEEDS
 
 LIMIT_S = 20.0
@@ -141,6 +144,51 @@ def test_a_call_under_suspicion_has_less_time_and_one_without_has_all():
     caller = Caller()
     caller.call(gate.wait, timeout_s=60, suspect=lambda: True)
     caller.close()
+
+
+def test_each_time_that_offsets_hang_they_have_longer_and_after_a_return_no_more(monkeypatch):
+    given: list[float] = []
+
+    class Hanging:
+        hangs = True
+
+        def call(self, *_arguments: object, suspect_timeout_s: float, **_named: object) -> None:
+            given.append(suspect_timeout_s)
+            if self.hangs:
+                raise HangingError("no return")
+
+    monkeypatch.setattr(call_timeout, "Caller", Hanging)
+    offsets = OffsetsCaller()
+    for _ in range(3):
+        with pytest.raises(HangingError):
+            offsets.call(print, timeout_s=60.0, lost=lambda: False)
+    Hanging.hangs = False
+    for _ in range(2):
+        offsets.call(print, timeout_s=60.0, lost=lambda: False)
+    assert given == [LOST_S, 2 * LOST_S, 4 * LOST_S, 8 * LOST_S, LOST_S]
+
+
+class Pieces:
+    """A socket on which this has arrived, three bytes at a time."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def recv(self, most: int) -> bytes:
+        size = min(most, 3)
+        some, self._content = self._content[:size], self._content[size:]
+        return some
+
+
+def test_a_message_that_comes_in_pieces_is_read_whole_and_nothing_of_the_next_one():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for content in (b"one", b"seven"):
+            send(ours, content)
+        pieces: Any = Pieces(theirs.recv(1000))
+    assert [receive(pieces) for _ in range(2)] == [b"one", b"seven"]
+    with pytest.raises(EOFError):
+        receive(pieces)
 
 
 # -- What is asked in a process of its own ------------------------------------------------

@@ -8,6 +8,7 @@ from hapax.core.errors import (
     MemberFencedError,
     PositionLostError,
 )
+from hapax.kafka.consume.partition_state import PartitionState
 from hapax.kafka.consume.positions import LATE_S
 from hapax.kafka.consume.source import WAITING_MAX, KafkaSource
 from hapax.kafka.undecodable import RETRY_S
@@ -648,3 +649,10 @@ def test_a_coordinator_that_loads_is_no_warning_until_it_lasts(monkeypatch):
     kafka.attend()
     changes = kafka.changes()
     assert (len(changes.passing), len(changes.errors)) == (1, 1)
+
+
+@pytest.mark.parametrize(("epoch", "learned"), [(None, None), (-1, None), (0, 0), (3, 3)])
+def test_the_first_epoch_of_a_topic_is_one(epoch, learned):
+    state = PartitionState()
+    state.learn_epoch(epoch, 5)
+    assert state.epoch == learned

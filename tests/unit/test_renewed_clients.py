@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -202,3 +203,20 @@ def test_who_is_told_to_stop_builds_no_new_clients():
     pipeline.run(open_first=False)
     assert script.steps.count("reopen") == 0
     assert "batch_abandoned" not in pipeline.told.names()
+
+
+def test_files_are_looked_at_by_a_thread_of_their_own_until_it_is_stopped():
+    looks = threading.Semaphore(0)
+
+    def digests() -> dict[str, bytes]:
+        looks.release()
+        return {}
+
+    watch = FileWatch(cast("Events", Told()), digests, str, lambda _paths: None, interval_s=0.001)
+    watch.start()
+    assert watch.daemon
+    for _ in range(3):
+        assert looks.acquire(timeout=20)
+    watch.stop()
+    watch.join(20)
+    assert not watch.is_alive()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from hapax.core.errors import BatchAbortedError
 from hapax.core.headers import DONE, Retried
 from hapax.core.interrupt import Interrupt
 from hapax.core.line_calls import LineCalls, Turns
+from hapax.core.line_intake import LineIntake
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates
 from hapax.core.retry_later import Put, Retrying, RetryTopic, Stay
@@ -307,3 +309,15 @@ def test_what_a_line_holds_is_named_by_where_it_first_came():
     (_, line) = pipeline.line.spot(given(0))
     assert list(pipeline.line.waiting(0, line)) == [0, 1]
     assert pipeline.line.spot(pipeline.log[1])[0] == Coordinates("in", 0, 1)
+
+
+def test_what_waits_beside_a_rewound_input_is_read_in_again_from_where_it_stands():
+    dropped: list[int] = []
+    line: Any = SimpleNamespace(
+        topic=SimpleNamespace(name="retry"), floor={0: 7, 1: None}.get, drop=dropped.append
+    )
+    intake: Any = SimpleNamespace(_line=line, _told={("retry", 0): 7})
+    again = LineIntake.rewound(intake, {("in", 0): 5, ("in", 1): 6})
+    assert again == {("in", 0): 5, ("in", 1): 6, ("retry", 0): 7}
+    assert (sorted(dropped), intake._told) == ([0, 1], {})
+    assert LineIntake.rewound(intake, {("retry", 0): 3}) == {("retry", 0): 3}

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hapax.core.errors import HapaxError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, StopError
 from hapax.core.ports import Message
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
@@ -231,3 +232,20 @@ def test_with_a_choice_of_rows_for_each_repetition_rows_are_doubled_or_lost(play
 
     monkeypatch.setitem(globals(), "Publication", Choosing)
     assert caught(play)
+
+
+def test_a_lane_whose_record_is_refused_ends_at_once_and_names_it():
+    tries: list[None] = []
+
+    def marker() -> None:
+        tries.append(None)
+        raise BatchAbortedError("refused")
+
+    transaction = SimpleNamespace(refusal=lambda: (3, "it is too large"))
+    lane: Any = SimpleNamespace(
+        _attempts=4, _lane=1, _marker=marker, _marked=SimpleNamespace(transaction=transaction)
+    )
+    published = sink_lane.LanePublished()
+    with pytest.raises(StopError, match=r"number 3 from parcel 0 of lane 1: it is too large"):
+        sink_lane.LanePublisher.publish(lane, "m", [], published)
+    assert len(tries) == 1

@@ -1,12 +1,19 @@
 """Which ranges the driver plans, when, and what a plan says."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from hapax.core.errors import StopError
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
+from hapax.engines.spark.driver import EXECUTORS_INTERVAL_S, SparkEngine
 from hapax.engines.spark.plan import RangeOutcome, RangePlan
+from hapax.engines.spark.task import Task
 from tests.kit.spark_driver import P0, P1, P2, STOP, TASK_MAX_S, done, played, settled
+
+TOO_LONG_S = 2.0 + EXECUTORS_INTERVAL_S
 
 
 @played(lanes=1)
@@ -335,3 +342,27 @@ def test_running_tasks_are_recalled_while_the_operator_pauses_and_when_asked_to_
     yield
     assert driver.jobs.recalled
     driver.jobs.end(0)
+
+
+def test_a_task_is_recalled_by_the_file_that_its_plan_names(tmp_path):
+    file = tmp_path / "recall"
+    task: Any = SimpleNamespace(_plan=SimpleNamespace(recall=str(file)))
+    assert not Task._recalled(task)
+    file.touch()
+    assert Task._recalled(task)
+    assert not Task._recalled(cast("Any", SimpleNamespace(_plan=SimpleNamespace(recall=None))))
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, 0), (TOO_LONG_S, 0), (TOO_LONG_S + 1, 1)])
+def test_a_range_that_no_executor_takes_is_told_and_one_that_runs_is_not(seconds, told):
+    said: list[str] = []
+    lane = SimpleNamespace(job=object(), began_s=1_000.0 - seconds)
+    driver: Any = SimpleNamespace(
+        _looked_s=0.0,
+        _duration_s=2.0,
+        _lifecycle=SimpleNamespace(stopping=True),
+        _lanes=SimpleNamespace(grow=lambda: None, all=[lane, SimpleNamespace(job=None)]),
+        _events=SimpleNamespace(executors_awaited=said.append),
+    )
+    SparkEngine._look_at_executors(driver, 1_000.0)
+    assert len(said) == told

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from hapax.core.changes import Changes
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.forms import load_form
 from hapax.core.interrupt import Interrupt
 from hapax.core.isolation import Death
+from hapax.core.ports import Batch
 from hapax.core.records import Record
 from hapax.core.suspicion import Mark, marked, suspects_until
 from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer
+from hapax.engines.spark.task_suspects import TaskSuspects
+from hapax.engines.suspects import Probation, Suspects
 from hapax.settings import load_settings
 from hapax.testing.source import InjectedFault
 from hapax.wiring.calls import isolation
@@ -239,3 +244,32 @@ def test_a_batch_of_suspects_is_given_away_in_groups_as_large_as_calls_overlap(
     assert noted.given == [size for sizes in alone for size in sizes]
     if isinstance(made, GatheredCalls):
         made.close()
+
+
+def test_a_partition_that_comes_back_is_trusted_no_more_and_who_has_no_mark_commits_none():
+    ended: list[Any] = []
+    core: Any = SimpleNamespace(end=lambda offsets, marks: ended.append((offsets, marks)))
+    source: Any = SimpleNamespace(mark_processed=lambda _offsets: None)
+    apart: Any = SimpleNamespace(forget=lambda _where: None)
+    suspects = Suspects(source, core, apart, cast("Any", None), records_max=10)
+    suspects._trusted = {IN}
+    suspects.mark(Batch([], {IN: 0}, {IN: 1}))
+    suspects.leave()
+    assert ended == []
+    suspects.observe(Changes(assigned=[IN]))
+    assert suspects._trusted == set()
+
+
+def test_a_range_reports_the_marks_that_stand_whoever_wrote_them():
+    report: Any = SimpleNamespace(marks={})
+    ours, theirs = Mark(1, 2), Mark(3)
+    known: Any = SimpleNamespace(
+        _ours={IN: theirs},
+        _report=report,
+        _probation={
+            ("in", 1): Probation(0, 1, mark=ours),
+            ("in", 2): Probation(0, 1),
+        },
+    )
+    TaskSuspects.report_marks(known)
+    assert report.marks == {IN: theirs, ("in", 1): ours}

@@ -20,10 +20,11 @@ BODY = struct.pack(">qhib", 77, 3, 10_000, 1)
 TIMES = struct.pack(">qq", 2_000, 1_500)
 
 
-def plain() -> bytes:
+def plain(state: int = 1) -> bytes:
     """Return version 0: lists and texts with fixed lengths."""
     topics = struct.pack(">ih", 1, 3) + b"out" + struct.pack(">iii", 2, 4, 1)
-    return struct.pack(">h", 0) + BODY + topics + TIMES
+    body = struct.pack(">qhib", 77, 3, 10_000, state)
+    return struct.pack(">h", 0) + body + topics + TIMES
 
 
 def flexible() -> bytes:
@@ -145,3 +146,11 @@ def test_an_id_that_was_forgotten_is_still_known_by_what_it_decided():
 def test_a_producer_that_no_coordinator_knows_hangs():
     one = explained(HOLDER, [], {})
     assert (one.hanging, one.transactional_id, one.decided) == (True, None, None)
+
+
+def test_each_state_has_the_name_that_kafka_gives_to_its_number():
+    states = [state_of(KEY, plain(number)) for number in range(9)]
+    assert [one.state if isinstance(one, TransactionState) else None for one in states] == [
+        *("empty", "open", "committing", "aborting", "committed", "aborted", "dead", "fencing"),
+        None,
+    ]

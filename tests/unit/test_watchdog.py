@@ -21,11 +21,13 @@ class Left:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.seconds: list[float] = []
         self.codes: list[int] = []
         self.left = threading.Event()
 
-    def overrun(self, call: str, _seconds: float) -> None:
+    def overrun(self, call: str, seconds: float) -> None:
         self.told.append(call)
+        self.seconds.append(seconds)
 
     def leave(self, code: int) -> None:
         self.codes.append(code)
@@ -50,6 +52,7 @@ def test_a_call_that_overruns_ends_the_process_and_is_named(watchdog, left):
     with watchdog.watch("commit_transaction"):
         assert left.left.wait(WAIT_S)
     assert (left.told, left.codes) == (["commit_transaction"], [7])
+    assert left.seconds == [pytest.approx(11 * module.TICK_S)]
 
 
 def test_an_inner_call_gives_its_outer_one_back(watchdog, left):

@@ -1,6 +1,8 @@
 """The window: what may leave it, what an abort keeps, and what leaves with its partition."""
 
 from collections.abc import Collection, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
 from hapax.core.transform import Result
 from hapax.core.window import Window
+from hapax.engines.window_runner import WindowRunner
 
 P0, P1 = ("in", 0), ("in", 1)
 ANSWER = (Output(b"x"),)
@@ -205,3 +208,14 @@ def test_room_is_counted_in_records_and_bytes(count):
     assert (window.records, window.bytes, window.depth(P0)) == (count, 2 * count, count)
     window.put_back()
     assert (window.records, window.bytes, window.depth(P0)) == (0, 0, 0)
+
+
+def test_a_partition_that_takes_too_much_is_held_until_it_is_released():
+    told: list[tuple[object, bool]] = []
+    source = SimpleNamespace(hold=lambda where, *, held: told.append((where, held)))
+    runner: Any = SimpleNamespace(source=source, _held=set())
+    WindowRunner._hold(runner, {P0})
+    assert runner._held == {P0}
+    WindowRunner._release(runner, runner._held)
+    assert runner._held == set()
+    assert told == [(P0, True), (P0, False)]

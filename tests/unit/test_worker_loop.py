@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hapax.core.errors import DeadLetterLimitError
 from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
+from hapax.engines.worker import Worker
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -282,3 +284,28 @@ def test_after_an_abort_no_record_is_called_a_second_time(step):
     pipeline.run()
     pipeline.judge()
     assert sorted(called) == sorted(b"%d" % n for n in range(12))
+
+
+@pytest.mark.parametrize(
+    ("stopping", "paused", "more"),
+    [(False, False, True), (True, False, False), (False, True, False), (True, True, False)],
+)
+def test_who_stops_or_is_paused_ends_what_is_in_work_and_takes_no_more(stopping, paused, more):
+    asked: list[bool] = []
+
+    def take(_wait_s: float, *, more: bool) -> Batch:
+        asked.append(more)
+        return Batch([], {}, {})
+
+    nothing = SimpleNamespace
+    worker: Any = nothing(
+        _runner=nothing(drop=bool, waiting=True, busy=False, take=take),
+        _recovery=nothing(check_clients=bool, fence_doubt=bool),
+        _schemas=None,
+        _lifecycle=nothing(stopping=stopping, paused=paused),
+        _events=nothing(loop_moved=bool),
+        _observe=bool,
+        _gave_up=lambda _batch, _changes: True,
+    )
+    Worker._turn(worker)
+    assert asked == [more]
