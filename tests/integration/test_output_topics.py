@@ -14,6 +14,7 @@ from tests.kit.mirrors import a_mirror, an_other_cluster
 from tests.kit.night import Desk
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.secured import INSTANCE, login, needed
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, read_back
 
@@ -126,6 +127,27 @@ def test_a_dead_letter_that_its_topic_would_refuse_is_replayed_as_the_record_was
     first, again = read_back(route.bootstrap, route.source)
     assert (again.key, again.value, again.timestamp_ms) == (None, b"v", ahead_ms)
     assert (first.key, first.value, first.timestamp_ms) == (None, b"v", ahead_ms)
+
+
+def test_without_the_right_to_read_settings_the_property_is_named_and_no_value_is_lost(
+    guarded, tmp_path, unique
+):
+    user, password = unique("least"), "ask-me-anything"
+    guarded.rights.set_password(user, password, "SCRAM-SHA-256")
+    way = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD=password)
+    route = PipelineUnderTest(guarded, tmp_path, **way)
+    route.create(source=ANY_TIME)
+    now_ms = int(time.time() * 1000)
+    route.write(Given(b"late", timestamp_ms=now_ms * 1000), Given(b"fine", timestamp_ms=now_ms))
+    guarded.rights.allow(user, *needed(route))
+    worker = route.worker(INSTANCE, STOP_AFTER__AT_END="true", TRANSFORM=None)
+    worker.ends_with(0)
+    route.close()
+    assert [one.value for one in route.outputs()] == [b"fine"]
+    assert [one.value for one in route.dead()] == [b"late"]
+    (error,) = errors(route)
+    assert "INVALID_TIMESTAMP" in error
+    assert "message.timestamp.after.max.ms" in error
 
 
 def test_a_task_of_spark_judges_in_the_same_way(sandbox, tmp_path):
