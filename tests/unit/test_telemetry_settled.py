@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from hapax.core.batch_result import BatchResult
+from hapax.core.records import Coordinates
 from tests.unit.test_telemetry_events import Told
 
 KEYS = {
@@ -97,7 +98,15 @@ def crash(told: Told) -> None:
     told.events.service_crashed(ValueError())
 
 
-@pytest.mark.parametrize("then", [partitions_leave, next_turn, drain, stop, crash])
+def watchdog(told: Told) -> None:
+    told.events.watchdog_fired("commit_transaction", 30.0)
+
+
+def hang(told: Told) -> None:
+    told.events.call_hung(Coordinates("orders", 0, 7), 30.0)
+
+
+@pytest.mark.parametrize("then", [partitions_leave, next_turn, drain, stop, crash, watchdog, hang])
 def test_what_was_not_told_yet_is_told_before_anything_else_happens(told, then):
     for _ in range(3):
         told.events.transaction_committed(SETTLED)

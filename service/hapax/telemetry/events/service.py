@@ -206,6 +206,8 @@ class ServiceEvents(Narrator):
         Returns within a second, even when what is written is not read.
         """
         self._metrics.watchdog_fired.of(call).inc()
+        self._tell_withheld(math.inf)
+        self._tell_settled()
         self._logger.critical(
             "watchdog_fired", call=call, seconds=round(seconds, 3), stack=_main_stack()
         )
@@ -216,6 +218,8 @@ class ServiceEvents(Narrator):
 
         Returns within two seconds, as ``watchdog_fired`` within one.
         """
+        self._tell_withheld(math.inf)
+        self._tell_settled()
         self._logger.critical(
             "call_hung", record=str(coordinates), seconds=round(seconds, 3), stack=_main_stack()
         )
