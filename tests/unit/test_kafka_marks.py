@@ -133,6 +133,13 @@ def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch):
         kafka.take(10, 0.1)
 
 
+def test_a_group_of_the_classic_protocol_is_refused_with_what_to_do(monkeypatch):
+    kafka, consumer, _ = source(monkeypatch)
+    consumer.queue = [event(KafkaError.GROUP_ID_NOT_FOUND, fatal=True)]
+    with pytest.raises(PreflightError, match="Stop them all"):
+        kafka.take(10, 0.1)
+
+
 def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch):
     kafka, consumer, _ = source(monkeypatch)
     consumer.queue = [event(KafkaError._TRANSPORT)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from hapax.core.records import TopicPartition
 
@@ -152,14 +152,28 @@ def reaction(error: KafkaError) -> Reaction:
 
 
 def is_member_fenced(error: KafkaError) -> bool:
-    """Whether an error means that the group has given our place to another member.
+    """Whether an error means that the group has given our place to another member."""
+    return _is_one_of(MEMBER_FENCED, error)
 
-    The client reports a fatal error of a consumer as ``_FATAL`` and leaves of its code only the
-    code's own description; that description is asked of the client, not written down here.
+
+def is_of_classic_group(error: KafkaError) -> bool:
+    """Whether brokers did not let a member of the consumer protocol into a group.
+
+    They have one of the classic protocol by that name whose members they cannot take along, and
+    say that there is none.
     """
-    return error.code() in MEMBER_FENCED or (
+    return _is_one_of({KafkaError.GROUP_ID_NOT_FOUND}, error)
+
+
+def _is_one_of(codes: Collection[int], error: KafkaError) -> bool:
+    """Compare an error of a consumer with some codes.
+
+    The client reports a fatal one as ``_FATAL`` and leaves of its code only the code's own
+    description; that description is asked of the client, not written down here.
+    """
+    return error.code() in codes or (
         error.code() == KafkaError._FATAL
-        and any(KafkaError(code).str() in error.str() for code in MEMBER_FENCED)
+        and any(KafkaError(code).str() in error.str() for code in codes)
     )
 
 

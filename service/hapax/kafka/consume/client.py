@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
+from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
 from hapax.kafka.consume.member_metadata import parse_metadata
 from hapax.kafka.consume.native_intake import NativeIntake
 from hapax.kafka.consume.silence import Silence
-from hapax.kafka.errors import LINE_IS_NO_TEXT, describe, is_member_fenced
+from hapax.kafka.errors import (
+    LINE_IS_NO_TEXT,
+    describe,
+    is_member_fenced,
+    is_of_classic_group,
+)
 from hapax.kafka.properties import build
 from hapax.kafka.read.offset_queries import list_offsets
 
@@ -131,6 +136,14 @@ class GroupConsumer:
                 f"group {self.group} gave this instance name to another member: {text}",
                 explained=self.log.troubled,
             )
+        if is_of_classic_group(error):
+            problem = (
+                f"group {self.group} has members of the classic protocol, and no process of"
+                " HAPAX_GROUP__PROTOCOL=consumer can join them. Stop them all, wait until"
+                " hapax doctor shows no member (static ones: HAPAX_GROUP__SESSION_TIMEOUT),"
+                f" then start: docs/kubernetes.md ({text})"
+            )
+            raise PreflightError([problem])
         raise StopError(f"the consumer is dead: {text}")
 
     # -- the group ------------------------------------------------------------------------
