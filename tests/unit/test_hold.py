@@ -1,5 +1,10 @@
 """Intake that an operator has paused: nothing is taken, the membership is kept."""
 
+from types import SimpleNamespace
+from typing import Any
+
+from hapax.core.errors import SchemasUnavailableError
+from hapax.engines.schema_hold import ASK_S, SchemaHold
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -84,3 +89,22 @@ def test_a_paused_driver_hands_out_no_range_and_collects_those_that_run(driver):
             driver.jobs.end(lane)
     assert driver.told.names().count("intake_paused") == 1
     assert driver.told.names().count("intake_resumed") == 1
+
+
+def test_a_partition_that_waits_for_a_schema_is_looked_at_again_after_a_while_only():
+    now_s = 100.0
+    asked: list[str] = []
+    held: list[bool] = []
+    schemas: Any = SimpleNamespace(want=lambda _key: None, missing=asked.append)
+    clock = SimpleNamespace(monotonic=lambda: now_s)
+    source: Any = SimpleNamespace(hold=lambda _where, **how: held.append(how["held"]))
+    events = SimpleNamespace(schemas_unavailable=lambda *_: None, schemas_recovered=held.clear)
+    hold = SchemaHold(SimpleNamespace(events=events, clock=clock), schemas)  # type: ignore[arg-type]
+    error = SchemasUnavailableError("away", key="schema 5")
+    error.where = P0
+    hold.add(error)
+    hold.attend(source)
+    assert (asked, held) == ([], [True])
+    now_s += ASK_S
+    hold.attend(source)
+    assert (asked, held) == (["schema 5"], [])

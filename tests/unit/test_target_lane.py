@@ -3,6 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -17,6 +19,7 @@ from hapax.core.plan import Destinations, Plan, Planner
 from hapax.core.ports import Message
 from hapax.core.records import Headers, Output, Record, TopicPartition
 from hapax.core.translation import Halving
+from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.target_lane import KEEP_INTERVAL_S, TargetLane, shown_id, target_names
 from hapax.settings import Settings, load_settings
@@ -201,3 +204,24 @@ def test_a_record_of_another_topic_is_no_mirror():
     halving = Halving(("in", 0), 3, 0, 9)
     with pytest.raises(HapaxError, match="out/0/5 does not come from in/0"):
         halving.see(mirrored(5, 5, "other"))
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "count", "remarks", "kept"), [(True, 3, 0, 3), (True, 2, 1, 0), (False, 2, 0, 0)]
+)
+def test_a_mirror_keeps_partitions_where_both_topics_have_as_many(mirrors, count, remarks, kept):
+    source: Any = SimpleNamespace(
+        lanes=SimpleNamespace(partitions=3, cluster="there"),
+        cluster_id="here",
+        _topics=["in"],
+        _consumer=SimpleNamespace(numbers=lambda _topic: range(count)),
+    )
+    assert len(KafkaTargetSource.meet_target(source, mirrors=mirrors)) == remarks
+    assert source.elsewhere == OtherCluster(b"here", b"there", mirrors, kept)
+
+
+def test_a_close_drops_the_producer_of_every_lane():
+    left: list[TopicPartition] = []
+    lanes: Any = SimpleNamespace(_lanes={("in", 0): None, ("in", 1): None}, leave=left.extend)
+    TargetTransaction.close(lanes)
+    assert left == [("in", 0), ("in", 1)]
