@@ -5,6 +5,7 @@ A scenario writes input, names faults and runs; then it asks what a reader of th
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -93,6 +94,7 @@ class Pipeline:
         pass_on_outage: bool = False,
         records_max: int | None = None,
         at_end: bool = False,
+        open_timeout_s: float | None = math.inf,
         batch_max: int = 500,
         shutdown_s: float = 25.0,
         marked: bool = False,
@@ -112,6 +114,7 @@ class Pipeline:
         self._sources = sources
         self._pass_on_outage = pass_on_outage
         self._bounds = (records_max, at_end)
+        self._open_timeout_s = open_timeout_s
         self._batch_max = batch_max
         self._shutdown_s = shutdown_s
         self._marked = marked
@@ -173,6 +176,8 @@ class Pipeline:
         self.worker = Worker(process, self._runner(events), self.recovery, self.ends)
 
     def _runner(self, events: Events) -> BatchRunner:
+        bounds = Bounds(records_max=self._bounds[0], at_end=self._bounds[1])
+        bounds.open_timeout_s = self._open_timeout_s
         return BatchRunner(
             self.core,
             self.source,
@@ -187,7 +192,7 @@ class Pipeline:
                     transaction_timeout_s=TRANSACTION_TIMEOUT_S,
                 ),
                 retry=self.retry,
-                bounds=Bounds(records_max=self._bounds[0], at_end=self._bounds[1]),
+                bounds=bounds,
                 cut_after_s=1.0,
                 ahead=self.claims is not None,
             ),

@@ -9,6 +9,7 @@ ends by itself) it goes on when the driver has ended. What the driver raises, it
 from __future__ import annotations
 
 import inspect
+import math
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -42,12 +43,16 @@ STOP, OVER = "stop", "over"
 
 
 class FakeMember:
-    """A member that is told what it owns, what is committed and where the logs end."""
+    """A member that is told what it owns, what is committed and where the logs end.
+
+    open  where open transactions begin
+    """
 
     def __init__(self, clock: Ticking, journal: list[str]) -> None:
         self.ours: set[TopicPartition] = set()
         self.stable: dict[TopicPartition, int] = {}
         self.logs: Progress = {}
+        self.open: Progress = {}
         self.metadata = b"member"
         self.fail: dict[str, list[Exception]] = {}
         self.turn: Callable[[], None] = lambda: None
@@ -102,7 +107,10 @@ class FakeMember:
         wanted = list(partitions)
         if wanted:
             self._call("stable_ends")
-        return {where: self.logs[where] for where in wanted if where in self.logs}
+        return self.last_stable_offsets(where for where in wanted if where in self.logs)
+
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> Progress:
+        return {where: self.open.get(where, self.logs[where]) for where in partitions}
 
     def ends(self) -> Progress:
         self._call("ends")
@@ -239,10 +247,13 @@ class Driver:
         *,
         records_max: int | None = None,
         at_end: bool = False,
+        open_timeout_s: float | None = math.inf,
         claims: bool = True,
         shutdown_s: float = 25.0,
         sticky: bool = False,
     ) -> None:
+        bounds = Bounds(records_max=records_max, at_end=at_end)
+        bounds.open_timeout_s = open_timeout_s
         self.clock, self.told, self.journal = Ticking(), Told(), list[str]()
         self.member = FakeMember(self.clock, self.journal)
         self.jobs = FakeJobs(lanes, self.journal)
@@ -271,7 +282,7 @@ class Driver:
                 task_max_s=TASK_MAX_S,
                 attempts_max=3,
                 sticky=sticky,
-                bounds=Bounds(records_max=records_max, at_end=at_end),
+                bounds=bounds,
             ),
         )
 

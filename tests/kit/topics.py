@@ -80,12 +80,14 @@ def produce_aborted(bootstrap_servers: str, topic: str, *records: bytes | Given)
 
 
 @contextmanager
-def produce_open(bootstrap_servers: str, topic: str, *records: bytes | Given) -> Iterator[Producer]:
+def produce_open(
+    bootstrap_servers: str, topic: str, *records: bytes | Given, timeout_ms: int = 60_000
+) -> Iterator[Producer]:
     """Write records in a transaction that stays open inside the block, then abort it.
 
-    The block may end it first, with the producer that it is given.
+    The block may end it first, with the producer that it is given; brokers do after the timeout.
     """
-    with transaction(bootstrap_servers) as producer:
+    with transaction(bootstrap_servers, timeout_ms=timeout_ms) as producer:
         _send(producer, topic, records)
         yield producer
         try:
@@ -96,7 +98,9 @@ def produce_open(bootstrap_servers: str, topic: str, *records: bytes | Given) ->
 
 
 @contextmanager
-def transaction(bootstrap_servers: str, transactional_id: str | None = None) -> Iterator[Producer]:
+def transaction(
+    bootstrap_servers: str, transactional_id: str | None = None, *, timeout_ms: int = 60_000
+) -> Iterator[Producer]:
     """Give a producer in a transaction that has begun; ending it is up to the block."""
     producer = Producer(
         {
@@ -104,7 +108,7 @@ def transaction(bootstrap_servers: str, transactional_id: str | None = None) -> 
             **WRITER,
             "bootstrap.servers": bootstrap_servers,
             "transactional.id": transactional_id or f"test-{uuid.uuid4().hex}",
-            "transaction.timeout.ms": 60_000,
+            "transaction.timeout.ms": timeout_ms,
         }
     )
     producer.list_topics(timeout=_TIMEOUT_S)  # connected at once, as in kept_clients

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
+from hapax.core.partition_offsets import HeldBack
 from hapax.engines.spark.plan import RangeOutcome
 from tests.kit.spark_driver import OVER, P0, P1, P2, Driver, done, played, settled
 
@@ -80,6 +81,46 @@ def test_a_run_to_the_end_waits_for_what_other_members_still_have_to_do(driver):
     driver.member.stable[P2] = 7
     yield from endless(driver)
     assert driver.lifecycle.reason == "the bounded run is done"
+
+
+@played(lanes=1, at_end=True)
+def test_a_run_to_the_end_waits_for_what_was_open_at_its_start(driver):
+    driver.member.open = {P0: 4, P2: 3}
+    driver.member.logs = {P2: 7}  # of another member
+    driver.member.stable[P2] = 3
+    driver.assign({P0: 10, P1: 5}, p0=4, p1=5)
+    yield from driver.until(lambda: driver.told.of("open_transactions_awaited"))
+    held = {P0: HeldBack(4, 10), P2: HeldBack(3, 7)}
+    assert driver.told.of("open_transactions_awaited") == [{"held": held}]
+    driver.member.open = {}
+    yield from driver.started(0)
+    driver.member.stable[P2] = 8
+    driver.jobs.end(0, **done(P0, 4, 11))
+    yield from endless(driver)
+    assert driver.lifecycle.reason == "the bounded run is done"
+    assert driver.told.of("open_transactions_awaited")[1:] == [{"held": {}}]
+
+
+@played(lanes=1, at_end=True, open_timeout_s=None)
+def test_a_run_that_may_leave_waits_for_other_members_up_to_what_is_open(driver):
+    driver.member.open = {P0: 4, P2: 3}
+    driver.member.logs = {P2: 7}
+    driver.member.stable[P2] = 1
+    driver.assign({P0: 10}, p0=4)
+    yield from driver.turns(100)
+    assert not driver.lifecycle.stopping
+    driver.member.stable[P2] = 3
+    yield from endless(driver)
+    held = {P0: HeldBack(4, 10), P2: HeldBack(3, 7)}
+    assert driver.told.of("open_transactions_left") == [{"held": held}]
+
+
+@played(lanes=1, at_end=True, open_timeout_s=30.0)
+def test_a_wait_for_open_transactions_that_is_too_long_ends_the_driver(driver):
+    driver.member.open = {P0: 4}
+    driver.assign({P0: 10}, p0=4)
+    with pytest.raises(StopError, match=r"6 offsets wait .*in/0 from 4 to 10.*hapax transactions"):
+        yield OVER
 
 
 @played(lanes=1, at_end=True)

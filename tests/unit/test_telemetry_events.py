@@ -12,7 +12,7 @@ from hapax.core.batch_result import BatchResult
 from hapax.core.changes import Stuck
 from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers
-from hapax.core.partition_offsets import LogOffsets
+from hapax.core.partition_offsets import HeldBack, LogOffsets
 from hapax.core.records import Coordinates, Record
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -289,6 +289,19 @@ CASES = [
             "skip": "hapax offsets skip orders/0/7 --dead-letter",
         },
         ("partition_stuck", {"topic": "orders", "partition": "0", "offset": "7"}, 1),
+    ),
+    *(
+        Case(
+            event,
+            {"held": {ORDERS: HeldBack(10, 35), ("orders", 1): HeldBack(0, 2)}},
+            {
+                "level": "warning",
+                "reason": "27 offsets wait for open transactions (orders/0 from 10 to 35,"
+                " orders/1 from 0 to 2)",
+            },
+            None,
+        )
+        for event in ("open_transactions_awaited", "open_transactions_left")
     ),
     Case(
         "records_isolated",

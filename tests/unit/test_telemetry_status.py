@@ -13,7 +13,7 @@ from hapax.commands.offsets_screen import figures
 from hapax.core.changes import Stuck
 from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers
-from hapax.core.partition_offsets import LogOffsets
+from hapax.core.partition_offsets import HeldBack, LogOffsets
 from hapax.core.records import Record
 from hapax.operations.offsets import Look
 from hapax.telemetry.http.page import HEADERS, page
@@ -215,6 +215,18 @@ def test_states_are_those_of_the_probes(told):
     assert told.status["state"] == "stalled"
     told.events.service_draining("SIGTERM")
     assert told.status["state"] == "draining"
+
+
+def test_what_a_bounded_run_waits_for_is_a_reason_until_it_goes_on(told):
+    told.events.service_ready()
+    told.work()
+    told.events.open_transactions_awaited({("orders", 0): HeldBack(10, 35)})
+    said = "25 offsets wait for open transactions (orders/0 from 10 to 35)"
+    assert told.status["reasons"] == [said]
+    assert said in told.page.text
+    assert told.status["state"] == "running"
+    told.events.open_transactions_awaited({})
+    assert told.status["reasons"] == []
 
 
 def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_shown(told):

@@ -1,8 +1,11 @@
 """The worker's loop between and behind the records: ends, rebalances, bounded runs."""
 
+import math
+
 import pytest
 
-from hapax.core.errors import BatchAbortedError
+from hapax.core.errors import BatchAbortedError, ExitCode, StopError
+from hapax.core.partition_offsets import HeldBack
 from hapax.engines.worker import Worker
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
@@ -174,6 +177,90 @@ def test_a_run_to_the_ends_waits_for_the_partitions_of_others():
     assert pipeline.outputs() == [b"A"]
     assert pipeline.committed() == {P0: 1, P1: 1}
     assert sum(asked) >= 6
+
+
+def open_input(open_timeout_s: float | None = math.inf) -> tuple[Pipeline, Script]:
+    """Return a run to the end whose input has a record, three of an open transaction, and one."""
+    script = Script()
+    pipeline = Pipeline(2, faults=script, at_end=True, open_timeout_s=open_timeout_s)
+    log = pipeline.broker.logs[P0]
+    pipeline.write(b"a")
+    for _ in range(3):
+        log.append(b"open", key=None, headers=(), timestamp_ms=0, producer="t")
+    pipeline.write(b"b")
+    pipeline.write(b"c", partition=1)
+    return pipeline, script
+
+
+HELD = {"held": {P0: HeldBack(1, 5)}}
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_run_to_the_ends_waits_for_what_was_open_at_its_start(commit):
+    pipeline, script = open_input()
+    ended: list[object] = []
+
+    def then(step: str) -> None:
+        if step == "take" and pipeline.told.of("open_transactions_awaited") == [HELD] and not ended:
+            ended.append(pipeline.broker.logs[P0].mark("t", commit=commit))
+
+    script.then = then
+    pipeline.run()
+    assert pipeline.outputs() == sorted([b"A", b"B", b"C", *[b"OPEN"] * (3 if commit else 0)])
+    assert pipeline.committed() == {P0: 6, P1: 1}
+    told = pipeline.told.of("open_transactions_awaited")
+    assert told == [HELD, {"held": {}}], "once, and that it is over"
+
+
+def test_a_transaction_that_ends_soon_needs_no_line():
+    pipeline, script = open_input()
+    began_s = pipeline.clock.now_s
+    ended: list[object] = []
+
+    def then(step: str) -> None:
+        late = pipeline.clock.now_s > began_s + 1.5 and P0 in pipeline.committed()
+        if step == "take" and late and not ended:
+            ended.append(pipeline.broker.logs[P0].mark("t", commit=True))
+
+    script.then = then
+    pipeline.run()
+    assert pipeline.committed() == {P0: 6, P1: 1}
+    assert pipeline.told.of("open_transactions_awaited") == []
+
+
+def test_a_run_that_may_leave_ends_before_what_is_open_and_says_how_much():
+    pipeline, _ = open_input(None)
+    pipeline.run()
+    assert pipeline.outputs() == [b"A", b"C"]
+    assert pipeline.committed() == {P0: 1, P1: 1}
+    assert pipeline.told.of("open_transactions_left") == [HELD]
+
+
+def test_a_wait_that_is_too_long_says_where_and_what_to_do():
+    pipeline, _ = open_input(60.0)
+    began_s = pipeline.clock.now_s
+    with pytest.raises(StopError, match=r"4 offsets wait for .* \(in/0 from 1 to 5\)") as raised:
+        pipeline.run()
+    assert raised.value.exit_code == ExitCode.UNEXPECTED
+    assert "hapax transactions list" in str(raised.value)
+    assert 60 < pipeline.clock.now_s - began_s < 65
+    assert pipeline.committed() == {P0: 1, P1: 1}
+
+
+def test_a_wait_counts_from_the_last_move_of_an_open_transaction():
+    pipeline, script = open_input(60.0)
+    pipeline.broker.logs[P0].append(b"next", key=None, headers=(), timestamp_ms=0, producer="u")
+    began_s = pipeline.clock.now_s
+    ended: list[object] = []
+
+    def then(step: str) -> None:
+        if step == "take" and pipeline.clock.now_s - began_s > 40 and not ended:
+            ended.append(pipeline.broker.logs[P0].mark("t", commit=True))  # the other one stays
+
+    script.then = then
+    with pytest.raises(StopError, match="from 5 to 6"):
+        pipeline.run()
+    assert pipeline.clock.now_s - began_s > 100
 
 
 def test_what_fails_behind_a_committed_batch_never_puts_that_batch_back(monkeypatch):

@@ -99,9 +99,10 @@ def backfill(
                 code = int(serve(settings))
             if code:
                 raise typer.Exit(code)
-            done = look.progress(look.look())
-    _end(settings, done, as_json=as_json)
-    raise typer.Exit(0 if done.complete else int(ExitCode.UNEXPECTED))
+            done = look.progress(parts := look.look())
+            left = settings.stop_after.open == "leave" and look.held_back(parts)
+    _end(settings, done, left=left, as_json=as_json)
+    raise typer.Exit(0 if done.complete or left else int(ExitCode.UNEXPECTED))
 
 
 def _changes(
@@ -193,9 +194,9 @@ def _text(progress: Advance) -> str:
     )
 
 
-def _end(settings: Settings, progress: Advance, *, as_json: bool) -> None:
+def _end(settings: Settings, progress: Advance, *, left: bool, as_json: bool) -> None:
     if as_json:
-        state = "done" if progress.complete else "stopped"
+        state = "done" if progress.complete else "left" if left else "stopped"
         hand_over = {"app": settings.app, "unset": list(SPAN), "command": "hapax run"}
         _line(state, progress, **({"hand_over": hand_over} if progress.complete else {}))
     elif progress.complete:
@@ -204,8 +205,9 @@ def _end(settings: Settings, progress: Advance, *, as_json: bool) -> None:
             f"  unset {' '.join(SPAN)}\n  HAPAX_APP={settings.app} HAPAX_ENGINE=worker hapax run"
         )
     else:
+        why = "left to open transactions" if left else "stopped"
         typer.echo(
-            f"stopped: {progress.done:,} of {progress.total:,} offsets are done. The same command"
+            f"{why}: {progress.done:,} of {progress.total:,} offsets are done. The same command"
             " continues from there"
         )
 

@@ -6,7 +6,13 @@ The status page, ``/status.json``, ``hapax offsets`` and the doctor's bundle all
 
 from __future__ import annotations
 
+from textwrap import shorten
+from typing import TYPE_CHECKING, NamedTuple
+
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class LogOffsets(msgspec.Struct, frozen=True):
@@ -40,6 +46,21 @@ class LogOffsets(msgspec.Struct, frozen=True):
     def last_stable_offset_lag(self) -> int:
         """Offsets from the first open transaction on: readers cannot see them yet."""
         return max(0, self.high_watermark - self.last_stable)
+
+
+class HeldBack(NamedTuple):
+    """What open transactions hold back of a partition that a bounded run reads to ``end``."""
+
+    last_stable: int
+    end: int
+
+
+def held_back(held: Mapping[tuple[str, int], HeldBack]) -> str:
+    """Return it in words, which stay a line however many they are."""
+    places = (f"{w[0]}/{w[1]} from {one.last_stable} to {one.end}" for w, one in held.items())
+    count = sum(one.end - one.last_stable for one in held.values())
+    named = shorten(", ".join(places), 500, placeholder=" …")
+    return f"{count} offsets wait for open transactions ({named})"
 
 
 class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,13 +134,13 @@ class Source(Answered, Protocol):
         """Deliver again."""
 
     def hold(self, where: TopicPartition, *, held: bool) -> None:
-        """Deliver nothing from one partition that is assigned now, or deliver again.
-
-        One that leaves while it is held is delivered when it is back.
-        """
+        """Deliver nothing from one assigned partition, until it is back if it leaves; or again."""
 
     def ends(self) -> Progress | None:
         """Return where a bounded run ends in each input partition; None: ask again soon."""
+
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> Progress:
+        """Return how far readers of committed records come now."""
 
     def adopt_orphans(self) -> list[TopicPartition] | None:
         """Make the group rebalance when partitions are unassigned; return those.

@@ -5,7 +5,8 @@ batch_runner  takes and runs batches; under a backlog the next one's claim trave
 recovery      reactions to what failed
 lifecycle     when to exit, and by when
 watchdog      calls that never return
-idle_offsets  ends of idle partitions, and bounded runs
+idle_offsets  ends of idle partitions, and what bounds a run
+bounded_run   how a bounded run ends
 membership    what rebalances bring
 hold          intake paused by an operator
 preflight     what must be there before the first record is read

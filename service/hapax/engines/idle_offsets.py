@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hapax.core.records import Progress, TopicPartition
+    from hapax.settings import Settings
 
 
 class Ends:
@@ -79,21 +81,28 @@ class Bounds:
         self.left = records_max
         """Records that may still be taken; None: any number."""
         self.at_end = at_end
-        self._ends: dict[TopicPartition, int] | None = None
+        self.open_timeout_s: float | None = math.inf
+        """How long it waits while no open transaction ends; None: it ends before them."""
+        self.ends: Progress = {}
+        self.wants_ends = at_end
+        """Whether the ends of the logs are still to be told."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Bounds:
+        """Return those of the settings."""
+        stop = settings.stop_after
+        bounds = cls(records_max=stop.records, at_end=settings.at_ends)
+        bounds.open_timeout_s = None if stop.open == "leave" else stop.open_timeout_ms / 1000
+        return bounds
 
     @property
     def counted(self) -> bool:
         """Whether the run ends after a number of records."""
         return self.left is not None
 
-    @property
-    def wants_ends(self) -> bool:
-        """Whether the ends of the log are still to be told."""
-        return self.at_end and self._ends is None
-
     def start(self, ends: Mapping[TopicPartition, int] | None) -> None:
         """Fix the ends; partitions without records need no reading. None: not known yet."""
-        self._ends = None if ends is None else dict(ends)
+        self.ends, self.wants_ends = dict(ends or {}), ends is None
 
     def limit(self, records_max: int) -> int:
         """Return how many records the next intake may bring."""
@@ -111,5 +120,4 @@ class Bounds:
 
     def missing(self, progress: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the partitions that have not reached their end."""
-        ends = self._ends or {}
-        return [where for where, end in ends.items() if progress.get(where, 0) < end]
+        return [where for where, end in self.ends.items() if progress.get(where, 0) < end]

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ClientsOutdatedError, SchemasUnavailableError, StopError
+from hapax.engines.bounded_run import EndOfRun
 from hapax.engines.hold import Hold
 from hapax.engines.membership import Membership
 from hapax.engines.recovery import REACTIONS
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from hapax.core.changes import Changes, Stuck
     from hapax.core.errors import HapaxError
     from hapax.core.ports import Batch
-    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.records import TopicPartition
     from hapax.engines.batch_runner import BatchRunner
     from hapax.engines.idle_offsets import Ends
     from hapax.engines.lifecycle import Process
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""
-DONE_INTERVAL_S = 0.5
 LEAVE_S = 1.0
 """Of the time to stop, for the last commits: calls in flight have the rest."""
 
@@ -57,8 +57,7 @@ class Worker:
         self._stuck: dict[TopicPartition, Stuck] = {}
         self._membership = Membership(self._source, process.events, process.clock)
         self._hold = Hold(process.lifecycle, process.events)
-        self._done_seen_s = 0.0
-        self._told: Progress = {}
+        self._end = EndOfRun(process, self._source, self._bounds)
 
     def run(self) -> None:
         """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
@@ -215,17 +214,7 @@ class Worker:
         """Whether a bounded run has reached its bound."""
         if self._bounds.spent:
             return True
-        now_s = self._clock.monotonic()
-        if not self._bounds.at_end or now_s - self._done_seen_s < DONE_INTERVAL_S:
-            return False
-        self._done_seen_s = now_s
-        if self._bounds.wants_ends:
-            self._bounds.start(self._source.ends())
-        if self._bounds.wants_ends:
+        if not self._end.due():
             return False
         self._commit_ends(self._ends.pending())
-        # The group's word counts, not ours: other members may have done the rest, and a position
-        # that is only known to us (START=latest) is forgotten when we leave.
-        stable = self._source.committed(self._bounds.missing(self._told))
-        self._told |= {where: offset for where, offset in stable.items() if offset is not None}
-        return not self._bounds.missing(self._told)
+        return self._end.reached({})

@@ -87,6 +87,12 @@ class Backfill:
             if (span := known.get(where) or found.get(where)) is not None
         ]
 
+    def held_back(self, parts: Sequence[Part]) -> bool:
+        """Whether all that is left of these lies behind open transactions."""
+        left = {(one.topic, one.partition): one for one in parts if one.done < one.total}
+        stable = self._client.last_stable(left)
+        return all(one.span.start + one.done >= stable[where] for where, one in left.items())
+
     def _look_up(self, fresh: list[TopicPartition]) -> dict[TopicPartition, Span]:
         """Return what the words come to where the group has not begun: once, to be shown."""
         missing = [where for where in fresh if where not in self._found]

@@ -17,6 +17,7 @@ from hapax.settings.validators import (
 from hapax.settings.value_types import choice, duration, flag, share, whole
 
 RetryOrder = Literal["none", "key"]
+Open = Literal["wait", "leave"]
 OnOutage = Literal["pause", "pass"]
 CallOrder = Literal["key", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -192,6 +193,17 @@ class StopAfterSettings(SettingsGroup):
     )
     at_end: Annotated[bool, flag()] = Field(
         default=False, description="Stop at the ends that the input partitions had at the start."
+    )
+    open: Annotated[Open, choice(Open)] = Field(
+        default="wait",
+        description="Where open transactions of the input hold back all that is left before the "
+        "ends. wait: wait until they are decided. leave: stop before them, with exit code 0.",
+    )
+    open_timeout_ms: Annotated[int, duration("1s", "24h")] = Field(
+        default=1_200_000,
+        alias="open_timeout",
+        description="How long it waits while none is decided, before exit code 1. Brokers abort "
+        "what is open for longer than transaction.max.timeout.ms (15m unless set).",
     )
 
 

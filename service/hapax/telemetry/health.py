@@ -104,6 +104,7 @@ class Health:
         self.schemas_away: Outage | None = None
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.stuck: Mapping[TopicPartition, Stuck] = {}
+        self.held_back = ""  # what a bounded run waits for, with nothing else left to do
         self.partition_lags: Mapping[TopicPartition, PartitionLag] = {}
         self.lag_updated_s: float | None = None
         self.lags: Mapping[TopicPartition, int] = {}
@@ -168,6 +169,8 @@ class Health:
             causes.append(Cause(text, "alerts.md#hapaxworkernotstarted"))
         if self.draining:
             causes.append(Cause("draining", "runbooks.md#exit-code-0-drained"))
+        if self.held_back:
+            causes.append(Cause(self.held_back, "backfill.md#open-transactions"))
         if self.paused_s is not None:
             since = time.strftime("%H:%M:%S", time.gmtime(self.paused_s))
             text = f"paused by an operator since {since}: hapax resume"

@@ -196,10 +196,15 @@ class MemorySource:
         return {}
 
     def ends(self) -> Progress:
-        """Return the ends of all partitions of the input topics."""
+        """Return the ends of all partitions of the input topics, open transactions included."""
         fault = self._before("ends")
         _raise(fault, "ends")
-        return self._broker.ends()
+        return {where: self._broker.logs[where].end for where in self._broker.inputs}
+
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> Progress:
+        """Return how far readers of committed records come now."""
+        ends = self._broker.ends()
+        return {where: ends[where] for where in partitions}
 
     def adopt_orphans(self) -> list[TopicPartition]:
         """Make the group rebalance when partitions are unassigned; return those."""

@@ -217,7 +217,7 @@ def worker(
     suspects = Suspects(
         source, core, isolation, shared.events, records_max=settings.transaction.records_max
     )
-    parts = (core, source, suspects, sizing(settings, retry, bounds(settings)))
+    parts = (core, source, suspects, sizing(settings, retry, Bounds.of(settings)))
     around: dict[str, Any] = {"interrupt": shared.interrupt, "watchdog": shared.watchdog}
     if isinstance(transformer, GatheredCalls):
         windowing = Windowing(
@@ -277,11 +277,6 @@ def dead_letter_rate(settings: Settings) -> DeadLetterRate:
         rate_max=dead_letter.rate_max,
         records_min=dead_letter.records_min,
     )
-
-
-def bounds(settings: Settings) -> Bounds:
-    """Return what ends a bounded run."""
-    return Bounds(records_max=settings.stop_after.records, at_end=settings.at_ends)
 
 
 def sizing(

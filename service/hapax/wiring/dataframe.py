@@ -19,6 +19,7 @@ from hapax.engines.spark.dataframe.source_options import session_properties
 from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.kafka.read.input_logs import LogLookup
+from hapax.kafka.read.offset_client import input_logs
 from hapax.spark import open_publisher, register
 from hapax.wiring import builders as parts
 from hapax.wiring.watches import start_lag_monitor
@@ -55,9 +56,8 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
     result = spark_pipeline.apply(pipeline, records, spark.dataframe or "")
     if shared.lifecycle.stopping:
         return
-    query = spark_pipeline.start(result, settings)
-    shared.events.query_started(str(query.id), str(query.runId), spark.checkpoint or "")
-    run = QueryRun(shared, query, settings, partial(_refresh, settings))
+    start, logs = partial(spark_pipeline.start, result, settings), partial(input_logs, settings)
+    run = QueryRun(shared, start, settings, partial(_refresh, settings), logs)
     start_lag_monitor(shared, stack, run.group_progress)
     shared.events.service_ready()
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import ConfigurationError
 from hapax.core.limits import FenceBudget
 from hapax.engines.gathered_calls import load_calls
+from hapax.engines.idle_offsets import Bounds
 from hapax.engines.preflight import check
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.executors import Executors
@@ -82,5 +83,5 @@ def _pacing(settings: Settings) -> Pacing:
         task_max_s=(range_ms + settings.group.max_poll_interval_ms) / 1000,
         attempts_max=settings.retry.attempts,
         sticky=settings.group.protocol == "consumer",
-        bounds=parts.bounds(settings),
+        bounds=Bounds.of(settings),
     )

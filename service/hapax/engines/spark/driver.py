@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import BatchAbortedError, MemberFencedError
 from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
+from hapax.engines.bounded_run import EndOfRun
 from hapax.engines.hold import Hold
 from hapax.engines.membership import Membership, cut_off
 from hapax.engines.spark.lanes import Lanes
@@ -31,7 +32,6 @@ ENDS_INTERVAL_S = 0.05
 """How soon the ends are asked for again while a lane has nothing to do."""
 STAY_S = 0.25
 """How long a task waits behind the last record. On an idle topic no task runs at all."""
-DONE_INTERVAL_S = 0.5
 RETRY_S = 0.2
 EXECUTORS_INTERVAL_S = 10.0
 
@@ -66,11 +66,10 @@ class SparkEngine:
         self._ends: Progress = {}
         self._ends_seen_s = -LAG_INTERVAL_S
         self._retry_s = 0.0
-        self._done_seen_s = 0.0
         self._looked_s = self._clock.monotonic()
         self._membership = Membership(member, process.events, process.clock)
         self._hold = Hold(process.lifecycle, process.events)
-        self._told: Progress = {}
+        self._end = EndOfRun(process, member, bounds)
 
     def group_progress(self) -> GroupProgress:
         """Return what is committed, as far as reports have told. Any thread may ask."""
@@ -229,23 +228,11 @@ class SparkEngine:
         """Whether a bounded run has reached its bound."""
         if self._bounds.spent:
             return True
-        now_s = self._clock.monotonic()
-        if not self._bounds.at_end or now_s - self._done_seen_s < DONE_INTERVAL_S:
+        if not self._end.due():
             return False
-        self._done_seen_s = now_s
-        if self._bounds.wants_ends:
-            self._bounds.start(self._member.ends())
-        if self._bounds.wants_ends:
-            return False
-        for lane in self._lanes.all:
-            self._told |= {where: known for where, known in lane.positions.items() if known}
-        # Other members may have done the rest; the group tells. What our own running tasks have
-        # open would make that question wait, so it is not asked for partitions of ours.
-        ours = set(self._lanes.partitions)
-        foreign = [where for where in self._bounds.missing(self._told) if where not in ours]
-        stable = self._member.committed(foreign)
-        self._told |= {where: offset for where, offset in stable.items() if offset is not None}
-        return not self._bounds.missing(self._told)
+        known = {w: at for lane in self._lanes.all for w, at in lane.positions.items() if at}
+        # What our own running tasks have open would make a question for the group's offsets wait.
+        return self._end.reached(known, set(self._lanes.partitions))
 
     def _drain(self) -> None:
         """Let the running ranges end; they take no longer than their duration."""

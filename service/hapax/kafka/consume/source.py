@@ -25,6 +25,7 @@ from hapax.kafka.consume.silence import AnsweredSource
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.offset_commit import client_offsets
+from hapax.kafka.read.offset_queries import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -342,6 +343,10 @@ class KafkaSource(AnsweredSource):
     def ends(self) -> Progress | None:
         """Return where a bounded run ends in each input partition; None: ask again soon."""
         return self._stops.ends(self._every_partition())
+
+    def last_stable_offsets(self, partitions: Iterable[Where]) -> Progress:
+        """Return how far readers of committed records come now; raises as ``committed``."""
+        return self._consumer.offsets(partitions, LATEST)
 
     def _every_partition(self) -> list[Where]:
         return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]

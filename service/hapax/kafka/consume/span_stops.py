@@ -15,7 +15,8 @@ from hapax.core.span import SpanWords, other_span
 from hapax.kafka.consume.client import ANSWER_TIMEOUT_S
 from hapax.kafka.errors import describe
 from hapax.kafka.read.offset_client import unjoined
-from hapax.kafka.read.offset_queries import LATEST, OffsetQueries
+from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -65,12 +66,13 @@ class SpanStops:
     def ends(self, partitions: Iterable[Where]) -> Progress | None:
         """Return where all partitions stop, those of other members as well.
 
-        Without a span: the ends of the logs, as a reader may see them now. None: the group has not
+        Without a span: the ends of the logs, with what is still undecided. None: the group has not
         begun in all of them; ask again soon. Raises as ``require``.
         """
         asked = self.of_inputs(partitions)
         if self._words is None:
-            return self._consumer.offsets(asked, LATEST)
+            whole = spans(unjoined(self._consumer.properties), asked, SpanWords("earliest"))
+            return {where: span.stop for where, span in whole.items()}
         known = self._known(asked)
         if any(where not in known for where in asked):
             return None

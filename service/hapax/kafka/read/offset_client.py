@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
@@ -46,6 +47,12 @@ def reader_properties(settings: Settings) -> dict[str, Any]:
 def unjoined(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return a consumer's properties without those of its membership."""
     return {name: value for name, value in properties.items() if name not in _MEMBERSHIP}
+
+
+def input_logs(settings: Settings) -> dict[Where, LogOffsets]:
+    """Return where the logs of the inputs begin and end; raises as ``OffsetClient``."""
+    with closing(OffsetClient(settings)) as client:
+        return client.log_offsets(client.partitions(settings.input.topics))
 
 
 class OffsetClient:

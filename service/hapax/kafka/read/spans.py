@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hapax.core.span import SpanWords
 
 SILENCE_S = 10.0
+ANSWER_TIMEOUT_S = 5.0
 
 
 def spans(
@@ -35,7 +36,7 @@ def spans(
     Without such a record it is the end of the log. Raises BatchAbortedError when brokers do not
     answer: ask again.
     """
-    with closing(OffsetQueries(properties)) as queries:
+    with closing(OffsetQueries(properties, left_s=lambda: ANSWER_TIMEOUT_S)) as queries:
         return _Lookup(properties, queries, list(places)).spans(words)
 
 
@@ -55,9 +56,7 @@ class _Lookup:
     def spans(self, words: SpanWords) -> dict[Where, Span]:
         starts = self._offsets(EARLIEST) if words.start == "earliest" else self._at(words.start)
         stops = self._highs
-        if words.end == "latest":
-            stops = self._offsets(LATEST, committed=True)
-        elif words.end is not None:
+        if words.end is not None and words.end != "latest":
             stops = self._at(words.end)
         return {
             where: Span(min(starts[where], stops[where]), stops[where], words.name)
@@ -108,23 +107,21 @@ class _Lookup:
                     raise BatchAbortedError("records of a span: nothing came", resolved=False)
         return found
 
-    def _offsets(self, at: int, *, committed: bool = False) -> Progress:
-        found = self._answers(dict.fromkeys(self._places, at), committed=committed)
+    def _offsets(self, at: int) -> Progress:
+        found = self._answers(dict.fromkeys(self._places, at))
         known = {where: offset for where, offset in found.items() if offset is not None}
         if len(known) < len(found):
-            raise BatchAbortedError("offsets of a span: a log has no end", resolved=False)
+            raise BatchAbortedError("offsets of the input: a log has no end", resolved=False)
         return known
 
-    def _answers(
-        self, wanted: Mapping[Where, int], *, committed: bool = False
-    ) -> dict[Where, int | None]:
+    def _answers(self, wanted: Mapping[Where, int]) -> dict[Where, int | None]:
         try:
-            found = self._queries.offsets(wanted, committed=committed)
+            found = self._queries.offsets(wanted)
         except KafkaException as error:
             reason = describe(error.args[0])
-            raise BatchAbortedError(f"offsets of a span: {reason}", resolved=False) from error
+            raise BatchAbortedError(f"offsets of the input: {reason}", resolved=False) from error
         if errors := self._queries.take_errors():
-            raise BatchAbortedError(f"offsets of a span: {errors[0]}", resolved=False)
+            raise BatchAbortedError(f"offsets of the input: {errors[0]}", resolved=False)
         return found
 
 

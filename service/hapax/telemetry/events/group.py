@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hapax.core.partition_offsets import HeldBack, held_back
 from hapax.telemetry.events.base import Narrator, named, named_all, printable
 from hapax.telemetry.health import skip_command
 
@@ -67,6 +68,16 @@ class GroupEvents(Narrator):
         moved = before.keys() - stuck.keys()
         if moved:
             self._logger.warning("partitions_unstuck", partitions=named_all(moved))
+
+    def open_transactions_awaited(self, held: Mapping[TopicPartition, HeldBack]) -> None:
+        """Say what a bounded run waits for; nothing: it waits no more."""
+        self._health.held_back = held_back(held) if held else ""
+        if held:
+            self._logger.warning("open_transactions_awaited", reason=held_back(held))
+
+    def open_transactions_left(self, held: Mapping[TopicPartition, HeldBack]) -> None:
+        """Say what a bounded run leaves behind open transactions as it ends."""
+        self._logger.warning("open_transactions_left", reason=held_back(held))
 
     def lane_open_retried(self, where: TopicPartition, reason: str) -> None:
         """Say that a partition waits: its progress on the other cluster cannot be read yet."""

@@ -180,7 +180,7 @@ class Progress:
     """Reads what a query has done since it was last asked."""
 
     def __init__(self, query: Query, settings: Settings) -> None:
-        self._query = query
+        self.query = query
         options = SinkOptions.parse(sink_options(settings))
         self._spool = Spool(Place(options.spool), options.inline_bytes_max)
         self._last = -1
@@ -195,12 +195,12 @@ class Progress:
 
     def news(self) -> Iterator[Numbers]:
         """Yield the numbers of each micro-batch that has come through."""
-        newest = self._query.lastProgress
+        newest = self.query.lastProgress
         if newest is None or newest.timestamp == self._seen:
             return
         self._seen = newest.timestamp
         self.positions = _positions(json.loads(newest.json)) or self.positions
-        for one in self._query.recentProgress:
+        for one in self.query.recentProgress:
             # Spark also reports triggers that found nothing; only a micro-batch has tasks.
             if one.batchId > self._last and "addBatch" in one.durationMs:
                 self._last = one.batchId

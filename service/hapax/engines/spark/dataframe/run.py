@@ -6,16 +6,21 @@ next start.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import PositionLostError
+from hapax.core.errors import PositionLostError, PreflightError
 from hapax.core.lag import GroupProgress
+from hapax.core.partition_offsets import HeldBack, LogOffsets
+from hapax.engines.bounded_run import LOOK_INTERVAL_S, OpenInput
+from hapax.engines.idle_offsets import Bounds
 from hapax.engines.spark.dataframe.query import Progress, ended, stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from hapax.core.micro_batches import Marker
+    from hapax.core.records import TopicPartition
     from hapax.engines.lifecycle import Process
     from hapax.engines.spark.dataframe.checkpoint import Checkpoint, InputLookup
     from hapax.engines.spark.dataframe.query import Query
@@ -84,21 +89,34 @@ def check_marker(
 
 
 class QueryRun:
-    """One query, watched."""
+    """One query, watched. A bounded run starts it again until the input is read to its ends."""
 
     def __init__(
         self,
         process: Process,
-        query: Query,
+        start: Callable[[], Query],
         settings: Settings,
         refresh: Callable[[], Marker | None],
+        logs: Callable[[], Mapping[TopicPartition, LogOffsets]],
     ) -> None:
-        """``refresh`` commits the marker again, and returns it."""
+        """``refresh`` commits the marker again, and returns it; ``logs`` are those of the input.
+
+        Raises as they do: PreflightError when brokers do not answer.
+        """
         self._process = process
-        self._query = query
+        self._start = start
+        self._settings = settings
         self._refresh = refresh
-        self._progress = Progress(query, settings)
+        self._logs = logs
+        self._read = self._ends = logs() if settings.stop_after.at_end else {}
+        self._open = OpenInput(process, Bounds.of(settings))
+        self._progress = Progress(self._started(), settings)
         self._marked_s = process.clock.monotonic()
+
+    def _started(self) -> Query:
+        query, checkpoint = self._start(), self._settings.spark.checkpoint or ""
+        self._process.events.query_started(str(query.id), str(query.runId), checkpoint)
+        return query
 
     def group_progress(self) -> GroupProgress:
         """Return how far the query has read, for the lag monitor. Any thread may ask."""
@@ -109,14 +127,35 @@ class QueryRun:
         lifecycle, events = self._process.lifecycle, self._process.events
         while not lifecycle.stopping:
             events.loop_moved()
-            through = ended(self._query, TURN_S)
+            through = ended(self._progress.query, TURN_S)
             self._tell()
-            if through:
+            if through and self._complete():
                 events.service_draining("the input is used up")
                 return
             self._keep_marker()
         events.service_draining(lifecycle.reason)
         self._drain()
+
+    def _complete(self) -> bool:
+        """Whether a query that has ended was the last; start it again where more is decided since.
+
+        It has read at least what was stable before its start. Raises as ``OpenInput``.
+        """
+        held = {
+            where: HeldBack(self._read[where].last_stable, log.high_watermark)
+            for where, log in self._ends.items()
+            if self._read[where].last_stable < log.high_watermark
+        }
+        with suppress(PreflightError):
+            found = self._logs() if held else {}
+            if any(found[where].last_stable > one.last_stable for where, one in held.items()):
+                self._open.ends_run({})
+                self._read, self._progress.query = found, self._started()
+                return False
+        if not held or self._open.ends_run(held):
+            return True
+        self._process.lifecycle.rest(LOOK_INTERVAL_S)
+        return False
 
     def _drain(self) -> None:
         """Let the micro-batch under way finish while there is time, then stop the query.
@@ -125,14 +164,14 @@ class QueryRun:
         """
         lifecycle, events, last = self._process.lifecycle, self._process.events, self._progress.last
         while not lifecycle.overdue and self._progress.last == last:
-            if not self._query.status["isTriggerActive"]:
+            if not self._progress.query.status["isTriggerActive"]:
                 break
-            if ended(self._query, DRAIN_TURN_S):
+            if ended(self._progress.query, DRAIN_TURN_S):
                 break
             self._tell()
         if lifecycle.overdue:
             events.batch_abandoned("the shutdown timeout has passed: the micro-batch is repeated")
-        if stop(self._query):
+        if stop(self._progress.query):
             self._tell()
 
     def _tell(self) -> None:
@@ -148,7 +187,7 @@ class QueryRun:
         clock = self._process.clock
         if clock.monotonic() - self._marked_s < REFRESH_S:
             return
-        if self._query.status["isTriggerActive"]:
+        if self._progress.query.status["isTriggerActive"]:
             return  # a micro-batch brings the marker with it
         self._marked_s = clock.monotonic()
         marker = self._refresh()
