@@ -280,7 +280,7 @@ TEXTS = (
     "murmur2", "RANDOM", "kafka:9092", "a:1, b:2", "[::1]:9092", "orders", "orders, returns",
     "a.b-c_1", "package.mod:function", "http://idp/token", "https://idp/token", "{}", '{"a": 1}',
     "{\n}", "/run/secrets/hapax/x", "key", "header:message-id", "json:/id", "local[2]", "x y",
-    "together", "hold", "topic", "prefix",
+    "together", "hold", "topic", "prefix", "record", "NOW", "wait", "Leave",
 )  # fmt: skip
 
 

@@ -81,7 +81,9 @@ def test_without_transactions_the_outputs_are_sent_again(monkeypatch):
         "watch": lambda _call: nullcontext(),
     }
     kafka = KafkaAtLeastOnce(
-        ProducerConfig(properties={}, deadline_s=1.0), commit_offsets=lambda _commit: None, **around
+        ProducerConfig(properties={}, deadline_s=1.0, required_topics=frozenset({"out"})),
+        commit_offsets=lambda _commit: None,
+        **around,
     )
     kafka.open()
     kafka.begin()

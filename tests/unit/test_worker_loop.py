@@ -300,7 +300,8 @@ def test_who_stops_or_is_paused_ends_what_is_in_work_and_takes_no_more(stopping,
     nothing = SimpleNamespace
     worker: Any = nothing(
         _runner=nothing(drop=bool, waiting=True, busy=False, take=take),
-        _recovery=nothing(check_clients=bool, fence_doubt=bool),
+        _recovery=nothing(check_clients=bool, fence_doubt=bool, claims=nothing(look=bool)),
+        _clock=nothing(monotonic=float),
         _schemas=None,
         _lifecycle=nothing(stopping=stopping, paused=paused),
         _events=nothing(loop_moved=bool),
