@@ -170,9 +170,9 @@ class MemorySource:
 
     answered = True
 
-    def cut_off(self, *, now: bool = False) -> bool:  # noqa: ARG002 - the port's
+    def cut_off(self, *, now: bool = False) -> bool:
         """Never: there is no client."""
-        return False
+        return now and not self.answered
 
     def changes(self) -> Changes:
         """Return and forget what happened since the last call."""
