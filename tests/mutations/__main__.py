@@ -6,7 +6,8 @@
   run             play what is not settled, in parts that add up: --minutes 10
   report          what became of them, by package; --write keeps it in results.tsv
 
-With ``--real`` the tests on real servers are recorded and played, on what the others let survive.
+With ``--real`` the tests on real servers are recorded and played, on what the others let survive:
+``reach TEST … --real`` adds the reach of some, those of admitted.tsv first, then ``run --real``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args(words)
+    options = parser.parse_intermixed_args(words)
     commands = {"list": _list, "show": _show, "reach": _reach, "run": _run, "report": _report}
     return commands[options.command](options)
 
@@ -116,13 +117,13 @@ def _play_copies(todo: list[tuple[Mutation, Chosen]], layer: str, deadline: floa
 def _unsettled(todo: list[Mutation], layer: str) -> list[tuple[Mutation, Chosen]]:
     """Return what is to be played, with its tests; keep that no test reaches the others."""
     kept, reached = outcomes.kept(layer), tested.Reached(layer)
-    quick = outcomes.kept("quick")
+    killed = {row.id for row in report.rows() if row.outcome in outcomes.KILLED}
     found = []
     for mutation in todo:
         past = kept.get(mutation.id)
         if outcomes.is_settled(past):
             continue
-        if layer == "real" and quick[mutation.id].outcome in outcomes.KILLED:
+        if layer == "real" and mutation.id in killed:
             continue
         tests = reached.of(mutation)
         if tests.tests:

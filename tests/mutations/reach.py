@@ -1,12 +1,15 @@
 """Which test reaches which line, and how long it takes: a plugin of pytest, on ``coverage``.
 
 ``coverage`` is not of the locked environment, for nothing else needs it: ``pip install coverage``.
-Processes that a test starts count as well, as long as they end by themselves. A line that is run
-at import alone is reached by every test that reaches its module.
+Processes that a test starts count as well, as long as they end by themselves, as the service does
+by ``os._exit``; what was killed leaves nothing behind. A line that is run at import alone is
+reached by every test that reaches its module. A recording adds to that of other tests, as long as
+the service is the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -18,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.mutations.candidates import ROOT
-from tests.mutations.chosen import PACKAGES
+from tests.mutations.chosen import PACKAGES, modules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 FOLDER = ROOT / "build/mutations"
 TEST = "MUTATIONS_TEST"
@@ -56,7 +59,7 @@ class Reach:
         include = ",".join(f"{ROOT}/service/hapax/{name}/*" for name in PACKAGES)
         settings = FOLDER / f"coverage-{kind}.ini"
         settings.write_text(
-            f"[run]\nparallel = true\nsigterm = true\ndata_file = {self._data}\n"
+            f"[run]\nparallel = true\nsigterm = true\npatch = _exit\ndata_file = {self._data}\n"
             f"context = ${{{TEST}}}\ninclude = {include}\ndisable_warnings = no-data-collected\n"
         )
         self._started = FOLDER / "started"
@@ -93,28 +96,78 @@ class Reach:
         whole = coverage.Coverage(config_file=os.environ["COVERAGE_PROCESS_START"])
         whole.combine()
         data = whole.get_data()
-        tests = sorted(self._seconds)
-        number = {name: index for index, name in enumerate(tests)}
-        lines: dict[str, dict[int, list[int]]] = {}
-        processes: set[str] = set()
+        found = Recorded.kept(self._kind)
+        found.begin(self._seconds)
         for file in data.measured_files():
             name = Path(file).relative_to(ROOT).as_posix()
             for line, contexts in data.contexts_by_lineno(file).items():
                 # "here|test" is of this process, "test" of one that it started.
-                found = {one.removeprefix(f"{HERE}|") for one in contexts} & number.keys()
-                processes |= number.keys() & contexts
-                lines.setdefault(name, {})[line] = sorted(number[one] for one in found)
-        seconds = [round(self._seconds[name], 3) for name in tests]
-        reached_file(self._kind).write_text(
-            json.dumps(
-                {
-                    "tests": tests,
-                    "seconds": seconds,
-                    "processes": sorted(processes),
-                    "lines": lines,
-                }
-            )
-        )
+                tests = {one.removeprefix(f"{HERE}|") for one in contexts} & self._seconds.keys()
+                found.processes |= self._seconds.keys() & contexts
+                found.lines.setdefault(name, {}).setdefault(line, set()).update(tests)
+        found.keep(self._kind)
+
+
+class Recorded:
+    """Which tests reach a line, by file and line, and how many seconds each takes.
+
+    ``processes`` are those that reach lines from processes that they start.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.processes: set[str] = set()
+        self.lines: dict[str, dict[int, set[str]]] = {}
+
+    @classmethod
+    def kept(cls, kind: str) -> Recorded:
+        """Return what earlier recordings found in the service as it is; nothing in another one."""
+        found, file = cls(), reached_file(kind)
+        kept = json.loads(file.read_text()) if file.exists() else {}
+        if kept.get("service") != service():
+            return found
+        tests = kept["tests"]
+        found.seconds = dict(zip(tests, kept["seconds"], strict=True))
+        found.processes = set(kept["processes"])
+        found.lines = {
+            name: {int(line): {tests[one] for one in numbers} for line, numbers in lines.items()}
+            for name, lines in kept["lines"].items()
+        }
+        return found
+
+    def begin(self, seconds: Mapping[str, float]) -> None:
+        """Forget what is known of the tests that were played, and take their times."""
+        again = seconds.keys() & self.seconds.keys()
+        self.processes -= again
+        for lines in self.lines.values():
+            for found in lines.values():
+                found.difference_update(again)
+        self.seconds |= {name: round(time_s, 3) for name, time_s in seconds.items()}
+
+    def keep(self, kind: str) -> None:
+        """Write it down."""
+        tests = sorted(self.seconds)
+        number = {name: index for index, name in enumerate(tests)}
+        lines = {
+            name: {line: sorted(number[one] for one in found) for line, found in lines.items()}
+            for name, lines in self.lines.items()
+        }
+        kept = {
+            "service": service(),
+            "tests": tests,
+            "seconds": [self.seconds[name] for name in tests],
+            "processes": sorted(self.processes),
+            "lines": lines,
+        }
+        reached_file(kind).write_text(json.dumps(kept))
+
+
+def service() -> str:
+    """Return a hash of the packages that are recorded."""
+    digest = hashlib.sha256()
+    for file in modules():
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def pytest_configure(config: pytest.Config) -> None:

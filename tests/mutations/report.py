@@ -8,12 +8,16 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from tests.gate.admission import is_admitted
 from tests.mutations import chosen, outcomes
 from tests.mutations.candidates import ROOT
 from tests.mutations.outcomes import KILLED, TABLE
 
 HEADER = "id\toutcome\tlayer\tby\tnote"
-COLUMNS = ("mutations", "killed", "by real servers", "equivalent", "survived", "unreached")
+COLUMNS = (
+    *("mutations", "killed", "by real servers in make test", "by others"),
+    *("equivalent", "survived", "unreached", "not played"),
+)
 
 
 class Row(NamedTuple):
@@ -34,11 +38,10 @@ def rows() -> list[Row]:
         row = before.get(key, Row(key, "not played"))
         for layer in ("quick", "real"):
             outcome = outcomes.kept(layer).get(key)
-            if outcome and (layer == "quick" or row.outcome not in KILLED):
-                if layer == "real" and outcome.outcome not in KILLED:
-                    row = row._replace(layer="real") if outcome.outcome == "survived" else row
-                else:
-                    row = row._replace(outcome=outcome.outcome, layer=layer, by=outcome.by)
+            if outcome is None or (layer == "real" and row.outcome in KILLED):
+                continue
+            if layer == "quick" or outcome.outcome != "unreached":
+                row = row._replace(outcome=outcome.outcome, layer=layer, by=outcome.by)
         found.append(row)
     return found
 
@@ -75,7 +78,10 @@ def tables() -> str:
 
 def _column(row: Row) -> str:
     if row.outcome in KILLED:
-        return "killed" if row.layer == "quick" else "by real servers"
+        if row.layer == "quick":
+            return "killed"
+        in_each_commit = row.by.startswith("tests/contract/") or is_admitted(row.by)
+        return "by real servers in make test" if in_each_commit else "by others"
     return "equivalent" if row.note.startswith("equivalent") else row.outcome
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.mutations.candidates import ROOT
 from tests.mutations.reach import reached_file
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class Reached:
         lines = self._lines.get(mutation.file, {})
         span = range(mutation.line, mutation.line + mutation.before.count("\n") + 1)
         found = {test for line in span for test in lines.get(str(line), ())}
-        if not found and any(str(line) in lines for line in span):  # it ran at import
+        if _runs_at_import(mutation):  # once, under whichever test was the first to load it
             found = {test for every in lines.values() for test in every}
         cost: dict[str, float] = {}
         for test in found:
@@ -56,3 +58,11 @@ class Reached:
         )
         names = [self._tests[test] for test in order]
         return Chosen(names, sum(cost.values()), bool(self._processes & set(names)))
+
+
+def _runs_at_import(mutation: Mutation) -> bool:
+    tree = ast.parse((ROOT / mutation.file).read_bytes())
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return not any(
+        one.body[0].lineno <= mutation.line <= (one.end_lineno or 0) for one in functions
+    )
