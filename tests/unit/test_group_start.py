@@ -2,7 +2,7 @@
 
 import pytest
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.committed_metadata import CommittedMetadata, text_of
 from hapax.core.group_start import (
     by_start,
     expired,
@@ -78,3 +78,16 @@ def test_of_many_partitions_the_reason_names_some_and_how_to_set_all():
     assert "in/4/7 and 95 more" in text
     assert "hapax offsets set in outputs --yes" in text
     assert len(text) < 900
+
+
+class ReadPastItsEnd:
+    """As confluent-kafka hands out the text of a client that ends it without a NUL."""
+
+    @property
+    def metadata(self) -> str:
+        return b"kgo-1f6686ee-ac7d-4b08-8374-1f81a76bccbe\xe0".decode()
+
+
+def test_a_text_of_another_client_that_the_library_cannot_read_is_none_of_ours():
+    assert text_of(ReadPastItsEnd()) == ""
+    assert CommittedMetadata.of(ReadPastItsEnd()) == CommittedMetadata()

@@ -9,7 +9,7 @@ versions wrote only ``topic``; both are read as "not known". Brokers keep 4096 b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -21,6 +21,26 @@ if TYPE_CHECKING:
 _FORM = "hapax"
 UNNAMED = "unnamed"
 """In place of the id of a cluster whose brokers do not report it."""
+
+
+class CommittedText(Protocol):
+    """A committed offset, as a client hands it out."""
+
+    @property
+    def metadata(self) -> str | None:
+        """The text that is kept with it."""
+
+
+def text_of(answer: CommittedText) -> str:
+    """Return the text of a committed offset; empty without one that can be read.
+
+    confluent-kafka ends what it commits with a NUL, and reads on to the next one: after the text
+    of a client that writes none there are bytes of something else, which may be no UTF-8.
+    """
+    try:
+        return answer.metadata or ""
+    except UnicodeDecodeError:
+        return ""
 
 
 class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
@@ -58,6 +78,11 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
         }
         words = [f"{name}={value}" for name, value in facts.items() if value is not None]
         return " ".join([_FORM, *words]) if words else ""
+
+    @classmethod
+    def of(cls, answer: CommittedText) -> CommittedMetadata:
+        """Read the text of a committed offset; other clients' texts are ignored."""
+        return cls.decode(text_of(answer))
 
     @classmethod
     def decode(cls, text: str | None) -> CommittedMetadata:

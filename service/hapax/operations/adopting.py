@@ -44,7 +44,7 @@ class GroupAdoption:
         answer = self._answers[one.where]
         if answer.offset < 0:
             return None
-        facts, place = CommittedMetadata.decode(answer.metadata), f"{one.topic}/{one.partition}"
+        facts, place = CommittedMetadata.of(answer), f"{one.topic}/{one.partition}"
         problem = {
             facts.topic_id not in {None, topic_id}: "belongs to a deleted topic of this name",
             facts.cluster_id not in {None, self._cluster_id}: "belongs to another cluster",
@@ -85,7 +85,7 @@ class GroupAdoption:
 
     def _beside(self, topic: str) -> dict[int, CommittedMetadata]:
         return {
-            number: CommittedMetadata.decode(one.metadata)
+            number: CommittedMetadata.of(one)
             for (_topic, number), one in self._of(topic).items()
             if one.offset >= 0
         }

@@ -195,7 +195,7 @@ class Moving:
             raise ConfigurationError([f"{target.topic} is no input of this pipeline: {inputs}"])
         places = self._client.partitions([target.topic])
         answers = self._client.answers(places, stable=True)
-        texts = {where: CommittedMetadata.decode(one.metadata) for where, one in answers.items()}
+        texts = {where: CommittedMetadata.of(one) for where, one in answers.items()}
         logs = self._client.log_offsets(places)
         nexts = positions(self._settings, answers, logs)
         known = [texts[where] for where in places if answers[where].offset >= 0]

@@ -129,7 +129,7 @@ def _renewed(
         if one.offset < 0:
             continue
         beside = msgspec.structs.replace(
-            CommittedMetadata.decode(one.metadata),
+            CommittedMetadata.of(one),
             topic_id=ids[one.topic],
             cluster_id=cluster,
         )

@@ -94,7 +94,7 @@ class Beginning:
         if not known:
             return self._commit(self._places(every), len(every))
         begun = {where: known[where].offset for where in wanted if where in known}  # meanwhile
-        beside = [CommittedMetadata.decode(each.metadata) for each in known.values()]
+        beside = [CommittedMetadata.of(each) for each in known.values()]
         missing = [where for where in wanted if where not in known]
         placed = [where for where in missing if by_start(where[1], beside)]
         places = self._places(placed) | self._added(set(missing) - set(placed))

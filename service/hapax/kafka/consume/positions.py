@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.committed_metadata import CommittedMetadata, text_of
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.kafka.consume.beginning import Beginning
 from hapax.kafka.read.offset_queries import EARLIEST, LATEST
@@ -57,7 +57,7 @@ class Positions:
             if answer.offset >= 0:
                 self._compare(where, answer)
             state = self._states[where]
-            state.beside = answer.metadata or ""
+            state.beside = text_of(answer)
             state.drop_anchor(answer.offset, answer.leader_epoch)
         return {
             where: answer.offset if answer.offset >= 0 else None
@@ -71,7 +71,7 @@ class Positions:
         be older than what was acknowledged. One that has lost offsets would have every record
         since processed twice: brokers that all died at once, seen with Kafka 4.3.1.
         """
-        topic_id = CommittedMetadata.decode(answer.metadata).topic_id
+        topic_id = CommittedMetadata.of(answer).topic_id
         too_low_s = self._states.too_low_s(where, topic_id, answer.offset)
         if too_low_s is None:
             return

@@ -98,7 +98,7 @@ class SpanStops:
             if one.error is not None:
                 raise BatchAbortedError(f"committed: {describe(one.error)}", resolved=False)
         known = {
-            where: CommittedMetadata.decode(one.metadata).span
+            where: CommittedMetadata.of(one).span
             for where, one in answers.items()
             if one.offset >= 0
         }

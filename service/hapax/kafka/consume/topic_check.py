@@ -118,7 +118,7 @@ class TopicIdentity:
                 continue
             every = [(topic, number) for number in self._consumer.numbers(topic)]
             answers = [one for one in self._consumer.committed(every).values() if one.offset >= 0]
-            others = of_another_client(CommittedMetadata.decode(one.metadata) for one in answers)
+            others = of_another_client(CommittedMetadata.of(one) for one in answers)
             self._ids.began[topic] = len(every) if others else None
 
     def strangers(self, partitions: Iterable[Where]) -> list[str]:
@@ -130,7 +130,7 @@ class TopicIdentity:
         """
         found: dict[str, list[Where]] = {}
         for where, answer in self._consumer.committed(partitions, PENDING_TIMEOUT_S).items():
-            beside = CommittedMetadata.decode(answer.metadata)
+            beside = CommittedMetadata.of(answer)
             if answer.offset >= 0 and not self.elsewhere:
                 self._require_here(where, beside)
             foreign = self._ids.foreign_cluster(beside) if answer.offset >= 0 else None

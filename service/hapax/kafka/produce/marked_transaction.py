@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException
 
+from hapax.core.committed_metadata import text_of
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.errors import describe
@@ -116,7 +117,7 @@ class MarkedTransaction:
             self.transaction.open()
             with self._watch("committed"):
                 answer = stable_offset(self._group, self._where, "the marker")
-        return (answer.offset, answer.metadata or "") if answer.offset >= 0 else None
+        return (answer.offset, text_of(answer)) if answer.offset >= 0 else None
 
     def send(self, chunks: Iterable[Chunk]) -> dict[str, int]:
         """Begin a transaction with these messages; return them by topic. Nothing is visible."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
+from hapax.core.committed_metadata import text_of
 from hapax.core.errors import BatchAbortedError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.produce.fences import named_transaction
@@ -74,7 +75,9 @@ def target_progress(
         metadata = bytes(member.consumer_group_metadata())
     if answer.offset < 0:
         return None, metadata
-    return GroupOffset(*where, answer.offset, answer.metadata, answer.leader_epoch), metadata
+    return GroupOffset(
+        *where, answer.offset, text_of(answer) or None, answer.leader_epoch
+    ), metadata
 
 
 class TargetLane:

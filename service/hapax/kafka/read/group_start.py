@@ -59,7 +59,7 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
             fresh += missing
         elif missing:
             beside = {
-                number: CommittedMetadata.decode(one.metadata)
+                number: CommittedMetadata.of(one)
                 for (_topic, number), one in of_topic.items()
                 if one.offset >= 0
             }
@@ -127,11 +127,7 @@ def positions(
     }
     missing = [where for where in answers if where not in found]
     beside = {
-        topic: [
-            CommittedMetadata.decode(answers[where].metadata)
-            for where in found
-            if where[0] == topic
-        ]
+        topic: [CommittedMetadata.of(answers[where]) for where in found if where[0] == topic]
         for topic in topics_of(missing)
     }
     fresh = [

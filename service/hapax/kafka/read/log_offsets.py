@@ -111,7 +111,7 @@ class Logs:
                 self.untold["committed offsets"] = describe(one.error)
             elif one.offset >= 0:
                 found[where] = one.offset
-                self._clusters[where] = CommittedMetadata.decode(one.metadata).cluster_id
+                self._clusters[where] = CommittedMetadata.of(one).cluster_id
         return found
 
     def _left_s(self) -> float:

@@ -156,7 +156,7 @@ class OffsetClient:
     ) -> dict[Where, CommittedMetadata]:
         """Return what stands beside the group's offsets; ``stable`` as above."""
         answers = self.answers(partitions, stable=stable)
-        return {where: CommittedMetadata.decode(one.metadata) for where, one in answers.items()}
+        return {where: CommittedMetadata.of(one) for where, one in answers.items()}
 
     def answers(self, partitions: Iterable[Where], *, stable: bool) -> dict[Where, TopicPartition]:
         """Return committed offsets as the client hands them out; ``stable`` as above.

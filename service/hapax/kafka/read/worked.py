@@ -159,7 +159,7 @@ def _reached(answer: Any, reached: Progress, ids: Mapping[str, str | None]) -> b
     except (KafkaException, TimeoutError):
         return False
     for one in offsets:
-        beside = CommittedMetadata.decode(one.metadata)
+        beside = CommittedMetadata.of(one)
         of_hapax = beside.topic_id in {ids.get(one.topic), None} and beside != CommittedMetadata()
         if of_hapax and one.offset >= reached[one.topic, one.partition]:
             return True
