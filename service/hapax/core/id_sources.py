@@ -76,7 +76,7 @@ def _single(text: str) -> IdSource:
         *first, last = (form for form, _ in SOURCES.values())
         raise ValueError(
             f"{text} is no source of an id: use {', '.join(first)} or {last}; + joins the parts of"
-            " one id, like json:/source/lsn+json:/op+key"
+            " one id, like json:/source/table+json:/source/lsn+json:/op+key"
         )
     return source
 
