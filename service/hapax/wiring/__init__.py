@@ -65,8 +65,7 @@ def serve(settings: Settings) -> ExitCode:
         instance=settings.instance,
         engine=settings.engine,
     )
-    metrics = Metrics()
-    health = Health(settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S)
+    metrics, health = Metrics(), Health(settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S)
     events = Events(metrics, health, logger)
     capture_library_logs(events)
     try:
