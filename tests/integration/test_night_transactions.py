@@ -15,7 +15,7 @@ route = a_route()
 
 
 def test_an_open_transaction_is_told_and_aborted_by_hand(route):
-    name = f"{route.app}-gone"
+    name = f"{route.app}:gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:
         producer.produce(route.target, b"hidden")
@@ -49,7 +49,7 @@ def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(route):
         (gap,) = told["undecided"]
         assert gap["transactional_ids"][0].startswith("test-")
         producer.abort_transaction(60)
-    unknown = desk.type("transactions", "abort", f"{route.app}-never", "--yes")
+    unknown = desk.type("transactions", "abort", f"{route.app}:never", "--yes")
     assert unknown.exit_code == 1
     assert "know no transactional id" in unknown.stderr
 
@@ -74,7 +74,7 @@ def test_a_live_worker_is_told_and_survives_being_fenced(route):
 
 def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(route, monkeypatch):
     monkeypatch.setattr("hapax.operations.transactions.LOG", "hidden-from-us")
-    name = f"{route.app}-gone"
+    name = f"{route.app}:gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:
         producer.produce(route.target, b"hidden")
@@ -92,7 +92,7 @@ def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
 def test_what_cannot_be_examined_is_named_and_the_rest_is_told(route, monkeypatch):
     monkeypatch.setattr("hapax.operations.transactions.OFFSETS", "hidden-from-us")
     desk = Desk(route, INPUT__TOPICS="elsewhere")  # as where the input is on another cluster
-    with transaction(route.bootstrap, f"{route.app}-gone") as producer:
+    with transaction(route.bootstrap, f"{route.app}:gone") as producer:
         producer.produce(route.target, b"hidden")
         assert producer.flush(60) == 0
         told = desk.ask("transactions", "list")
