@@ -59,6 +59,7 @@ class ClientLog:
         self._requests: Requests | None = None
         self._doubts: list[str] = []
         self._breaks = self._breaks_before = 0
+        self._breaks_when_well: int | None = None
 
     def watch(self, requests: Requests) -> None:
         """Count requests instead of reading lines from here on."""
@@ -87,16 +88,24 @@ class ClientLog:
         """Whether a connection was lost since begin, whatever was sent on it."""
         return self._disconnects() > self._breaks_before or bool(self.doubts)
 
+    @property
+    def lost_since_well(self) -> bool:
+        """Whether a connection was lost since a transaction ended last, or the first one began."""
+        return self._disconnects() > (self._breaks_when_well or 0)
+
     def begin(self) -> None:
         """Forget what is older than the transaction that begins: it doubts nothing of it."""
         self.doubts.clear()
         self._breaks_before = self._disconnects()
+        if self._breaks_when_well is None:
+            self._breaks_when_well = self._breaks_before
 
     def end(self) -> list[str]:
         """Return the doubts of a transaction that has ended.
 
         A request that is still without an answer by then is one: nothing waits for it any more.
         """
+        self._breaks_when_well = self._disconnects()
         waiting = [] if self._requests is None else self._requests.unanswered()
         return self.doubts + waiting
 

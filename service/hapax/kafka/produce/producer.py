@@ -134,10 +134,12 @@ class Outbox:
     def cut_off(self) -> bool:
         """Whether no broker answers this client, and one a new client: consume/silence.py.
 
-        Asked once in ``LOOK_S`` of a transaction; False in between.
+        Asked once in ``LOOK_S`` of a transaction; False in between. While no connection was lost,
+        a broker that is slow with a request of ours has only not come to the question yet: it
+        answers what comes on one connection in order.
         """
         now_s = time.monotonic()
-        if now_s < self._due_s:
+        if now_s < self._due_s or not self.log.lost_since_well:
             return False
         self._due_s = now_s + LOOK_S
         return not self.answered() and new_client_answered(self._properties, _ASK_TIMEOUT_S)
