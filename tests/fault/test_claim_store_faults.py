@@ -13,7 +13,7 @@ from tests.kit.probes import free_port, ready
 from tests.kit.redis_cluster import move_slot, redis_cluster
 from tests.kit.waiting import await_
 
-EVENTS = range(2500)
+EVENTS = range(10_000)
 NAMES = sorted(b"event-%d" % number for number in EVENTS)
 
 

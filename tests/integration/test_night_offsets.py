@@ -53,7 +53,7 @@ def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(route):
     command = [
         sys.executable,
         "-m",
-        "service",
+        "hapax",
         "offsets",
         "--watch",
         "--interval",
