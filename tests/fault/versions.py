@@ -4,7 +4,9 @@
 
     python -m tests.fault.versions --python python3.13
 
-One thing differs from the versions that all other tests run on, a cell of the table each. What
+One thing differs from the versions that all other tests run on, a cell of the table each; in the
+last one all libraries are the lowest that pyproject.toml allows, and tests without a broker run
+with them, too. What
 cannot be had on this machine is told in its cell. ``--only kafka,valkey`` runs some cells again;
 the others stay as they are in the folder, or else on the page.
 """
@@ -38,6 +40,12 @@ _REDIS_6_2 = (
     "sha256:d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6"
 )
 _CAMPAIGN_TIMEOUT_S = 600.0
+_QUIET = ("-n", "2", "-p", "no:cacheprovider", "-W", "ignore::DeprecationWarning")
+"""Newer libraries below the lowest ones deprecate what those call."""
+_NOT_WITH_LOWEST = tuple(
+    f"--ignore=tests/unit/{name}" for name in ("native", "test_install.py", "test_project.py")
+)
+"""They are of what is compiled here, and of tools that are not installed there."""
 _SECONDS = "90"
 """At most, for the four faults of ``run smoke``: on a busy machine fewer fit."""
 
@@ -85,13 +93,13 @@ class Row(msgspec.Struct, frozen=True):
 def main() -> int:
     """Run the cells, write the page; return 1 when one of them is not clean."""
     wanted = _arguments()
-    cells = [*_kafkas(), *_redises(wanted.folder), *_pythons(wanted)]
+    cells = [*_kafkas(), *_redises(wanted.folder), *_pythons(wanted), _lowest(wanted)]
     rows = []
     on_page = lines_by_name(PAGE)
     for cell in cells:
         name = cell.name
         kept = wanted.folder / f"{name.replace(' ', '-')}.json"
-        if any(word in name.lower() for word in wanted.only.split(",")):
+        if _is_wanted(name, wanted):
             row = cell if isinstance(cell, Row) else _row(cell, wanted.folder)
             kept.write_bytes(msgspec.json.encode(row))
         elif kept.exists():
@@ -105,6 +113,10 @@ def main() -> int:
     others = [Row(name, kept=line) for name, line in on_page.items() if name not in names]
     write_table(PAGE, [*rows, *(others if wanted.only else [])])
     return 1 if any(row.violations for row in rows) else 0
+
+
+def _is_wanted(name: str, wanted: argparse.Namespace) -> bool:
+    return any(word in name.lower() for word in wanted.only.split(","))
 
 
 def lines_by_name(page: Path) -> dict[str, str]:
@@ -201,6 +213,44 @@ def _environment(given: str, folder: Path) -> Path:
     pip = (python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", lock)
     subprocess.run(pip, check=True)
     return python
+
+
+def _lowest(wanted: argparse.Namespace) -> Cell | Row:
+    """Return the lower bounds of all dependencies and extras, after the unit tests have passed.
+
+    What those libraries bring themselves, and the tools of the tests, are the newest that fit.
+    """
+    name, folder = "lowest libraries", wanted.folder
+    if not _is_wanted(name, wanted):
+        return Row(name)
+    place, bounds = folder / "lowest", folder / "lowest.txt"
+    python, uv = place / "bin/python", Path(sys.executable).parent / "uv"
+    lowest = ("--all-extras", "--resolution", "lowest-direct", "--no-header", "-o", bounds)
+    # Tools of the tests need a newer one, and its versions are dates.
+    but = ("--no-emit-package", "certifi")
+    commands: tuple[tuple[str | Path, ...], ...] = (
+        (uv, "pip", "compile", "-q", "pyproject.toml", "--python", sys.executable, *lowest, *but),
+        (uv, "venv", "-q", "--clear", "--python", sys.executable, place),
+        (uv, "pip", "install", "-q", "--python", python, "-r", bounds, *("--group", "test")),
+        (uv, "pip", "install", "-q", "--python", python, "--no-deps", "."),
+        (python, "-m", "pytest", "-q", *_QUIET, "tests/unit", *_NOT_WITH_LOWEST),
+    )
+    environment = {"PYTHONPATH": str(ROOT / "service")}
+    path = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
+    with (folder / "lowest-made.log").open("wb") as log:
+        for command in commands:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=os.environ | environment | path,
+                stdout=log,
+                stderr=log,
+                check=False,
+            )
+            if done.returncode:
+                why = f"{Path(log.name).name} in {folder.name} has the reason"
+                return Row(name, why=why, violations={"tests": 1})
+    return Cell(name, environment | path, python)
 
 
 def _row(cell: Cell, folder: Path) -> Row:

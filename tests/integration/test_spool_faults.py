@@ -230,7 +230,7 @@ def test_what_brokers_would_refuse_is_refused_to_the_caller(stage):
     assert stage.values() == [bytes(1500)]
 
 
-@pytest.mark.parametrize("name", ["a\0b", "\0", "\ud800"])
+@pytest.mark.parametrize("name", ["a\0b", "\0"])
 def test_a_header_name_that_the_client_would_cut_is_refused_before_it_is_accepted(stage, name):
     with stage.publisher() as publisher:
         with pytest.raises(RecordRefusedError, match="without NUL"):

@@ -154,8 +154,8 @@ def test_without_the_right_to_read_settings_brokers_judge_outputs_and_dead_lette
 def test_a_transaction_that_is_refused_for_a_timestamp_blames_all_that_are_in_its_next_attempt(
     monkeypatch,
 ):
-    monkeypatch.setattr(output_topics, "topic_settings", lambda *_given: {"out": HOUR})
     kafka, producer, _ = transaction(monkeypatch)
+    monkeypatch.setattr(output_topics, "topic_settings", lambda *_given: {"out": HOUR})
     late = [message(), to("out", YEAR_4000_MS), message(), to("out", YEAR_4000_MS)]
     producer.fail["commit_transaction"] = [failing(KafkaError.INVALID_TIMESTAMP, abort=True)]
     kafka.begin()

@@ -148,11 +148,7 @@ def coordinates(value: bytes | None) -> Coordinates | None:
 
 
 def is_header(pair: object) -> bool:
-    """Whether the client can take it.
-
-    A name with a lone surrogate ends its process (SIGSEGV in confluent-kafka 2.16), one with a NUL
-    is cut short there.
-    """
+    """Whether the client can take it: a name in UTF-8, and without a NUL, which ends it there."""
     match pair:
         case (str() as name, bytes() | None):
             return isinstance(pair, tuple) and "\0" not in name and is_text(name)
