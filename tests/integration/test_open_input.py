@@ -1,4 +1,4 @@
-"""Bounded runs whose input has a transaction that somebody else has not ended yet."""
+"""Bounded runs whose input has an open transaction of another producer."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class TopicIds:
 class ClientLogMonitor:
     """Passes a consumer's lines on; remembers when connections broke, and ids.
 
-    breaks     how many lines have told of broken connections
+    breaks     how many lines named broken connections
     topics     ids of the cluster and its topics
     too_large  responses that the client does not take
     """

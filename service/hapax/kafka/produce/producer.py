@@ -112,7 +112,7 @@ class Outbox:
             with suppress(*CLIENT_ERRORS):
                 yield
         except UnicodeDecodeError:
-            self.log.doubts.append(LINE_IS_NO_TEXT)  # it may have told of a lost connection
+            self.log.doubts.append(LINE_IS_NO_TEXT)  # it may have named a lost connection
 
     def _turn(self, topic: str) -> int:
         """Return the next partition in turn; librdkafka has no such partitioner."""
