@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax.sandbox import Sandbox
 from hapax.sandbox.jars import chosen
-from tests.world import installed, programs, reading, rounds, tables, topics, writing
+from tests.world import handing, installed, programs, reading, rounds, tables, topics, writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,13 +81,18 @@ def _play(
     if not ready:
         return
     with (
-        Sandbox(proxied=True).of_kafka(kafka) as sandbox,
+        Sandbox(proxied=True, properties=topics.BROKER).of_kafka(kafka) as sandbox,
         tempfile.TemporaryDirectory() as folder,
         topics.made(sandbox, Path(folder)) as made,
+        ThreadPoolExecutor(1) as aside,
     ):
         for number, (client, command) in enumerate(ready.values()):
             began = time.monotonic()
+            hands = "lag" in client.answers and aside.submit(
+                handing.handed, sandbox, Path(folder), command
+            )
             rows[client.name] = _answers(sandbox, made, client, command)
+            rows[client.name] |= hands.result() if hands else {}
             took = time.monotonic() - began
             _say(f"{number + 1} of {len(ready)}: {client.name} {client.version}: {took:.0f} s")
             if is_whole:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.kit.topics import committed, ends
 from tests.world.programs import Answer, ask
-from tests.world.topics import FIELDS
+from tests.world.topics import FIELDS, FILLER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,8 @@ AT_ONCE = 4
 LEVELS = ("default", "read_committed")
 LAGS = ("aborted", "tail", "only", "open")
 """Topics at whose end a group's offset may stand before the end for ever."""
-_KINDS = {"c": "committed", "a": "aborted"}
+_KINDS = {b"c-": "committed", b"a-": "aborted"}
+_COUNTED = ("committed", "aborted", "tombstones", "markers")
 
 
 def delivered(brokers: str, topics: dict[str, str], command: Command) -> dict[str, str]:
@@ -58,7 +59,7 @@ def _counts(answer: Answer) -> str:
     """Return how many of each kind: a marker has none of our values, a duplicate a place twice."""
     kinds = Counter(_kind(record) for record in _once(answer.records))
     twice = len(answer.records) - sum(kinds.values())
-    words = [f"{kinds[kind]} {kind}" for kind in ("committed", "aborted", "markers") if kinds[kind]]
+    words = [f"{kinds[kind]} {kind}" for kind in _COUNTED if kinds[kind]]
     words += [f"{twice} twice"] if twice else []
     words += [f"error: {answer.failure}"] if answer.failure else []
     return ", ".join(words) or "nothing"
@@ -69,7 +70,11 @@ def _once(records: Sequence[Seen]) -> list[Seen]:
 
 
 def _kind(record: Seen) -> str:
-    return _KINDS.get((record.value or b"")[:2].decode(errors="replace").rstrip("-"), "markers")
+    if record.value is None:
+        return "tombstones"
+    if record.value == FILLER:
+        return "fillers"
+    return _KINDS.get(record.value[:2], "markers")
 
 
 def _fields(answer: Answer) -> str:

@@ -121,4 +121,21 @@ def writers() -> str:
     return _table(head, rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"readers": readers, "lag": lag, "writers": writers}
+def groups() -> str:
+    """One row a client: a group that goes to Hapax and back."""
+    parts = ("group, before Hapax", "group, Hapax", "group, taken back")
+    return _table(
+        ("client", "its 150", "then 100 by Hapax", "then its 50"),
+        [
+            (_name(client), *(_cell(answers.get(part)) for part in parts))
+            for client, answers in _played("lag")
+        ],
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "readers": readers,
+    "lag": lag,
+    "groups": groups,
+    "writers": writers,
+}

@@ -23,6 +23,7 @@ from tests.kit.topics import (
     read_back,
     transaction,
 )
+from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +35,8 @@ LONG_BYTES = 3 * 1024 * 1024
 """Longer than what a fetch of a partition asks for by default: 1 MiB in most clients."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KILLS = 4
+FILLER = b"-"
+"""A value that is not counted."""
 FIELDS = (
     Given(b"c-null-key", None),
     Given(b"c-empty-key", b""),
@@ -140,11 +143,35 @@ def fields(brokers: str, topic: str) -> None:
     produce_committed(brokers, topic, *(one._replace(partition=0) for one in FIELDS))
 
 
+def compacted(brokers: str, topic: str) -> None:
+    """Ten keys, written twice and aborted once; five of them end with a tombstone. Then cleaned."""
+    keys = [b"key-%d" % number for number in range(10)]
+    for kind in ("c-old", "a-", "c-new"):
+        _ended(brokers, topic, [Given(kind.encode(), key) for key in keys])
+    _ended(brokers, topic, [Given(None, key) for key in keys[:5]])
+
+    def is_clean() -> bool:
+        _ended(brokers, topic, [Given(FILLER, b"last")])  # the active segment is never cleaned
+        values = [record.value for record in read_back(brokers, topic)]
+        return b"c-old" not in values and values.count(b"c-new") == len(keys) // 2
+
+    await_(is_clean)
+
+
 SHAPES: dict[str, Make] = {
     make.__name__: make
-    for make in (aborted, several, interleaved, tail, only, split, long, codecs, fields)
+    for make in (aborted, several, interleaved, tail, only, split, long, codecs, fields, compacted)
 }
-CONFIG = {"long": {"max.message.bytes": str(8 * LONG_BYTES)}}
+CONFIG = {
+    "long": {"max.message.bytes": str(8 * LONG_BYTES)},
+    "compacted": {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+    },
+}
+BROKER = {"log.cleaner.backoff.ms": "200"}
+"""How often a broker looks for something to compact: every 15 s by default."""
 
 
 @contextmanager
