@@ -181,22 +181,6 @@ def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[Case], Ca
     return change
 
 
-def with_key_order(partitions: int, **settings: str) -> Callable[[Case], Case]:
-    """Return what lets records wait in the order of their key, in a topic of so many partitions."""
-
-    def change(case: Case) -> Case:
-        by_key = {
-            "HAPAX_RETRY__LATER": "OSError",
-            "HAPAX_RETRY__ORDER": "key",
-            "HAPAX_GROUP__PROTOCOL": "consumer",
-            "HAPAX_GROUP__MEMBERSHIP": "dynamic",
-        }
-        waiting = with_retry(partitions, **settings)(case)
-        return waiting._replace(settings=load_settings({**ENVIRON, **by_key}))
-
-    return change
-
-
 def with_kafka(**facts: Any) -> Callable[[Case], Case]:
     """Return what sets facts of the brokers."""
     return lambda case: case._replace(kafka=replace(case.kafka, **facts))
