@@ -30,7 +30,6 @@ from tests.kit.doctor import (
     troubles,
     with_broker,
     with_claims,
-    with_expiry,
     with_group,
     with_kafka,
     with_log,
@@ -178,8 +177,6 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("cluster-offsets", FAIL, with_log("in", cluster_id="another")),
     ("outputs-cluster", FAIL, lambda _: with_kafka(cluster_id="ours")(healthy_there())),
     ("claim-cluster", FAIL, with_claims(cluster_id="another")),
-    ("certificates", WARN, with_expiry(29.9)),
-    ("certificates", FAIL, with_expiry(-0.1)),
 ]
 
 
