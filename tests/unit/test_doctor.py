@@ -224,6 +224,15 @@ def test_without_a_dead_letter_topic_an_output_that_is_refused_stops_the_service
     assert troubles(judged(case))["output-timestamps"] is FAIL
 
 
+def test_what_could_not_be_read_of_other_programs_is_a_quiet_line_and_no_praise():
+    refused = {"samples": "in/0: cannot be read", "readers": "GROUP_AUTHORIZATION_FAILED"}
+    found = judged(with_kafka(samples={}, untold=refused)(healthy()))
+    assert troubles(found) == {}
+    said = {one.check: one.saw for one in found if one.verdict is Verdict.UNTOLD}
+    assert said.keys() == {"keys", "timestamps", "readers"}
+    assert said["keys"] == "last records of in: in/0: cannot be read"
+
+
 NEITHER = {"crc32": 40, "fnv1a": 40, "": 40}
 
 
