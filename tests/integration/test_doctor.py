@@ -176,7 +176,10 @@ def stopped_store(_: Clinic) -> Iterator[dict[str, str]]:
     ports.close()
 
 
-def _commit(one: Clinic, name: str, offset: int, beside: str = "") -> None:
+HAPAX = CommittedMetadata(began=2).encode()
+
+
+def _commit(one: Clinic, name: str, offset: int, beside: str = HAPAX) -> None:
     consumer = _consumer(one, name)
     place = TopicPartition(name, 0, offset, metadata=beside)
     consumer.commit(offsets=[place], asynchronous=False)

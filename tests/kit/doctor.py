@@ -11,6 +11,7 @@ from hapax.core.cluster_state import (
     ClusterState,
     ConsumerGroup,
     GroupMember,
+    LastRecords,
     Log,
     Partition,
     ProcessState,
@@ -45,6 +46,7 @@ TOPIC = {
     "flush.ms": "9223372036854775807",
     "cleanup.policy": "delete",
     "retention.ms": str(7 * DAY_MS),
+    "segment.ms": str(7 * DAY_MS),
     "retention.bytes": "-1",
     "max.message.bytes": "1048588",
 }
@@ -67,6 +69,13 @@ LOG = Log(
     committed=10,
     since={HOUR_MS: 8},
     cluster_id="ours",
+)
+SEEN_MS = 1_795_780_000_000
+SAMPLE = LastRecords(
+    partitions=2,
+    placed={"murmur2": 20, "murmur2,crc32": 20},
+    timestamps_ms=(SEEN_MS - HOUR_MS, SEEN_MS),
+    seen_ms=SEEN_MS,
 )
 MEMBER = GroupMember("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
 
@@ -92,6 +101,7 @@ KAFKA = ClusterState(
     group=ConsumerGroup("STABLE", "classic", "cooperative-sticky", (MEMBER,), EVERYTHING),
     logs={(name, number): LOG for name in ("in", "out", "dead") for number in (0, 1)},
     ids={"shop:0": ""},
+    samples={"in": SAMPLE},
 )
 CLAIMS_FACTS: dict[str, Any] = {"skew_ms": 3, "claimed": True, "cluster_id": "ours"}
 CLAIMS = judged_health(
@@ -139,6 +149,7 @@ KAFKA_THERE = replace(
     group=ConsumerGroup("EMPTY", "classic", "", (), EVERYTHING),
     logs={(name, number): LOG for name in ("out", "dead") for number in (0, 1)},
     ids={"shop/from/doctor": ""},
+    samples={},
 )
 
 
@@ -192,6 +203,11 @@ def with_log(name: str, **offsets: Any) -> Callable[[Case], Case]:
     ends = {name: offsets.pop(name) for name in LogOffsets.__struct_fields__ if name in offsets}
     log = replace(LOG, offsets=replace(LOG.offsets, **ends), **offsets)
     return with_kafka(logs={**KAFKA.logs, (name, 0): log})
+
+
+def with_sample(name: str = "in", **facts: Any) -> Callable[[Case], Case]:
+    """Return what sets facts of the last records of an input."""
+    return with_kafka(samples={name: replace(SAMPLE, **facts)})
 
 
 def with_group(**facts: Any) -> Callable[[Case], Case]:

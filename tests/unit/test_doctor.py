@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hapax.claims.redis_health import judged_health
 from hapax.core.changes import Stuck
-from hapax.core.cluster_state import Address, Log, Partition, Topic
+from hapax.core.cluster_state import Address, Log, Partition, ReaderAtRest, Topic
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.retry_levels import LEVELS
 from hapax.operations.doctor import examination as doctor
@@ -22,6 +22,7 @@ from tests.kit.doctor import (
     KAFKA,
     LOG,
     MEMBER,
+    SEEN_MS,
     SOUND,
     healthy,
     healthy_there,
@@ -35,6 +36,7 @@ from tests.kit.doctor import (
     with_log,
     with_process,
     with_retry,
+    with_sample,
     with_topic,
 )
 
@@ -64,6 +66,7 @@ def test_a_file_that_asks_for_less_than_is_served_gets_no_word():
     assert troubles(judged(with_file("2", "1")(healthy()))) == {}
 
 
+FOREIGN = {("in", number): replace(LOG, foreign="") for number in (0, 1)}
 FAULTS: list[tuple[str, Verdict, Change]] = [
     ("python", FAIL, with_process(python=(3, 10, 2))),
     ("client-library", FAIL, with_process(librdkafka="2.13.2")),
@@ -138,6 +141,17 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("rights", FAIL, with_group(operations=("DESCRIBE",))),
     ("rights", FAIL, with_kafka(ids={"shop:0": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no"})),
     ("group-state", WARN, with_group(state="PREPARING_REBALANCING")),
+    ("group-offsets", WARN, with_kafka(logs={**KAFKA.logs, **FOREIGN})),
+    ("readers", WARN, with_kafka(readers=(ReaderAtRest("billing", "out", 0, 9, 10),))),
+    ("keys", WARN, with_sample(placed={"murmur2": 10, "murmur2,crc32": 20, "crc32": 10})),
+    ("keys", WARN, with_sample(partitions=12, placed={"murmur2": 60, "": 20})),
+    ("keys", WARN, with_sample(placed={"murmur2": 1, "": 1}, torn=1)),
+    ("timestamps", WARN, with_sample(timestamps_ms=(SEEN_MS, SEEN_MS + HOUR_MS + 1))),
+    ("timestamps", WARN, with_sample(timestamps_ms=(-1, SEEN_MS))),
+    ("timestamps", WARN, with_sample(behind_ms=7 * DAY_MS + 1)),
+    ("timestamps", WARN, with_sample(timestamps_ms=(SEEN_MS // 1000,))),
+    ("output-timestamps", WARN, with_topic("out", message__timestamp__before__max__ms="1")),
+    ("output-timestamps", WARN, with_topic("out", message__timestamp__before__max__ms=str(DAY_MS))),
     ("group-members", FAIL, with_group(members=(MEMBER, replace(MEMBER, client_id="rdkafka")))),
     ("group-members", FAIL, with_group(members=(MEMBER, replace(MEMBER, topics=("other",))))),
     ("group-members", FAIL, with_group(members=(MEMBER, MEMBER))),
@@ -189,6 +203,51 @@ def test_a_retry_topic_that_is_not_there_is_named_with_its_command():
     assert troubles(found).keys() == {"topics", "retry-topic"}
     (missing,) = [one for one in found if one.check == "retry-topic"]
     assert f"--create --topic shop-retry --partitions {LEVELS}" in missing.fix
+
+
+def test_without_a_dead_letter_topic_an_output_that_is_refused_stops_the_service():
+    refusing = with_topic("out", message__timestamp__before__max__ms="1")
+    case = refusing(healthy(HAPAX_DEAD_LETTER__TOPIC=""))
+    assert troubles(judged(case))["output-timestamps"] is FAIL
+
+
+def test_what_could_not_be_read_of_other_programs_is_a_quiet_line_and_no_praise():
+    refused = {"samples": "in/0: cannot be read", "readers": "GROUP_AUTHORIZATION_FAILED"}
+    found = judged(with_kafka(samples={}, untold=refused)(healthy()))
+    assert troubles(found) == {}
+    said = {one.check: one.saw for one in found if one.verdict is Verdict.UNTOLD}
+    assert said.keys() == {"keys", "timestamps", "readers"}
+    assert said["keys"] == "last records of in: in/0: cannot be read"
+
+
+NEITHER = {"crc32": 40, "fnv1a": 40, "": 40}
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"partitions": 12, "placed": {"": 110, "murmur2": 10}}, "no partitioner that is known"),
+        ({"partitions": 12, "placed": {"crc32": 1}}, "no partitioner that is known"),  # by chance
+        ({"partitions": 12, "placed": {"crc32": 3}}, "where CRC32"),
+        ({"partitions": 1, "placed": {"murmur2,crc32,fnv1a": 9}}, "where Java's"),
+        ({"placed": {}}, "0 sampled keys lie where Java's"),
+        ({"partitions": 12, "placed": NEITHER}, "no partitioner that is known"),
+    ],
+)
+def test_keys_that_say_nothing_against_one_partitioner_are_no_warning(facts, words):
+    (found,) = (one for one in judged(with_sample(**facts)(healthy())) if one.check == "keys")
+    assert found.verdict is Verdict.PASS
+    assert words in found.saw
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "words"),
+    [("consistent_random", "as well"), ("murmur2", "elsewhere"), ("random", "elsewhere")],
+)
+def test_whether_outputs_lie_where_their_inputs_do_is_said(partitioner, words):
+    case = healthy(HAPAX_OUTPUT__PARTITIONER=partitioner)
+    found = judged(with_sample(placed={"crc32": 20})(case))
+    assert [words in one.saw for one in found if one.check == "keys"] == [True]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from hapax.core.cluster_state import ClusterState, Partition, Topic
+from hapax.core.cluster_state import ClusterState, Partition, ReaderAtRest, Topic
 from hapax.operations.doctor.check import Case
 from hapax.operations.doctor.examination import CHECKS
 from hapax.operations.doctor.findings import Verdict
@@ -63,6 +63,8 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("compaction", FAIL, with_topic("dead", cleanup__policy="compact")),
     ("dead-letter-retention", WARN, with_topic("dead", retention__ms="1000")),
     ("message-size", WARN, with_topic("out", max__message__bytes="1000")),
+    ("output-timestamps", WARN, with_topic("out", message__timestamp__before__max__ms="1")),
+    ("readers", WARN, with_kafka(readers=(ReaderAtRest("billing", "out", 0, 9, 10),))),
     ("partition-counts", WARN, with_topic("out", Partition(1, (1, 2, 3), (1, 2, 3)))),
     ("offsets-retention", FAIL, with_broker(offsets__retention__minutes="60")),
     ("transaction-timeout", FAIL, with_broker(transaction__max__timeout__ms="9999")),

@@ -5,10 +5,12 @@ import pytest
 from hapax.core.committed_metadata import CommittedMetadata, text_of
 from hapax.core.group_start import (
     by_start,
+    client_of,
     expired,
     new_with_each_start,
     partly_begun,
     starts_as_proposed,
+    taken_over,
 )
 from hapax.core.partition_offsets import LogOffsets
 
@@ -91,3 +93,25 @@ class ReadPastItsEnd:
 def test_a_text_of_another_client_that_the_library_cannot_read_is_none_of_ours():
     assert text_of(ReadPastItsEnd()) == ""
     assert CommittedMetadata.of(ReadPastItsEnd()) == CommittedMetadata()
+
+
+@pytest.mark.parametrize(
+    ("text", "client"),
+    [
+        ("kgo-1f6686ee-ac7d-4b08-8374-1f81a76bccbe", "franz-go"),
+        ("kgo-1f6686ee-ac7d-4b08-8374-1f81a76bccbe!", "franz-go"),  # the client reads on
+        ("AgAAAaIcytOT", "Kafka Streams"),
+        ("", ""),
+        ("a text é of another client", ""),
+    ],
+)
+def test_a_client_is_named_by_what_it_writes_beside_its_offsets(text, client):
+    assert client_of(text) == client
+
+
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [([FOREIGN], True), ([FOREIGN, OURS], False), ([OURS], False), ([], False)],
+)
+def test_a_topic_whose_offsets_are_all_of_another_client_is_named(beside, *, said):
+    assert bool(taken_over("in", beside)) is said

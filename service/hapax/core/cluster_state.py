@@ -105,6 +105,7 @@ class Log(msgspec.Struct, frozen=True):
     since               for some ages in ms: first offset whose record is younger than that; the
                         end of the log where none is
     cluster_id          from the committed offset's metadata: the cluster it was committed on
+    foreign             the client that committed in place of Hapax; empty: it does not say which
     """
 
     offsets: LogOffsets | None = None
@@ -112,6 +113,7 @@ class Log(msgspec.Struct, frozen=True):
     committed: int | None = None
     since: Mapping[int, int] = {}
     cluster_id: str | None = None
+    foreign: str | None = None
 
     @property
     def unread(self) -> bool:
@@ -127,6 +129,40 @@ class Log(msgspec.Struct, frozen=True):
         return self.offsets.last_stable_offset_lag > 0
 
 
+class LastRecords(msgspec.Struct, frozen=True):
+    """What the last records of one topic say; no key is kept, for it goes into archives.
+
+    partitions     of the topic
+    torn           keys that were seen in two partitions or more
+    placed         places of keys by the partitioners that choose them, joined by commas
+    timestamps_ms  of all records, in Unix ms, sorted
+    behind_ms      how much older a record's timestamp is than that of one before it, at most
+    seen_ms        when they were read, in Unix ms
+    """
+
+    partitions: int
+    torn: int = 0
+    placed: dict[str, int] = {}
+    timestamps_ms: tuple[int, ...] = ()
+    behind_ms: int = 0
+    seen_ms: int = 0
+
+    def placed_by(self, *partitioners: str) -> int:
+        """Return how many places of keys all of these partitioners choose."""
+        by = set(partitioners)
+        return sum(n for names, n in self.placed.items() if by <= set(names.split(",")))
+
+
+class ReaderAtRest(NamedTuple):
+    """A group whose offset is one past a partition's last record, and before its end."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    end: int
+
+
 class ClusterState(msgspec.Struct, frozen=True):
     """What the brokers reported.
 
@@ -139,6 +175,8 @@ class ClusterState(msgspec.Struct, frozen=True):
     overridden  by broker id, what its file says of ``min.insync.replicas`` where the cluster's
                 dynamic default is served in its place
     cluster_id  Kafka's id of the cluster; None where they do not report it
+    samples     by input topic, what its last records say
+    readers     other groups at the ends of the outputs, before markers and aborted records
     undecodable  by partition, the set at its next offset that the client cannot decode
     ids         by transactional id, why the user may not use it; empty where it may
     """
@@ -156,6 +194,8 @@ class ClusterState(msgspec.Struct, frozen=True):
     ids: Mapping[str, str] = {}
     cluster_id: str | None = None
     undecodable: Mapping[TopicPartition, Stuck] = {}
+    samples: Mapping[str, LastRecords] = {}
+    readers: tuple[ReaderAtRest, ...] = ()
     untold: Mapping[str, str] = {}
 
 

@@ -18,6 +18,11 @@ _OF_A_DEPLOYMENT = re.compile(
     r"-[bcdfghjklmnpqrstvwxz2456789]{6,10}-[bcdfghjklmnpqrstvwxz2456789]{5}$"
 )
 
+_CLIENTS = {
+    "Kafka Streams": re.compile(r"AgAAA[\w+/=]*"),  # version 2 and a time in ms, in base64
+    "franz-go": re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),  # its member id
+}
+
 
 def new_with_each_start(instance: str) -> str:
     """Return the sentence about a static member whose name is that of a Deployment's pod, or none.
@@ -42,6 +47,17 @@ def of_another_client(beside: Iterable[CommittedMetadata]) -> bool:
     """Whether a topic has offsets, and none of them was committed by Hapax."""
     known = list(beside)
     return bool(known) and all(one == CommittedMetadata() for one in known)
+
+
+def client_of(text: str) -> str:
+    """Return which client begins the texts of its offsets so; empty: most write none."""
+    return next((name for name, form in _CLIENTS.items() if form.match(text)), "")
+
+
+def taken_over(topic: str, beside: Iterable[CommittedMetadata]) -> str:
+    """Return the sentence about a topic whose offsets are those of another client, or none."""
+    remark = f"{topic}: the group's offsets are another client's: this process continues there"
+    return remark if of_another_client(beside) else ""
 
 
 def began(beside: Iterable[CommittedMetadata]) -> int | None:

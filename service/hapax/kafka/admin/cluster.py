@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
 from hapax.core.cluster_state import IN_SYNC_MIN, Address, ClusterState, ConsumerGroup, Topic
+from hapax.core.errors import PreflightError
 from hapax.core.partition_offsets import position
 from hapax.kafka.admin.answers import (
     ANSWER_TIMEOUT_S,
@@ -35,6 +37,7 @@ from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.log_offsets import Logs
+from hapax.kafka.read.neighbours import last_records, readers_at_rest
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.range_reader import RangeReader
 
@@ -133,12 +136,10 @@ class _Look:
                 tried = pool.submit(self._try_ids, settings, group)
                 offsets = logs.look()
             ids = tried.result()
-        undecodable = self._undecodable(offsets)
         self._admin.poll(0)
         return ClusterState(
             bootstrap=bootstrap,
             listeners=listeners,
-            undecodable=undecodable,
             apis=self._client_log.apis,
             controller=metadata.controller_id,
             cluster_id=metadata.cluster_id,
@@ -148,8 +149,24 @@ class _Look:
             group=group,
             logs=offsets,
             ids=ids,
+            undecodable=self._undecodable(offsets),
+            **self._neighbours(topics, offsets),
             untold=self._untold | logs.untold,
         )
+
+    def _neighbours(
+        self, topics: Mapping[str, Topic], logs: Mapping[TopicPartition, Log]
+    ) -> dict[str, Any]:
+        """Return who writes the inputs and who reads the outputs, as far as brokers answer."""
+        known = {where: log.offsets for where, log in logs.items() if log.offsets is not None}
+        first: Callable[..., Any] = partial(last_records, topics=topics)
+        found = {}
+        for name, ask in (("samples", first), ("readers", readers_at_rest)):
+            try:
+                found[name] = ask(self._settings, known)
+            except (KafkaException, PreflightError, TimeoutError) as error:
+                self._untold[name] = str(error) or "no answer in time"
+        return found
 
     def _undecodable(self, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Stuck]:
         """Return sets that cannot be decoded and come next in their partition."""

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError, PreflightError
-from hapax.core.group_start import by_start, expired, new_with_each_start, partly_begun, topics_of
+from hapax.core.group_start import (
+    by_start,
+    expired,
+    new_with_each_start,
+    partly_begun,
+    taken_over,
+    topics_of,
+)
 from hapax.core.span import SpanWords
 from hapax.kafka.read.offset_client import OffsetClient, reader_properties
 from hapax.kafka.read.spans import spans
@@ -55,14 +62,15 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
     for topic in settings.input.topics:
         of_topic = {where: one for where, one in known.items() if where[0] == topic}
         missing = [where for where, one in of_topic.items() if one.offset < 0]
-        if len(missing) == len(of_topic):
+        beside = {
+            number: CommittedMetadata.of(one)
+            for (_topic, number), one in of_topic.items()
+            if one.offset >= 0
+        }
+        remarks += filter(None, [taken_over(topic, beside.values())])
+        if not beside:
             fresh += missing
         elif missing:
-            beside = {
-                number: CommittedMetadata.of(one)
-                for (_topic, number), one in of_topic.items()
-                if one.offset >= 0
-            }
             remarks.append(partly_begun(missing, beside, settings.input.start))
     return remarks + _judged(settings, fresh, told)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 
 from hapax.core.cluster_state import Log
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.committed_metadata import CommittedMetadata, text_of
+from hapax.core.group_start import client_of
 from hapax.kafka.errors import describe
 from hapax.kafka.read.offset_queries import LATEST, OffsetQueries
 
@@ -52,6 +53,7 @@ class Logs:
         self._pause_s = pause_s
         self.untold: dict[str, str] = {}
         self._clusters: dict[Where, str | None] = {}
+        self._foreign: dict[Where, str] = {}
 
     def close(self) -> None:
         """Close the connections."""
@@ -81,6 +83,7 @@ class Logs:
                 committed=committed.get(where),
                 since=since.get(where, {}),
                 cluster_id=self._clusters.get(where),
+                foreign=self._foreign.get(where),
             )
             for where in places
         }
@@ -111,7 +114,10 @@ class Logs:
                 self.untold["committed offsets"] = describe(one.error)
             elif one.offset >= 0:
                 found[where] = one.offset
-                self._clusters[where] = CommittedMetadata.of(one).cluster_id
+                beside = CommittedMetadata.of(one)
+                self._clusters[where] = beside.cluster_id
+                if beside == CommittedMetadata():
+                    self._foreign[where] = client_of(text_of(one))
         return found
 
     def _left_s(self) -> float:

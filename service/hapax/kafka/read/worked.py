@@ -8,7 +8,7 @@ one that an output names was there before that output was written, by the timest
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -140,24 +140,36 @@ def _of_these_topics(
 def others(settings: Settings, reached: Progress) -> list[str]:
     """Return the groups of Hapax that have come as far in one of these, as far as it is told."""
     ids = topic_ids(settings)
-    admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
-    asked = [TopicPartition(*where) for where in reached]
     try:
-        listed = admin.list_consumer_groups(request_timeout=ANSWER_S).result(ANSWER_S).valid
+        found = list(offsets_of_groups(settings, reached))
     except (KafkaException, TimeoutError):
         return []
+    return [name for name, offsets in found if _reached(offsets, reached, ids)]
+
+
+def offsets_of_groups(
+    settings: Settings, places: Iterable[Where]
+) -> Iterator[tuple[str, list[TopicPartition]]]:
+    """Yield other groups and their offsets, as far as this user may see them.
+
+    Raises KafkaException or TimeoutError where the groups cannot be listed.
+    """
+    asked = [TopicPartition(*where) for where in places]
+    admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
+    listed = admin.list_consumer_groups(request_timeout=ANSWER_S).result(ANSWER_S).valid
     names = sorted(one.group_id for one in listed if one.group_id != settings.app)[:GROUPS_MAX]
     answers: dict[str, Any] = {}
     for name in names:
         answers |= admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name, asked)])
-    return [name for name in names if _reached(answers[name], reached, ids)]
+    give_up_s = time.monotonic() + ANSWER_S
+    for name, answer in answers.items():
+        with suppress(KafkaException, TimeoutError):
+            yield name, answer.result(max(0.0, give_up_s - time.monotonic())).topic_partitions
 
 
-def _reached(answer: Any, reached: Progress, ids: Mapping[str, str | None]) -> bool:
-    try:
-        offsets = answer.result(ANSWER_S).topic_partitions
-    except (KafkaException, TimeoutError):
-        return False
+def _reached(
+    offsets: list[TopicPartition], reached: Progress, ids: Mapping[str, str | None]
+) -> bool:
     for one in offsets:
         beside = CommittedMetadata.of(one)
         of_hapax = beside.topic_id in {ids.get(one.topic), None} and beside != CommittedMetadata()

@@ -8,6 +8,7 @@ encryption   what is sent unencrypted, and what is not verified
 brokers      how the brokers are set
 topics       the topics; topic_settings: how they are set; durability: how safe records are there
 positions    of which cluster, in the logs, what holds readers up; retention: what it deletes
+sampled      the last records of the inputs: keys and timestamps
 group        the consumer group, rights of the user; acls: the rights themselves
 claims       the claim store
 bundle       an archive for support

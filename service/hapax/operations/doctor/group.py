@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from hapax.kafka.produce.target_lane import target_prefixes
 from hapax.operations.doctor.acls import kafka_rights, target_rights
-from hapax.operations.doctor.check import check, fail, ok, unknown, warn
+from hapax.operations.doctor.check import check, fail, listed, ok, unknown, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +104,55 @@ def _members(case: Case) -> Iterator[CheckResult]:
             )
         )
     yield from found or [ok(f"{len(group.members)} members, all of this pipeline")]
+
+
+@check(
+    "group-offsets",
+    "which client committed the group's offsets",
+    "WARN: another one than Hapax.",
+    at="input",
+)
+def _offsets(case: Case) -> Iterator[CheckResult]:
+    app, start = case.settings.app, case.settings.input.start
+    logs = [log for name in case.inputs for _place, log in case.logs(name)]
+    foreign = [log.foreign for log in logs if log.foreign is not None]
+    bare = sum(log.committed is None for log in logs)
+    saw = f"{len(foreign)} of {len(logs)} partitions"
+    if foreign and len(foreign) + bare == len(logs):
+        who = listed(sorted(filter(None, set(foreign)))) or "which does not say its name"
+        yield warn(
+            f"group {app} has offsets of another client ({who}) in {saw}, and none of this "
+            f"pipeline: it continues there, and begins {bare} by HAPAX_INPUT__START={start}",
+            "to take over from it, stop it and compare hapax offsets with what it has done; "
+            "otherwise set another HAPAX_APP",
+        )
+    elif why := case.kafka.untold.get("committed offsets"):
+        yield unknown(f"committed offsets: {why}")
+    else:
+        yield ok(f"group {app} has offsets of another client in {saw}")
+
+
+@check(
+    "readers",
+    "offsets of other groups against the last records of the outputs",
+    "WARN: markers keep one from the end, so that its end - committed never gets to 0.",
+    at="outputs",
+)
+def _readers(case: Case) -> Iterator[CheckResult]:
+    for group, readers in groupby(case.kafka.readers, lambda one: one.group):
+        found = list(readers)
+        at = listed(f"{one.topic}/{one.partition}/{one.committed}" for one in found[:5])
+        yield warn(
+            f"group {group} has read every record of {len(found)} partitions, and end - committed "
+            f"says {sum(one.end - one.committed for one in found)}: it is at one past the last "
+            f"record ({at}), before markers and aborted records; of clients that commit nothing "
+            "else that number never gets to 0",
+            f"alert and scale by hapax lag {group}, which counts records (docs/world/lag.md)",
+        )
+    if why := case.kafka.untold.get("readers"):
+        yield unknown(f"groups that read the outputs: {why}")
+    elif not case.kafka.readers:
+        yield ok("no group that may be seen is kept from the end of an output by markers")
 
 
 def _strangers(case: Case, group: ConsumerGroup) -> Iterator[CheckResult]:
