@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
@@ -78,6 +78,10 @@ class OffsetClient:
                 [f"topic {topic} does not exist or may not be read" for topic in absent]
             )
         return [(topic, number) for topic in topics for number in sorted(known[topic])]
+
+    def topics(self) -> set[str]:
+        """Return all topics that this user may see."""
+        return set(self._known())
 
     def absent(self, topics: Iterable[str]) -> set[str]:
         """Return the topics that are not there."""
@@ -178,9 +182,12 @@ class OffsetClient:
             return of_group(asked, timeout_s)
         except KafkaException as error:
             reasons = "; ".join(dict.fromkeys(describe(one) for one in error.args))
+            hint = "a transaction that carries them may be open"
+            if KafkaError.GROUP_AUTHORIZATION_FAILED in {one.code() for one in error.args}:
+                hint = f"grant DESCRIBE on group {self._settings.app}"
             problem = (
                 f"the committed offsets of group {self._settings.app} cannot be read ({reasons});"
-                " a transaction that carries them may be open"
+                f" {hint}"
             )
             raise PreflightError([problem]) from None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.partition_offsets import LogOffsets
-from hapax.kafka.errors import describe
+from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.properties import build
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 EARLIEST, LATEST = -2, -1
 """Asked for in place of a time in Unix ms."""
 REQUEST_TIMEOUT_S = 1.0
+EVENTS_MAX = 100
 
 
 class Unanswered(NamedTuple):
@@ -93,7 +94,15 @@ class OffsetQueries:
         records, and only then. Raises KafkaException when the coordinator does not answer.
         """
         consumer = self.read_committed if stable else self.read_uncommitted
-        answers = consumer.committed([TopicPartition(*where) for where in partitions], timeout_s)
+        asked = [TopicPartition(*where) for where in partitions]
+        try:
+            answers = consumer.committed(asked, timeout_s)
+        except KafkaException as error:
+            # Without the right to the group the call times out, and the reason is an event.
+            for event in consumer.consume(EVENTS_MAX, 0):
+                if (why := event.error()) is not None and why.code() in FORBIDDEN:
+                    raise KafkaException(why) from error
+            raise
         return {(one.topic, one.partition): one for one in answers}
 
     def watermarks(self, where: Where, timeout_s: float) -> tuple[int, int]:
