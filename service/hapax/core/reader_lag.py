@@ -7,7 +7,7 @@ keep theirs. A client that commits the offset after its last record never reache
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,6 +109,16 @@ class ReaderLag(NamedTuple):
         """Offsets that were deleted before the group read them."""
         at = self.committed if self.committed is not None and self.placed else self.log.log_start
         return max(0, self.log.log_start - at)
+
+
+class ReaderProbe(Protocol):
+    """Counts what one group has not read. Takes bounded time."""
+
+    def look(self, offsets_max: int) -> list[ReaderLag]:
+        """Return it by partition, after reading so many more offsets at the most.
+
+        Raises when the group or its records cannot be asked for.
+        """
 
 
 def stretch(committed: int | None, log: LogOffsets) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,12 @@ from confluent_kafka import Consumer, KafkaError
 from hapax.core.errors import PreflightError
 from hapax.kafka.errors import describe, offset_of, place_of
 from hapax.kafka.properties import build
-from hapax.kafka.read.range_reader import SILENCE_S, RangeFetch, undecodable_problem
+from hapax.kafka.read.range_reader import AT_ONCE, SILENCE_S, RangeFetch, undecodable_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from confluent_kafka import Message
 
     from hapax.core.reader_lag import Counted
     from hapax.core.records import TopicPartition as Where
@@ -22,12 +25,15 @@ if TYPE_CHECKING:
 
 _PROPERTIES = {
     # What is fetched beyond a stretch is thrown away.
-    "queued.max.messages.kbytes": 16_384,
+    "queued.max.messages.kbytes": 4096,
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",  # retention may pass the start meanwhile
     "enable.auto.commit": False,
     "fetch.wait.max.ms": 20,
 }
+FEW = 500
+"""Records that are taken from the client at once where other threads must not wait for this one:
+the interpreter is held for a millisecond, instead of ten."""
 
 
 def count_records(
@@ -37,37 +43,49 @@ def count_records(
     ends: Mapping[Where, int],
     tell: Callable[[int], None] = lambda _count: None,
     *,
-    within_s: float = float("inf"),
+    within_s: float | None = None,
 ) -> dict[Where, str]:
     """Count on to the ends, as far as the time allows; return what cannot be read, and why.
 
-    ``properties``: of a consumer. ``tell`` hears now and then how many more were counted. Raises
-    PreflightError when brokers fall silent, or do not let us read.
+    ``properties``: of a consumer. ``tell`` hears now and then how many more were counted.
+    ``within_s``: of a process that has other things to do. Raises PreflightError when brokers fall
+    silent, or do not let us read.
     """
     spans = {where: (one.end, ends[where]) for where, one in counted.items()}
     if all(start >= end for start, end in spans.values()):
         return {}
     own = {**properties, **_PROPERTIES, "isolation.level": isolation}
-    give_up_s = time.monotonic() + within_s
+    give_up_s = math.inf if within_s is None else time.monotonic() + within_s
+    at_once = AT_ONCE if within_s is None else FEW
     problems: dict[Where, str] = {}
     with closing(build(Consumer, own, None)) as consumer:
         fetch = RangeFetch(consumer, spans, refused=_refused)
         while fetch.ends and time.monotonic() < give_up_s:
             due = set(fetch.ends)
-            messages = fetch.poll()
-            for message in messages:
-                counted[place_of(message)].add(offset_of(message))
+            found = fetch.poll(at_once=at_once)
+            _add(found, counted)
             for where in due - fetch.ends.keys():
                 counted[where].end = ends[where]
             for where in fetch.ends.keys() & fetch.undecodable.keys():
                 problems[where] = undecodable_problem(where, fetch.undecodable[where])
                 del fetch.ends[where]
             fetch.pause(due - fetch.ends.keys())
-            tell(len(messages))
+            tell(len(found))
             if fetch.silent(SILENCE_S):
-                where = min(fetch.ends)
-                raise PreflightError([f"{where[0]}/{where[1]}: nothing came for {SILENCE_S:.0f} s"])
+                raise _silent(*min(fetch.ends))
     return problems
+
+
+def _add(messages: list[Message], counted: Mapping[Where, Counted]) -> None:
+    for message in messages:
+        one, offset = counted[place_of(message)], offset_of(message)
+        if offset >= one.end:  # else of a log that has replaced this one
+            one.add(offset)
+
+
+def _silent(topic: str, partition: int) -> PreflightError:
+    problem = f"{topic}/{partition}: nothing came for {SILENCE_S:.0f} s; are its brokers up?"
+    return PreflightError([problem])
 
 
 def _refused(place: str, error: KafkaError) -> PreflightError:
