@@ -34,9 +34,9 @@ def read(monkeypatch) -> list[int]:
     """How many offsets each look has read."""
     counts: list[int] = []
 
-    def counted(properties: Any, isolation: Any, known: Any, ends: Any, **how: Any) -> Any:
+    def counted(queries: Any, isolation: Any, known: Any, ends: Any, **how: Any) -> Any:
         counts.append(sum(ends[where] - one.end for where, one in known.items()))
-        return count_records(properties, isolation, known, ends, **how)
+        return count_records(queries, isolation, known, ends, **how)
 
     monkeypatch.setattr("hapax.kafka.read.reader_lag.count_records", counted)
     return counts

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import PreflightError
 from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
-from hapax.kafka.read.offset_client import OffsetClient, reader_properties
-from hapax.kafka.read.record_counts import count_records
+from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.record_counts import COUNTING, count_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
     from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.read.offset_queries import OffsetQueries
     from hapax.kafka.read.range_reader import Isolation
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
@@ -36,7 +37,7 @@ def reader_lags(
     Raises PreflightError where brokers do not answer, or do not let us.
     """
     settings = settings.model_copy(update={"app": group})
-    with closing(OffsetClient(settings)) as client:
+    with closing(OffsetClient(settings, COUNTING)) as client:
         places = client.partitions(topics or sorted(client.topics()))
         answers = client.answers(places, stable=False)
         committed = {
@@ -52,7 +53,7 @@ def reader_lags(
             )
             raise PreflightError([problem])
         logs = client.log_offsets(committed)
-    return _Look(settings, committed, logs, tell).lags(exact=exact)
+        return _Look(client.queries, committed, logs, tell).lags(exact=exact)
 
 
 class _Look:
@@ -60,12 +61,12 @@ class _Look:
 
     def __init__(
         self,
-        settings: Settings,
+        queries: OffsetQueries,
         committed: Mapping[Where, int | None],
         logs: Mapping[Where, LogOffsets],
         tell: Tell,
     ) -> None:
-        self._properties = reader_properties(settings)
+        self._queries = queries
         self._committed, self._logs = committed, logs
         self._tell = tell
         self._stretches = {where: stretch(at, logs[where]) for where, at in committed.items()}
@@ -104,7 +105,7 @@ class _Look:
     def _count(
         self, isolation: Isolation, counted: dict[Where, Counted], ends: Mapping[Where, int]
     ) -> dict[Where, str]:
-        return count_records(self._properties, isolation, counted, ends, self._progress)
+        return count_records(self._queries, isolation, counted, ends, self._progress)
 
     def _progress(self, count: int) -> None:
         self._done += count

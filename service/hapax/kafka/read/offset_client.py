@@ -58,15 +58,21 @@ def input_logs(settings: Settings) -> dict[Where, LogOffsets]:
 class OffsetClient:
     """Asks brokers for offsets. Raises PreflightError when they do not answer."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, more: Mapping[str, Any] | None = None) -> None:
+        """Connect to nothing yet. ``more``: properties for what else its consumers do."""
         self._settings = settings
-        self._properties = reader_properties(settings)
+        self._properties = reader_properties(settings) | dict(more or {})
         self._queries = OffsetQueries(self._properties)
         _ = self._queries.read_committed  # refuses properties that the client does not take
 
     def close(self) -> None:
         """Close the connections."""
         self._queries.close()
+
+    @property
+    def queries(self) -> OffsetQueries:
+        """What holds the consumers."""
+        return self._queries
 
     def partitions(self, topics: Iterable[str]) -> list[Where]:
         """Return all partitions of the topics, in order; a topic that is not there is refused."""

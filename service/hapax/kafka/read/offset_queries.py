@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.read.range_reader import Isolation
 
 EARLIEST, LATEST = -2, -1
 """Asked for in place of a time in Unix ms."""
@@ -77,6 +78,10 @@ class OffsetQueries:
     def read_committed(self) -> Consumer:
         """Sees none: its end of a log is the last stable offset."""
         return self._consumer("read_committed")
+
+    def of(self, isolation: Isolation) -> Consumer:
+        """Return the one that sees what readers of this isolation see."""
+        return self.read_committed if isolation == "read_committed" else self.read_uncommitted
 
     def close(self) -> None:
         """Close the connections."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
 from hapax.kafka.read.offset_client import reader_properties
 from hapax.kafka.read.offset_queries import REQUEST_TIMEOUT_S, OffsetQueries
-from hapax.kafka.read.record_counts import count_records
+from hapax.kafka.read.record_counts import COUNTING, count_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class ReaderLagProbe:
 
         Raises KafkaException or PreflightError when the group or its records cannot be asked for.
         """
-        queries = self._queries = self._queries or OffsetQueries(self._properties)
+        queries = self._queries = self._queries or OffsetQueries({**self._properties, **COUNTING})
         answered = False
         try:
             lags = self._look(queries, offsets_max)
@@ -81,7 +81,7 @@ class ReaderLagProbe:
             for where, (start, end) in stretches.items()
         }
         problems = count_records(
-            self._properties,
+            queries,
             "read_committed",
             self._counted,
             self._ends(stretches, offsets_max),
