@@ -74,20 +74,19 @@ class OffsetClient:
         """What holds the consumers."""
         return self._queries
 
-    def partitions(self, topics: Iterable[str]) -> list[Where]:
-        """Return all partitions of the topics, in order; a topic that is not there is refused."""
-        topics = list(topics)
+    def partitions(self, topics: Iterable[str] | None) -> list[Where]:
+        """Return all partitions of the topics, in order; a topic that is not there is refused.
+
+        None: of all topics that this user may see.
+        """
         known = self._known()
+        topics = sorted(known) if topics is None else list(topics)
         absent = [topic for topic in topics if topic not in known]
         if absent:
             raise PreflightError(
                 [f"topic {topic} does not exist or may not be read" for topic in absent]
             )
         return [(topic, number) for topic in topics for number in sorted(known[topic])]
-
-    def topics(self) -> set[str]:
-        """Return all topics that this user may see."""
-        return set(self._known())
 
     def absent(self, topics: Iterable[str]) -> set[str]:
         """Return the topics that are not there."""
