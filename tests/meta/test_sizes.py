@@ -12,7 +12,7 @@ TOO_LONG = {"kafka/consume/source.py": 388}
 """Still to be split: it only becomes shorter."""
 WIRING_LINES_MAX = 1140
 ARGUMENTS_MAX = 6
-REMARKS_MAX = 80
+REMARKS_MAX = 78
 """Of the kind ``# noqa`` in the service: a rule that does not fit a folder is named for it once."""
 
 

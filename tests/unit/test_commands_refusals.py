@@ -24,6 +24,8 @@ COMMANDS: dict[str, dict[str, str]] = {
     "dead-letters show dead/0/1": DEAD,
     "dead-letters replay --yes": DEAD,
     "transactions list": {},
+    "lag billing": {},
+    "lag billing --topic orders": {},
     "trace orders/0/1": {},
     "trace e-1": {},
     "publish": {},

@@ -52,6 +52,18 @@ def test_later_tries_add_the_rights_to_write_and_read_the_retry_topic():
     assert mandatory(HAPAX_RETRY__LATER="OSError") == READS | WRITES | GROUP | OWN | own
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_groups_whose_lag_is_a_metric_are_described_on_the_cluster_of_the_outputs(elsewhere):
+    there = {"HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "there:9092"} if elsewhere else {}
+    readers = {"HAPAX_TELEMETRY__READERS": "ledger,search"}
+    clusters = cluster_rights(load_settings(BASE | readers | there))
+    described = [
+        [one.name for one in each.rights if one.operation == "DESCRIBE" and one.resource == "GROUP"]
+        for each in clusters
+    ]
+    assert described == [[]] * elsewhere + [["ledger", "search"]]
+
+
 def test_names_that_change_with_every_start_are_granted_by_their_prefix():
     every = {("TRANSACTIONAL_ID", "shop:", "WRITE", "PREFIXED")}
     assert mandatory(HAPAX_GROUP__MEMBERSHIP="dynamic") == READS | WRITES | GROUP | every

@@ -131,6 +131,7 @@ DEFAULTS = {
     "HAPAX_TELEMETRY__LOG_LEVEL": "info",
     "HAPAX_TELEMETRY__LOG_FORMAT": "auto",
     "HAPAX_TELEMETRY__LAG_INTERVAL": "10s",
+    "HAPAX_TELEMETRY__READERS": "unset",
     "HAPAX_TELEMETRY__RUNBOOKS_URL": "https://hapax.example/docs",
     "HAPAX_TELEMETRY__TRACING": "false",
 }
@@ -225,6 +226,7 @@ ELSEWHERE = {
     "HAPAX_TELEMETRY__LOG_LEVEL": "debug",
     "HAPAX_TELEMETRY__LOG_FORMAT": "json",
     "HAPAX_TELEMETRY__LAG_INTERVAL": "30s",
+    "HAPAX_TELEMETRY__READERS": "ledger,search:eu 1",
     "HAPAX_TELEMETRY__RUNBOOKS_URL": "https://runbooks.example/hapax",
     "HAPAX_TELEMETRY__TRACING": "true",
 }

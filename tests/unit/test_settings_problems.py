@@ -26,6 +26,8 @@ def problems(**environ: str) -> list[str]:
         ("HAPAX_TRANSFORM", "shop.class:f", "package.module:function"),
         ("HAPAX_INPUT__TOPICS", "a,,b", "an item of the list is empty"),
         ("HAPAX_INPUT__TOPICS", "a,b,a", "more than once"),
+        ("HAPAX_TELEMETRY__READERS", "a\nb", "cannot be printed"),
+        ("HAPAX_TELEMETRY__READERS", "a,a", "more than once"),
         ("HAPAX_INPUT__TOPICS", "^orders.*", "patterns are not supported"),
         ("HAPAX_INPUT__START", "newest", "choose one of earliest, latest, refuse"),
         ("HAPAX_OUTPUT__TOPIC", "..", "a topic's name"),

@@ -13,6 +13,7 @@ from hapax.core.changes import Stuck
 from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import HeldBack, LogOffsets
+from hapax.core.reader_lag import ReaderLag
 from hapax.core.records import Coordinates, Record
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -36,6 +37,7 @@ OUT_LAG = PartitionLag(
     margin_s=None,
     open_s=12.5,
 )
+READER_LAG = ReaderLag("out", 0, LogOffsets(1, 90, 90), 80, records=7, uncounted=2)
 IDLE = Executor(
     name="1",
     address="10.0.0.9:40001",
@@ -170,6 +172,18 @@ CASES = [
         {"reason": "timed out"},
         {"reason": "timed out", "level": "warning"},
         ("lag_monitor_errors_total", {}, 1),
+    ),
+    Case(
+        "reader_lag_updated",
+        {"group": "billing", "lags": [READER_LAG]},
+        {"group": "billing", "records_max": {"out/0": 9}},
+        ("reader_lag_records_max", {"group": "billing", "topic": "out", "partition": "0"}, 9),
+    ),
+    Case(
+        "reader_lag_failed",
+        {"group": "billing", "reason": "timed out"},
+        {"group": "billing", "reason": "timed out", "level": "warning"},
+        None,
     ),
     Case(
         "native_route_lost",

@@ -15,6 +15,7 @@ from hapax.commands.demo import demo
 from hapax.commands.dev import dev
 from hapax.commands.doctor import doctor
 from hapax.commands.init import init
+from hapax.commands.lag import lag
 from hapax.commands.parser import Commands
 from hapax.commands.pause import pause, resume
 from hapax.commands.publish import publish
@@ -44,6 +45,7 @@ app.command()(demo)
 app.command()(dev)
 app.command()(doctor)
 app.command()(init)
+app.command()(lag)
 app.command()(pause)
 app.command()(publish)
 app.command()(resume)

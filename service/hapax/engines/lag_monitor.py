@@ -74,7 +74,7 @@ class LagMonitor(threading.Thread):
             if was_away:
                 return not self._away
             return frozenset(self._progress().committed) != self._probed
-        except Exception as error:  # noqa: BLE001 - as in look
+        except Exception as error:
             self._events.lag_monitor_failed(f"{type(error).__name__}: {error}")
             return False
 
@@ -92,7 +92,7 @@ class LagMonitor(threading.Thread):
                 self._events.lag_monitor_limited(remark)
             if snapshot.failures:
                 self._events.lag_monitor_failed(snapshot.failures[0])
-        except Exception as error:  # noqa: BLE001 - a probe that fails must not end the service
+        except Exception as error:
             self._events.lag_monitor_failed(f"{type(error).__name__}: {error}")
             return False
         return not snapshot.failures

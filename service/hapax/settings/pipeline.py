@@ -8,6 +8,7 @@ from hapax.settings.base import SettingsGroup
 from hapax.settings.validators import (
     CLAIMS_URL,
     ERRORS,
+    GROUPS,
     ID_SOURCES,
     PATH,
     SECRET,
@@ -245,6 +246,12 @@ class TelemetrySettings(SettingsGroup):
         alias="lag_interval",
         description="How often log offsets are queried: lag in seconds, what retention is about "
         "to delete, transactions left open. A separate thread queries them.",
+    )
+    readers: Annotated[tuple[str, ...] | None, GROUPS] = Field(
+        default=None,
+        description="Other consumer groups, as of readers of the outputs, whose true lag is a "
+        "metric: committed records that they have not read. One worker counts them, at each "
+        "lag interval, on the cluster of the outputs. Unset: none.",
     )
     runbooks_url: Annotated[str, TEXT] = Field(
         default="https://hapax.example/docs",

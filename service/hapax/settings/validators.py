@@ -180,6 +180,9 @@ def _split_url(text: str) -> SplitResult | None:
 NAME: Final = Form("1 to 200 letters, digits, `.`, `_`, `-`", _name)
 TOPIC: Final = Form("topic name", _topic)
 TOPICS: Final = Form("comma list of topic names", _topics, show=",".join)
+GROUPS: Final = Form(
+    "comma list of consumer groups", lambda text: _items(_one_line(text)), show=",".join
+)
 # Not quotable: people put logins into addresses.
 SERVERS: Final = Form("comma list of `host:port`", _servers, quotable=False)
 FUNCTION: Final = Form("`package.module:function`", _function)

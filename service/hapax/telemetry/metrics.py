@@ -19,6 +19,7 @@ from prometheus_client import (
 )
 
 from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, RANGES, SIZES, Label, Row
+from hapax.telemetry.reader_metrics import ReaderMetrics
 
 PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
 MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
@@ -27,7 +28,7 @@ _TOPIC = Label("topic", limit=1_000)
 _PARTITION = Label("partition", limit=10_000)
 
 
-class Metrics:
+class Metrics(ReaderMetrics):
     """The table, built into a registry of its own.
 
     Each row is a Family on the instance: ``metrics.records_consumed.of("orders").inc(12)``.
@@ -291,4 +292,5 @@ class Metrics:
 
 def rows() -> list[Row[Any]]:
     """Return the table in its order."""
-    return [row for row in vars(Metrics).values() if isinstance(row, Row)]
+    table = {**vars(Metrics), **vars(ReaderMetrics)}
+    return [row for row in table.values() if isinstance(row, Row)]

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from hapax.engines.file_watch import FileWatch
 from hapax.engines.lag_monitor import LagMonitor
+from hapax.engines.reader_lag_monitor import ReaderLagMonitor
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.read.lag_probe import KafkaLagProbe
+from hapax.kafka.read.reader_lag import reader_probes
 from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 def start_lag_monitor(
     shared: Shared, stack: ExitStack, progress: Callable[[], GroupProgress]
 ) -> None:
-    """Look at the logs until the stack unwinds."""
+    """Look at the logs, and at what readers have left, until the stack unwinds."""
     settings = shared.settings
     written = (settings.output.topic, settings.dead_letter.topic, settings.retry_topic)
     outputs = [topic for topic in written if topic is not None and not settings.elsewhere]
@@ -34,8 +36,10 @@ def start_lag_monitor(
     )
     interval_s = settings.telemetry.lag_interval_ms / 1000
     lag_monitor = LagMonitor(probe, progress, shared.events, interval_s=interval_s)
-    lag_monitor.start()
-    stack.callback(lag_monitor.stop)
+    readers = ReaderLagMonitor(reader_probes(settings), progress, shared.events, settings)
+    for monitor in (lag_monitor, readers):
+        monitor.start()
+        stack.callback(monitor.stop)
 
 
 def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:

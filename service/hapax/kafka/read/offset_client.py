@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
@@ -58,9 +58,10 @@ def input_logs(settings: Settings) -> dict[Where, LogOffsets]:
 class OffsetClient:
     """Asks brokers for offsets. Raises PreflightError when they do not answer."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, more: Mapping[str, Any] | None = None) -> None:
+        """Connect to nothing yet. ``more``: properties for what else its consumers do."""
         self._settings = settings
-        self._properties = reader_properties(settings)
+        self._properties = reader_properties(settings) | dict(more or {})
         self._queries = OffsetQueries(self._properties)
         _ = self._queries.read_committed  # refuses properties that the client does not take
 
@@ -68,10 +69,18 @@ class OffsetClient:
         """Close the connections."""
         self._queries.close()
 
-    def partitions(self, topics: Iterable[str]) -> list[Where]:
-        """Return all partitions of the topics, in order; a topic that is not there is refused."""
-        topics = list(topics)
+    @property
+    def queries(self) -> OffsetQueries:
+        """What holds the consumers."""
+        return self._queries
+
+    def partitions(self, topics: Iterable[str] | None) -> list[Where]:
+        """Return all partitions of the topics, in order; a topic that is not there is refused.
+
+        None: of all topics that this user may see.
+        """
         known = self._known()
+        topics = sorted(known) if topics is None else list(topics)
         absent = [topic for topic in topics if topic not in known]
         if absent:
             raise PreflightError(
@@ -178,9 +187,12 @@ class OffsetClient:
             return of_group(asked, timeout_s)
         except KafkaException as error:
             reasons = "; ".join(dict.fromkeys(describe(one) for one in error.args))
+            hint = "a transaction that carries them may be open"
+            if KafkaError.GROUP_AUTHORIZATION_FAILED in {one.code() for one in error.args}:
+                hint = f"grant DESCRIBE on group {self._settings.app}"
             problem = (
                 f"the committed offsets of group {self._settings.app} cannot be read ({reasons});"
-                " a transaction that carries them may be open"
+                f" {hint}"
             )
             raise PreflightError([problem]) from None
 

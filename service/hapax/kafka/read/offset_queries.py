@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.partition_offsets import LogOffsets
-from hapax.kafka.errors import describe
+from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.properties import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.read.range_reader import Isolation
 
 EARLIEST, LATEST = -2, -1
 """Asked for in place of a time in Unix ms."""
 REQUEST_TIMEOUT_S = 1.0
+EVENTS_MAX = 100
 
 
 class Unanswered(NamedTuple):
@@ -77,6 +79,10 @@ class OffsetQueries:
         """Sees none: its end of a log is the last stable offset."""
         return self._consumer("read_committed")
 
+    def of(self, isolation: Isolation) -> Consumer:
+        """Return the one that sees what readers of this isolation see."""
+        return self.read_committed if isolation == "read_committed" else self.read_uncommitted
+
     def close(self) -> None:
         """Close the connections."""
         for name in ("read_uncommitted", "read_committed"):
@@ -93,7 +99,15 @@ class OffsetQueries:
         records, and only then. Raises KafkaException when the coordinator does not answer.
         """
         consumer = self.read_committed if stable else self.read_uncommitted
-        answers = consumer.committed([TopicPartition(*where) for where in partitions], timeout_s)
+        asked = [TopicPartition(*where) for where in partitions]
+        try:
+            answers = consumer.committed(asked, timeout_s)
+        except KafkaException as error:
+            # Without the right to the group the call times out, and the reason is an event.
+            for event in consumer.consume(EVENTS_MAX, 0):
+                if (why := event.error()) is not None and why.code() in FORBIDDEN:
+                    raise KafkaException(why) from error
+            raise
         return {(one.topic, one.partition): one for one in answers}
 
     def watermarks(self, where: Where, timeout_s: float) -> tuple[int, int]:

@@ -103,10 +103,10 @@ class RangeFetch:
         self._over = over
         consumer.assign([TopicPartition(*where, spans[where][0]) for where in self.ends])
 
-    def poll(self, wait_s: float = WAIT_S) -> list[Message]:
+    def poll(self, wait_s: float = WAIT_S, at_once: int = AT_ONCE) -> list[Message]:
         """Return the next messages before the ends; those of one partition in order."""
         head = self._consumer.poll(wait_s)
-        messages = [] if head is None else [head, *self._consumer.consume(AT_ONCE, 0)]
+        messages = [] if head is None else [head, *self._consumer.consume(at_once, 0)]
         kept: list[Message] = []
         before = len(self.ends)
         for message in messages:

@@ -40,6 +40,7 @@ def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right
         return _sorted([*rights, *_settings_seen(settings.input.topics)])
     written = _written(settings, outputs)
     rights += _writing(settings, written)
+    rights += _readers(settings)
     rights += _looking(settings, [topic for topic in written if not _reads(rights, topic)])
     return _sorted(rights)
 
@@ -60,6 +61,7 @@ def target_rights(settings: Settings) -> tuple[Right, ...]:
             _PREFIXED,
         ),
     ]
+    rights += _readers(settings)
     if settings.dead_letter.topic:
         listed = "hapax dead-letters list and show read it"
         rights.append(Right("TOPIC", settings.dead_letter.topic, "READ", listed, optional=True))
@@ -170,6 +172,11 @@ def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
     yield Right("TOPIC", "__transaction_state", "READ", reason, optional=True)
     topics = dict.fromkeys([*settings.input.topics, settings.output.topic, *written])
     yield from _settings_seen(topics)
+
+
+def _readers(settings: Settings) -> Iterator[Right]:
+    for group in settings.telemetry.readers or ():
+        yield Right("GROUP", group, "DESCRIBE", "its lag is a metric", optional=True)
 
 
 def _settings_seen(topics: Iterable[str]) -> Iterator[Right]:

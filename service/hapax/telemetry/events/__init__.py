@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hapax.telemetry.events.clients import ClientEvents
 from hapax.telemetry.events.group import GroupEvents
+from hapax.telemetry.events.readers import ReaderEvents
 from hapax.telemetry.events.schemas import SchemaEvents
 from hapax.telemetry.events.service import ServiceEvents
 from hapax.telemetry.events.spark import SparkEvents
@@ -21,5 +22,6 @@ class Events(
     SparkEvents,
     ClientEvents,
     SchemaEvents,
+    ReaderEvents,
 ):
     """Everything that can be told: ``Events(metrics, health, logger)``."""
