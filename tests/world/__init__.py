@@ -8,6 +8,8 @@ topics        what they read: aborted, open, compacted, long records, and output
 handing       a group that goes to Hapax and back
 reading       which records of a topic a client delivers, and the lag that its group keeps
 writing       where keys land, how records are acknowledged, what fields survive
+registries    values of other serdes read by Hapax's codecs, and the other way round
+events        events of SDKs and connectors, and where their ids are
 rounds        what was played of a run that was cut, and the record of whole runs
 tables        the tables of docs/world, made of the record
 

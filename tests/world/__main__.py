@@ -12,13 +12,25 @@ import tempfile
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax.sandbox import Sandbox
 from hapax.sandbox.jars import chosen
-from tests.world import handing, installed, programs, reading, rounds, tables, topics, writing
+from tests.world import (
+    events,
+    handing,
+    installed,
+    programs,
+    reading,
+    registries,
+    rounds,
+    tables,
+    topics,
+    writing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,12 +92,16 @@ def _play(
 ) -> None:
     if not ready:
         return
+    asked = {answer for client, _ in ready.values() for answer in client.answers}
+    needs_topics = bool(asked - {"serdes", "events"})
+    made_of = Sandbox(proxied=True, properties=topics.BROKER).of_kafka(kafka)
     with (
-        Sandbox(proxied=True, properties=topics.BROKER).of_kafka(kafka) as sandbox,
+        made_of.with_registry(wanted="serdes" in asked) as sandbox,
         tempfile.TemporaryDirectory() as folder,
-        topics.made(sandbox, Path(folder)) as made,
+        ExitStack() as more,
         ThreadPoolExecutor(1) as aside,
     ):
+        made = more.enter_context(topics.made(sandbox, Path(folder))) if needs_topics else {}
         for number, (client, command) in enumerate(ready.values()):
             began = time.monotonic()
             hands = "lag" in client.answers and aside.submit(
@@ -113,6 +129,10 @@ def _answers(
         for variant in ("", *client.words.get("variants", "").split()):
             topic = f"{unique}-{variant or 'default'}"
             found |= writing.written(sandbox, command, topic, variant)
+    if "serdes" in client.answers:
+        found |= registries.exchanged(sandbox.registry.url, client, command)
+    if "events" in client.answers:
+        found |= events.written(command)
     return found
 
 

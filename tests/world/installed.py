@@ -75,7 +75,18 @@ def _python(folder: Path, client: Client, _program: Path) -> None:
 def _node(folder: Path, client: Client, program: Path) -> None:
     shutil.copy(program, folder / program.name)
     (folder / "package.json").write_text('{"private": true, "type": "module"}', encoding="utf-8")
-    _run(folder, "npm", "install", "--no-audit", "--no-fund", *client.packages)
+    own = {"CKJS_LINKING": "dynamic"}  # librdkafka is compiled with the libraries of the machine
+    node = shutil.which("node")
+    if node and (headers := Path(node).resolve().parents[1]).joinpath("include/node").is_dir():
+        own["npm_config_nodedir"] = str(headers)  # else they are downloaded
+    _run(folder, "npm", "install", "--no-audit", "--no-fund", *client.packages, **own)
+
+
+def _debian(_folder: Path, client: Client, _program: Path) -> None:
+    """Packages are programs that Debian's package of this name brings; nothing is installed."""
+    for program in client.packages:
+        if shutil.which(program) is None:
+            raise MissingError(f"{program} is not installed: apt-get install {program}")
 
 
 def _go(folder: Path, client: Client, program: Path) -> None:
@@ -122,11 +133,16 @@ def _java(folder: Path, client: Client, program: Path) -> None:
 
 
 def _of_python(folder: Path, program: Path) -> Command:
-    return [str(folder / "venv" / "bin" / "python"), str(program)]
+    return [str(folder / "venv" / "bin" / "python"), "-P", str(program)]  # -P: named as its package
 
 
 def _of_node(folder: Path, program: Path) -> Command:
-    return ["node", str(folder / program.name)]
+    own = folder / "node_modules" / ".bin" / "node"  # of npm's package node, where a client asks
+    return [str(own) if own.exists() else "node", str(folder / program.name)]
+
+
+def _of_debian(_folder: Path, program: Path) -> Command:
+    return [sys.executable, "-P", str(program)]
 
 
 def _of_build(folder: Path, _program: Path) -> Command:
@@ -140,6 +156,7 @@ def _of_java(folder: Path, _program: Path) -> Command:
 _INSTALL: dict[str, Callable[[Path, Client, Path], None]] = {
     "python": _python,
     "node": _node,
+    "debian": _debian,
     "go": _go,
     "rust": _rust,
     "java": _java,
@@ -147,6 +164,7 @@ _INSTALL: dict[str, Callable[[Path, Client, Path], None]] = {
 _COMMAND: dict[str, Callable[[Path, Path], Command]] = {
     "python": _of_python,
     "node": _of_node,
+    "debian": _of_debian,
     "go": _of_build,
     "rust": _of_build,
     "java": _of_java,

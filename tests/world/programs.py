@@ -42,11 +42,15 @@ class Seen(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of a program. ``failure``: the last line of its error output, if it failed."""
+    """What came of a program. ``failure``: the last line of its error output, if it failed.
+
+    ``lines`` are all that it printed, as they came.
+    """
 
     records: tuple[Seen, ...] = ()
     refused: tuple[str, ...] = ()
     failure: str = ""
+    lines: tuple[dict[str, Any], ...] = ()
 
 
 def clients() -> list[Client]:
@@ -89,7 +93,7 @@ def ask(
     records = tuple(_seen(line) for line in told if "o" in line)
     refused = tuple(line["refused"] for line in told if "refused" in line)
     last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-    return Answer(records, refused, last if done.returncode else "")
+    return Answer(records, refused, last if done.returncode else "", tuple(told))
 
 
 def text(content: bytes | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.world import programs, rounds
+from tests.world import events, programs, rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,9 +133,40 @@ def groups() -> str:
     )
 
 
+def serdes() -> str:
+    """One row a serde, what it wrote and in which form."""
+    rows = [
+        (_name(client), *question.split(", "), *_parts(answer.replace(" for ``", " more"), 4))
+        for client, answers in _played("serdes")
+        for question, answer in answers.items()
+    ]
+    head = ("serde", "what", "form", "how it names the schema", "by Hapax", "against", "back")
+    return _table(head, rows)
+
+
+def sent_events() -> str:
+    """One row a form of an SDK, and a form of recorded change data."""
+    rows = [
+        (_name(client), question.removeprefix("event, "), *_parts(answer, 3))
+        for client, answers in _played("events")
+        for question, answer in answers.items()
+    ]
+    rows += [
+        ("Debezium 3.6.1 (recorded)", form, *_parts(answer, 3))
+        for form, answer in events.changes().items()
+    ]
+    return _table(("from", "form", "content type", "other headers", "id"), rows)
+
+
+def _parts(answer: str, count: int) -> list[str]:
+    return (answer.split(" | ") + [""] * count)[:count]
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "readers": readers,
     "lag": lag,
     "groups": groups,
     "writers": writers,
+    "registries": serdes,
+    "events": sent_events,
 }

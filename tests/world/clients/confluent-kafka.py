@@ -58,7 +58,9 @@ def group(asked):
 
 
 def write(asked):
-    producer = Producer({"bootstrap.servers": asked["bootstrap"]})
+    variants = {"murmur2": {"partitioner": "murmur2_random"}}
+    variants |= {"": {}, "idempotent": {"enable.idempotence": True}}
+    producer = Producer({"bootstrap.servers": asked["bootstrap"], **variants[asked["variant"]]})
 
     def acknowledged(error, _message):
         if error is not None:
