@@ -130,3 +130,13 @@ def test_a_byte_order_mark_before_json_is_passed_over(name):
         head + b'\xef\xbb\xbf{"id":1}'
     )
     assert result.values() == [b'{"id":1}']
+
+
+@pytest.mark.parametrize("digits", [b"18446744073709551617", b"-9223372036854775809"])
+def test_a_whole_number_of_json_schema_beyond_64_bits_keeps_its_digits(digits):
+    schema: dict[str, Any] = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    settings = {"HAPAX_INPUT__FORMAT": "json-schema", "HAPAX_OUTPUT__FORMAT": "json-schema"}
+    schemas = {"input-value": schema, "output-value": schema}
+    with Pipeline(one_dict, settings, schemas=schemas) as pipeline:
+        result = pipeline.run(b'\0\0\0\0\1{"id":%b}' % digits)
+    assert [(one.value or b"")[5:] for one in result.outputs] == [b'{"id":%b}' % digits]

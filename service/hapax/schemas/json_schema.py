@@ -1,10 +1,15 @@
-"""JSON Schema, by jsonschema; the text itself by orjson."""
+"""JSON Schema, by jsonschema; the text itself by msgspec and orjson.
+
+orjson reads whole numbers beyond 64 bits as floats (findings/orjson-integers-beyond-64-bits-
+become-floats.sh), and writes none.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import orjson
 
 from hapax.core.json_pointer import unmarked
@@ -20,7 +25,7 @@ def reader(schema: Schema) -> Callable[[bytes], Any]:
     validate = _validator(schema)
 
     def decode(content: bytes) -> Any:
-        data = orjson.loads(unmarked(content))
+        data = msgspec.json.decode(unmarked(content))
         validate(data)
         return data
 
@@ -33,9 +38,18 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
 
     def encode(data: Any) -> bytes:
         validate(data)
-        return prefix + orjson.dumps(data)
+        return prefix + _text(data)
 
     return encode
+
+
+def _text(data: Any) -> bytes:
+    try:
+        return orjson.dumps(data)
+    except TypeError as error:
+        if "64-bit" not in str(error):
+            raise
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def name_of(text: str) -> str | None:
