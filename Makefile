@@ -21,7 +21,7 @@ TURN      ?= $(shell $(PYTHON) tests/kit/turn.py)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup environment sandbox demo test deep full fault-long soak unit sanitize lint format simulate fault-cluster matrix proof \
+.PHONY: help setup environment sandbox demo test deep full fault-long soak unit sanitize lint format simulate fault-cluster matrix world proof \
         api-server image sbom scan release generate site bench guard lock upgrade clean
 
 help:  ## this list
@@ -149,6 +149,10 @@ fault-cluster: setup  ## a Spark cluster under FAULTS=60 faults and RECORDS=2000
 	done; [ $$failed = 0 ] && $(BIN)/python -m tests.gate note $@
 
 ONLY ?=
+world: setup  ## other clients on exactly-once topics, against docs/world/run.json; ONLY="sarama", KAFKA=3.9
+	@$(BIN)/python -m tests.world $(if $(ONLY),--only $(ONLY)) $(if $(KAFKA),--kafka $(KAFKA)) \
+	    $(if $(ACCEPT),--accept)
+
 matrix: setup  ## a short campaign on each version of Kafka and Redis, and on PYTHONS, for docs/versions.md
 	@.ci/part 'a campaign on each version' \
 	    $(BIN)/python -m tests.fault.versions $(EACH_PYTHON) $(if $(ONLY),--only $(ONLY))

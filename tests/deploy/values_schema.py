@@ -60,7 +60,6 @@ THRESHOLDS: Final = {
     "restarts": "changes(process_start_time_seconds[15m]) > @\n",
     "rebalances": 'increase(hapax_rebalances_total{kind="assigned"}[15m]) > @\n',
     "tasksLost": "increase(hapax_tasks_lost_total[15m]) > @\n",
-    "certificateDays": "hapax_certificate_expiry_timestamp_seconds - time() < @ * 86400",
 }
 _UNIT: Final = {"minimum": 0, "maximum": 1}
 _TOPIC: Final = "[a-zA-Z0-9._-]{1,249}"

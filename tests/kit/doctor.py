@@ -1,13 +1,11 @@
 """A pipeline that is well, as facts; tests plant one fault and see who names it."""
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from hapax.claims.redis_health import judged_health
-from hapax.core.certificates import Certificate
 from hapax.core.cluster_state import (
     Address,
     ClusterState,
@@ -115,16 +113,12 @@ CLAIMS = judged_health(
     },
     **CLAIMS_FACTS,
 )
-CERTIFICATES = tuple(
-    Certificate(role, place, time.time() + 90 * 86_400)
-    for role, place in (("kafka-client", "ours.pem"), ("kafka-broker", "kafka-0:9092"))
-)
 PROCESS = ProcessState(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
 
 
 def healthy(**environ: str) -> Case:
     """Return the case of a pipeline without a fault."""
-    return Case(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS, CERTIFICATES)
+    return Case(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS)
 
 
 ELSEWHERE = {
@@ -152,7 +146,7 @@ def healthy_there(**environ: str) -> Case:
     """Return the case on the cluster of the outputs of a pipeline between two, without a fault."""
     here = healthy(**{**ELSEWHERE, **environ})._replace(kafka=KAFKA_HERE)
     there = settings_there(here.settings)
-    return Case(there, KAFKA_THERE, None, PROCESS, CERTIFICATES, here)
+    return Case(there, KAFKA_THERE, None, PROCESS, here)
 
 
 def with_topic(name: str, *partitions: Partition, **settings: str) -> Callable[[Case], Case]:
@@ -177,22 +171,6 @@ def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[Case], Ca
         return case._replace(
             settings=load_settings({**ENVIRON, "HAPAX_RETRY__LATER": "OSError"}), kafka=facts
         )
-
-    return change
-
-
-def with_key_order(partitions: int, **settings: str) -> Callable[[Case], Case]:
-    """Return what lets records wait in the order of their key, in a topic of so many partitions."""
-
-    def change(case: Case) -> Case:
-        by_key = {
-            "HAPAX_RETRY__LATER": "OSError",
-            "HAPAX_RETRY__ORDER": "key",
-            "HAPAX_GROUP__PROTOCOL": "consumer",
-            "HAPAX_GROUP__MEMBERSHIP": "dynamic",
-        }
-        waiting = with_retry(partitions, **settings)(case)
-        return waiting._replace(settings=load_settings({**ENVIRON, **by_key}))
 
     return change
 
@@ -243,12 +221,6 @@ def with_claims(
 def with_process(**facts: Any) -> Callable[[Case], Case]:
     """Return what sets facts of this process."""
     return lambda case: case._replace(process=replace(PROCESS, **facts))
-
-
-def with_expiry(days: float) -> Callable[[Case], Case]:
-    """Return what lets one certificate expire in so many days."""
-    changed = replace(CERTIFICATES[1], expires_s=time.time() + days * 86_400)
-    return lambda case: case._replace(certificates=(CERTIFICATES[0], changed))
 
 
 def troubles(findings: Iterable[Finding]) -> dict[str, Verdict]:

@@ -12,12 +12,10 @@ from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.headers import Retried
 from hapax.core.identity import Identity
 from hapax.core.isolation import Isolation
+from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace
-from hapax.core.line_calls import with_waits
-from hapax.core.line_window import LineWindow
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.retry_line import RetryLine
 from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
 from hapax.core.window import Window
@@ -28,7 +26,6 @@ from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker
-from hapax.testing.line_source import MemoryLineSource
 from hapax.testing.owners import MemoryOwners
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
@@ -74,23 +71,14 @@ def _must_wait(world: World, record: Record) -> bool:
 
 
 def _topic(options: Options) -> RetryTopic | None:
-    return RetryTopic(RETRY, frozenset(["in"]), options.by_key) if options.later else None
+    return RetryTopic(RETRY, frozenset(["in"])) if options.later else None
 
 
-def _source(
-    world: World, process: Process, topic: RetryTopic | None
-) -> tuple[MemorySource, RetryLine | None]:
-    around: dict[str, Any] = {"wait": process.pause, "faults": process.at_step}
-    if topic is not None and topic.by_key:
-        line = RetryLine(topic)
-        now_ms = partial(_now_ms, world)
-        return MemoryLineSource(
-            world.broker, process.name, line=line, now_ms=now_ms, **around
-        ), line
-    source = MemorySource(world.broker, process.name, **around)
+def _source(world: World, process: Process, topic: RetryTopic | None) -> MemorySource:
+    source = MemorySource(world.broker, process.name, wait=process.pause, faults=process.at_step)
     if topic is not None:
         source.held = partial(_must_wait, world)
-    return source, None
+    return source
 
 
 def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransaction, Worker]:
@@ -109,7 +97,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     retry, ends = RetryPolicy(ATTEMPTS_MAX), Ends(idle_s=0.1, interval_s=0.2)
     topic = _topic(options)
     retrying = Retrying(topic=topic, later_attempts=100)
-    source, line = _source(world, process, topic)
+    source = _source(world, process, topic)
     isolation = Isolation(
         Transformer(process.work, 1, retrying),
         _Elsewhere(process, Retrying(topic=topic)),
@@ -125,7 +113,9 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
             ClaimOwners(owners, identity, batch_max=10_000),
             pass_on_outage=options.pass_on_outage,
         ),
-        transformer=with_waits(isolation, retrying, line, now_ms=partial(_now_ms, world)),
+        transformer=isolation
+        if topic is None
+        else LaterCalls(isolation, retrying, now_ms=partial(_now_ms, world)),
         planner=Planner(Destinations("app", OUT, DEAD, topic)),
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
     )
@@ -157,7 +147,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     if options.window:
         call_limits = CallLimits(concurrency=options.window, attempts_max=1, retrying=retrying)
         windowing = Windowing(
-            Window() if line is None else LineWindow(line, now_ms=partial(_now_ms, world)),
+            Window(),
             SimulatedCalls(world, process, call_limits),
             isolation,
             records_max=WINDOW_BATCHES * options.batch_max,

@@ -161,20 +161,6 @@ class Group(ABC):
         return client
 
 
-def deal_indexes(
-    owned: Mapping[str, Places], places: Sequence[TopicPartition]
-) -> dict[str, set[TopicPartition]]:
-    """Share out so that partitions of one number have one owner, as the range assignor does."""
-    indexes = [("", number) for number in sorted({number for _topic, number in places})]
-    held = {
-        member: frozenset(("", number) for _topic, number in mine) for member, mine in owned.items()
-    }
-    return {
-        member: {place for place in places if ("", place[1]) in mine}
-        for member, mine in deal(held, indexes).items()
-    }
-
-
 def deal(
     owned: Mapping[str, Places], places: Sequence[TopicPartition]
 ) -> dict[str, set[TopicPartition]]:

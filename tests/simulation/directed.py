@@ -137,38 +137,7 @@ def claimed_for_the_second() -> Iterator[Schedule]:
             )
 
 
-FENCED_AT = 21
-"""Step at which the process of ``cut_before_its_turn`` commits and finds that it is fenced."""
-
-
-def cut_before_its_turn() -> Iterator[Schedule]:
-    """A call fails for good when its turn has come, the batch aborts, and is cut before it.
-
-    What waited before it in its key is not in the smaller batch: the failure that is remembered
-    must not come out now. 1 of 30,000 random schedules met it (seed 3601219).
-    """
-    items = (Item(0.117, 0, (b"9/0", b"3/2", b"boom11/0")), Item(0.326, 0, (b"bad3/1",)))
-    options = Options(
-        partitions=2,
-        workers=2,
-        group="consumer",
-        static=False,
-        batch_max=4,
-        latency_s=0.01,
-        transaction_timeout_s=0.8,
-        shutdown_s=0.1,
-        items=items,
-        strikes=1,
-        later=True,
-        by_key=True,
-    )
-    for step in range(FENCED_AT - 6, FENCED_AT + 7):
-        for late_s in (0.001, 0.0086, 0.05):
-            yield Schedule(3601219, options, {f"w1.2#{step}": Strike("twin", 0.694, late_s)})
-
-
 DIRECTED = {
-    "cut before its turn": cut_before_its_turn,
     "held while away": held_while_away,
     "claimed for the second": claimed_for_the_second,
     "stopped in doubt": stopped_in_doubt,

@@ -11,7 +11,6 @@ from tests.simulation.business import (
     OUT,
     RETRY,
     Effect,
-    brokers_refuse,
     event_of,
     expected,
 )
@@ -27,16 +26,14 @@ if TYPE_CHECKING:
 class Judge:
     """Watches a broker. ``found``: violations as (class, text), in order of their discovery."""
 
-    def __init__(self, broker: MemoryBroker, *, by_key: bool = False) -> None:
+    def __init__(self, broker: MemoryBroker) -> None:
         self.found: list[tuple[str, str]] = []
         self.commits = 0
         self._broker = broker
         self._committed: Progress = {}
         self._effects: dict[Coordinates, list[Effect]] = {}
         self._last: dict[tuple[str, int, str, int], int] = {}
-        self._by_key = by_key
-        self._last_of_key: dict[tuple[int, bytes | None], int] = {}
-        self._waits = Waits(by_key=by_key)
+        self._waits = Waits()
 
     def note(self, kind: str, text: str) -> None:
         """Take note of a violation."""
@@ -67,37 +64,17 @@ class Judge:
 
     def _sources(self, visible: Sequence[Record]) -> Mapping[Coordinates, list[Effect]]:
         found: dict[Coordinates, list[Effect]] = defaultdict(list)
-        here: dict[tuple[int, bytes | None, str], int] = {}
         for record in visible:
             text = (dict(record.headers).get("hapax-source") or b"").decode()
             source = Coordinates.parse(text)
             found[source].append((record.topic, record.value or b""))
-            self._judge_key(source, record.topic, here)
             if source in self._waits.known:  # others went on while it waited
                 continue
             place = (record.topic, record.partition, source.topic, source.partition)
             if self._last.get(place, -1) > source.offset:
                 self.note("order", f"{source} behind {self._last[place]} in {record.topic}")
             self._last[place] = source.offset
-        for (index, key, _topic), offset in here.items():
-            self._last_of_key[index, key] = max(offset, self._last_of_key.get((index, key), -1))
         return found
-
-    def _judge_key(
-        self, source: Coordinates, topic: str, here: dict[tuple[int, bytes | None, str], int]
-    ) -> None:
-        """Judge the order of effects within a key: in a topic, and from transaction to transaction.
-
-        ``here``: the last of each key and topic in the transaction that is judged.
-        """
-        record = self._input(source) if self._by_key else None
-        if record is None or (topic == DEAD and brokers_refuse(record.value)):
-            return  # what is condemned is no output, and needs no turn (core/line_calls.py)
-        line = (source.partition, record.key)
-        last = max(self._last_of_key.get(line, -1), here.get((*line, topic), -1))
-        if last > source.offset:
-            self.note("order", f"{source} behind {last} of key {record.key!r}")
-        here[(*line, topic)] = source.offset
 
     def _judge_effects(self, source: Coordinates, effects: list[Effect]) -> None:
         committed = self._committed.get((source.topic, source.partition), 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from hapax.core.headers import DONE, Retried
+from hapax.core.headers import Retried
 from hapax.core.records import Coordinates, Record
 from tests.simulation.business import RETRY
 
@@ -10,14 +10,11 @@ from tests.simulation.business import RETRY
 class Waits:
     """Who waits, and where. One record of the retry topic stands for each that waits.
 
-    by_key   who waits does so in the order of its key: a record that waits replaces the one before
-             it, a small one ends the wait, and the offset is the lowest of those that wait
     waiting  by original: the record that stands for it
     known    all that ever waited
     """
 
-    def __init__(self, *, by_key: bool = False) -> None:
-        self._by_key = by_key
+    def __init__(self) -> None:
         self.waiting: dict[Coordinates, Coordinates] = {}
         self.known: set[Coordinates] = set()
 
@@ -31,8 +28,6 @@ class Waits:
 
         ``passed``: what its offsets have gone beyond.
         """
-        if self._by_key:
-            return self._judge_lines(written, passed, note)
         ended = []
         for record in passed:
             if record.topic == RETRY:
@@ -49,30 +44,6 @@ class Waits:
             self.waiting[of] = record.coordinates
             self.known.add(of)
         return [of for of in ended if of not in self.waiting]
-
-    def _judge_lines(
-        self,
-        written: Iterable[Record],
-        passed: Iterable[Record],
-        note: Callable[[str, str], None],
-    ) -> list[Coordinates]:
-        ended = []
-        for record in written:
-            done = dict(record.headers).get(DONE)
-            if done is None:
-                of = _original(record)
-                self.waiting[of] = record.coordinates
-                self.known.add(of)
-                continue
-            of = Coordinates.parse(done.decode())
-            if self.waiting.pop(of, None) is None:
-                note("duplicate", f"{record.coordinates} ends {of} a second time")
-            ended.append(of)
-        standing = set(self.waiting.values())
-        for record in passed:
-            if record.topic == RETRY and record.coordinates in standing:
-                note("lost-write", f"{record.coordinates} is passed over, and stands for a wait")
-        return ended
 
 
 def _original(record: Record) -> Coordinates:

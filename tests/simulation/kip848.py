@@ -8,7 +8,7 @@ import msgspec
 
 from hapax.core.errors import BatchAbortedError
 from hapax.testing.group import UNFENCED
-from tests.simulation.clients import NONE, Group, Places, deal, deal_indexes
+from tests.simulation.clients import NONE, Group, Places, deal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,11 +45,8 @@ class ConsumerGroup(Group):
         inputs: Sequence[TopicPartition],
         clock: Clock,
         timing: Timing,
-        *,
-        by_index: bool = False,
     ) -> None:
         super().__init__(inputs, clock, timing)
-        self._shared_out = deal_indexes if by_index else deal
         self._seats: dict[str, Seat] = {}
         self._owners: dict[TopicPartition, str] = {}
         self._epoch = 0
@@ -151,5 +148,5 @@ class ConsumerGroup(Group):
         if not self._seats:
             return
         owned = {each: frozenset(seat.assigned) for each, seat in self._seats.items()}
-        for member_id, target in self._shared_out(owned, self._inputs).items():
+        for member_id, target in deal(owned, self._inputs).items():
             self._seats[member_id].target = frozenset(target)

@@ -22,7 +22,6 @@ from hapax.testing.transaction import MemoryTransaction
 from tests.kit import mutants
 from tests.simulation import mutants_ahead as ahead
 from tests.simulation import mutants_later as later
-from tests.simulation import mutants_line as line
 from tests.simulation import mutants_window as window
 
 if TYPE_CHECKING:
@@ -298,24 +297,6 @@ MUTANTS = {
         later.record_that_waits_without_its_offset, TWICE, seed=5
     ),
     "the end passes those that wait": Mutant(later.the_end_passes_those_that_wait, LOST, seed=5),
-    "later records of a key do not wait": Mutant(
-        line.later_records_of_a_key_do_not_wait, ("order",), seed=67
-    ),
-    "inputs are taken before what waits is read in": Mutant(
-        line.inputs_are_taken_before_what_waits_is_read_in, ("order", *TWICE), seed=382
-    ),
-    "the offset passes those that wait in order": Mutant(
-        line.the_offset_passes_those_that_wait, LOST, seed=27
-    ),
-    "the end of a wait is not written": Mutant(
-        line.the_end_of_a_wait_is_not_written, TWICE, seed=27
-    ),
-    "calls of a window pass those that wait": Mutant(
-        line.later_records_of_a_key_have_their_turn_in_a_window, ("order",), seed=51
-    ),
-    "a window forgets who asked to wait": Mutant(
-        line.a_window_forgets_who_asked_to_wait, ("order",), seed=65
-    ),
     "dead letters are not written": Mutant(dead_letters_are_not_written, LOST, seed=2),
     "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
 }

@@ -50,7 +50,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     later           business code asks for later tries (business.py)
     quiet_s         no fault strikes in the second half of each such time; 0: no rest
     window          calls in flight at most; 0: one record after the other
-    by_key          what waits for a later try does so in the order of its key
     """
 
     partitions: int = 1
@@ -73,19 +72,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Item, ...] = ()
     later: bool = False
     window: int = 0
-    by_key: bool = False
 
 
 def draw(random: Random) -> Options:
     """Return the setting of a seed."""
-    options = _drawn(random)
-    if not options.later or random.random() < 0.5:
-        return options
-    # Only consumer groups keep the partitions of an index together.
-    return msgspec.structs.replace(options, by_key=True, group="consumer", static=False)
-
-
-def _drawn(random: Random) -> Options:
     partitions = random.randrange(1, 4)
     group = random.choice(("classic", "classic", "consumer"))
     static = group == "classic" and random.random() < 0.6

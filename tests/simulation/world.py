@@ -6,7 +6,6 @@ from collections import Counter
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from greenlet import greenlet  # type: ignore[import-untyped]
 
@@ -32,7 +31,6 @@ CHAOS_S = 4.0
 CONTROL_S = 0.1
 CALM_MAX_S = 80.0
 LIVES_MAX = 60
-KEYS = 4
 RESTART_S = 0.1
 HOUR_MS = 3_600_000
 
@@ -69,7 +67,7 @@ class World:
         topics = {"in": options.partitions, "out": 2, "dead": 1}
         inputs = ["in"]
         if options.later:
-            topics[RETRY] = options.partitions if options.by_key else RETRY_PARTITIONS
+            topics[RETRY] = RETRY_PARTITIONS
             inputs.append(RETRY)
         self.broker = MemoryBroker(
             topics,
@@ -86,10 +84,10 @@ class World:
                 self.broker.inputs, clock, timing, self._instance_of
             )
         else:
-            self.group = ConsumerGroup(self.broker.inputs, clock, timing, by_index=options.by_key)
+            self.group = ConsumerGroup(self.broker.inputs, clock, timing)
         self.broker.group = self.group
         self.claims = MemoryClaims(clock=clock, ttl_ms=HOUR_MS) if options.claims else None
-        self.judge = Judge(self.broker, by_key=options.by_key)
+        self.judge = Judge(self.broker)
         events = Counter(event_of(value) for item in options.items for value in item.values)
         self.judge.expect(events)
         self.broker.watch = self.judge.watch
@@ -186,8 +184,6 @@ class World:
         for value in item.values:
             headers = (("id", event_of(value)),)
             key = event_of(value)
-            if self.options.by_key:  # of one key some ask for later tries, and others do not
-                key = b"%d" % (crc32(key) // 7 % KEYS)
             log.append(value, key=key, headers=headers, timestamp_ms=0, producer=producer)
         if producer is None:
             self._upstream -= 1

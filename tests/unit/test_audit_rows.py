@@ -8,7 +8,6 @@ from hapax.operations.audit.local_effects import FoundEffects
 from hapax.operations.audit.result import Compare
 from hapax.operations.audit.rows import (
     DEAD_SLOT,
-    ENDED,
     MOVED_ON,
     NOWHERE,
     POISON,
@@ -219,20 +218,6 @@ def test_what_waits_stands_for_its_original_until_the_group_is_beyond_it():
     assert passed.slot == MOVED_ON
     assert row(77, "elsewhere/0/1") is None
     assert rows.row(Record("app-retry", 2, 80, b"k", b"v")) is None
-
-
-def test_with_order_by_key_what_waits_does_so_until_another_record_ends_it():
-    rows = EffectRows(
-        PLACES, [5, 5], app="app", compare=Compare.VALUES, passed={("app-retry", 1): 0}
-    )
-    done = rows.row(Record("app-retry", 1, 80, b"k", None, (("hapax-retry-done", b"in/1/9"),)))
-    assert done is not None
-    assert (done.place, done.offset, done.slot, done.parts) == (1, 9, ENDED, 0)
-    other = (("hapax-retry-done", b"elsewhere/0/1"),)
-    assert rows.row(Record("app-retry", 1, 81, b"k", None, other)) is None
-    found = effects((WAITING, 1), (WAITING, 2), (ENDED, 0))
-    assert (found.extra, found.waiting, found.waited) == (0, False, True)
-    assert effects((WAITING, 1), (ENDED, 0), (ENDED, 0)).extra == 1
 
 
 def effects(*slots: tuple[int, int]) -> FoundEffects:

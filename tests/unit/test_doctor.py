@@ -30,10 +30,8 @@ from tests.kit.doctor import (
     troubles,
     with_broker,
     with_claims,
-    with_expiry,
     with_group,
     with_kafka,
-    with_key_order,
     with_log,
     with_process,
     with_retry,
@@ -179,22 +177,11 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("cluster-offsets", FAIL, with_log("in", cluster_id="another")),
     ("outputs-cluster", FAIL, lambda _: with_kafka(cluster_id="ours")(healthy_there())),
     ("claim-cluster", FAIL, with_claims(cluster_id="another")),
-    ("certificates", WARN, with_expiry(29.9)),
-    ("certificates", FAIL, with_expiry(-0.1)),
 ]
 
 
 def test_a_pipeline_whose_records_may_wait_is_well_with_its_topic():
     assert troubles(judged(with_retry()(healthy()))) == {}
-
-
-def test_with_the_order_of_keys_the_retry_topic_has_the_partitions_of_the_inputs():
-    case = healthy()
-    (count,) = {len(case.kafka.topics[name].partitions) for name in case.settings.input.topics}
-    assert "retry-topic" not in troubles(judged(with_key_order(count)(case)))
-    assert troubles(judged(with_key_order(count + 1)(case)))["retry-topic"] == FAIL
-    soon = with_key_order(count, retention__ms=str(DAY_MS + 1))
-    assert troubles(judged(soon(case)))["retry-topic"] == WARN
 
 
 def test_a_retry_topic_that_is_not_there_is_named_with_its_command():

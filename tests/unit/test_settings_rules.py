@@ -182,38 +182,9 @@ def test_a_password_without_a_key_is_refused():
     assert "hunter2" not in problem
 
 
-BY_NUMBER = {"HAPAX_GROUP__PROTOCOL": "consumer", "HAPAX_GROUP__MEMBERSHIP": "dynamic"}
-
-
 @pytest.mark.parametrize(
     ("words", "environ"),
     [
-        (
-            "HAPAX_RETRY__ORDER=key has no effect without later tries",
-            {"HAPAX_RETRY__ORDER": "key", **BY_NUMBER},
-        ),
-        (
-            "HAPAX_RETRY__ORDER=key needs HAPAX_GROUP__PROTOCOL=consumer",
-            {"HAPAX_RETRY__ORDER": "key", "HAPAX_RETRY__TOPIC": "again"},
-        ),
-        (
-            "HAPAX_RETRY__ORDER=key needs HAPAX_GUARANTEE=exactly_once",
-            {
-                "HAPAX_RETRY__ORDER": "key",
-                "HAPAX_RETRY__TOPIC": "again",
-                "HAPAX_GUARANTEE": "at_least_once",
-                **BY_NUMBER,
-            },
-        ),
-        (
-            "HAPAX_RETRY__ORDER=key does not go with HAPAX_CALL__ORDER=none",
-            {
-                "HAPAX_RETRY__ORDER": "key",
-                "HAPAX_RETRY__TOPIC": "again",
-                "HAPAX_CALL__ORDER": "none",
-                **BY_NUMBER,
-            },
-        ),
         (
             "HAPAX_RETRY__DELAY=10s must not be longer than HAPAX_RETRY__DELAY_MAX=5s",
             {"HAPAX_RETRY__DELAY_MAX": "5s"},

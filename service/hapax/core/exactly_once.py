@@ -27,11 +27,9 @@ from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.id_findings import IdWatch
 from hapax.core.later_calls import LaterCalls
-from hapax.core.line_calls import LineCalls
 from hapax.core.offset_commit import send_progress
 from hapax.core.record_path import UNCHANGED, Facts, RecordPath, to_reference
 from hapax.core.records import Output
-from hapax.core.retry_later import Stay
 from hapax.core.transform import Failure, Undecided
 from hapax.core.undecided import decided
 
@@ -86,7 +84,6 @@ class ExactlyOnce:
         self._kept: dict[Coordinates, Result] = {}
         """Results of the batch that was aborted last: its records are not called again."""
         self._later = self._transformer if isinstance(self._transformer, LaterCalls) else None
-        self._line = self._transformer if isinstance(self._transformer, LineCalls) else None
         self._planner = steps.planner
         self._ids = IdWatch(clock)
         self._decodes = steps.decodes
@@ -158,8 +155,6 @@ class ExactlyOnce:
             results = decided(batch, results, keep=self._keep)
         timer.end("transform")
         progress = _progress(batch, len(results))
-        if self._line is not None:
-            progress = self._line.progress(progress, batch.records, results)
         plan = self._planner.plan(  # 5
             batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
@@ -173,8 +168,6 @@ class ExactlyOnce:
                 self._keep(batch, results)
             raise
         self._claims.settle(plan.progress)
-        if self._line is not None:
-            self._line.settle(batch.records, results)
         self._dead_letter_rate.record_batch(judged, len(plan.failures))
         return BatchResult.of(  # 7
             batch,
@@ -204,8 +197,6 @@ class ExactlyOnce:
             _name(batch, found)
         fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
         known = self._known(batch) if self._kept else {}
-        if self._line is not None:
-            return self._line.apply_all(batch.records, self._interrupt, fates, known)
         if known:
             fates = {**known, **fates}
         return self._transformer.apply_all(batch.records, self._interrupt, fates)
@@ -224,9 +215,7 @@ class ExactlyOnce:
         self._kept = {
             batch.coordinates(index): (result,) if isinstance(result, Output) else result
             for index, result in enumerate(results)
-            if result is not None
-            and result is not UNCHANGED
-            and not isinstance(result, Stay | Undecided)
+            if result is not None and result is not UNCHANGED and not isinstance(result, Undecided)
         }
 
     def _identified(self, batch: Batch) -> Identified:

@@ -44,9 +44,6 @@ APP: Final = "hapax-app"
 TRUNCATED: Final = "hapax-truncated"
 RETRY: Final = "hapax-retry-"
 VALUE_SCHEMA: Final = "__value_schema_id"
-DONE: Final = "hapax-retry-done"
-"""Of a record of the retry topic that stands for none: the coordinates whose wait has ended
-(retry_line.py)."""
 _DIGITS_MAX = 9
 """Of numbers in headers, which any program can write."""
 _TIME_DIGITS_MAX = 15

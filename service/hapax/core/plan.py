@@ -10,7 +10,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from hapax.core.headers import (
-    DONE,
     ID,
     REPLAY_OF,
     SOURCE,
@@ -23,7 +22,7 @@ from hapax.core.headers import (
 )
 from hapax.core.ports import Message
 from hapax.core.record_path import Prepared, RecordPath, by_reference
-from hapax.core.retry_later import OFF, Later, Put, Stay
+from hapax.core.retry_later import OFF, Later, Put
 from hapax.core.transform import Cut, Failure, Undecided
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class Planner:
                 return self._prepared(records, ids, results, progress, counts)
             results = by_reference(results, records)
             records, ids = list(records), list(ids)
-        taken, records = records, self._to.restored(records)
+        records = self._to.restored(records)
         messages: list[Message] = []
         sources: list[int] = []
         plan = Plan(messages=messages, progress=progress, sources=sources)
@@ -148,26 +147,7 @@ class Planner:
                 here = [*stamp, part(number, len(result))]
                 messages.append(self._message(record, output, here))
                 sources.append(index)
-        self._end_waits(messages, sources, taken, results)
         return plan
-
-    def _end_waits(
-        self,
-        messages: list[Message],
-        sources: list[int],
-        taken: Sequence[Record],
-        results: Sequence[Result | None],
-    ) -> None:
-        """Append which waits have ended: the committed offset stays below those that have not."""
-        retry = self._to.retry
-        if retry is None or not retry.by_key:
-            return
-        for index, result in enumerate(results):
-            record = taken[index]
-            if record.topic == retry.name and not isinstance(result, Put | Stay):
-                headers: Wire = [(DONE, str(retry.original(record)).encode())]
-                messages.append(Message(retry.name, None, None, record.partition, None, headers))
-                sources.append(index)
 
     def _prepared(
         self,
@@ -224,13 +204,10 @@ class Planner:
         plan: Plan,
         index: int,
         record: Record,
-        result: Failure | Later | Put | Stay | Undecided,
+        result: Failure | Later | Put | Undecided,
         stamp: Wire,
     ) -> list[Message]:
         """Return what is written for a record that has none, and count it."""
-        if isinstance(result, Stay):
-            plan.moved += 1
-            return []
         if isinstance(result, Put):
             plan.retried += result.called
             plan.moved += not result.called

@@ -56,22 +56,11 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     called: bool
 
 
-class Stay(msgspec.Struct, frozen=True, gc=False):
-    """The record stays as it is in the retry topic, because one before it waits on."""
-
-
-STAY = Stay()
-
-
 class RetryTopic(msgspec.Struct, frozen=True):
-    """The retry topic, and the inputs whose records may wait in it.
-
-    by_key  records wait in the order of their key (retry_line.py); else in levels
-    """
+    """The retry topic, and the inputs whose records may wait in it."""
 
     name: str
     inputs: frozenset[str]
-    by_key: bool = False
 
     def read(self, record: Record) -> Retried | None:
         """Return what a record of the topic holds about its wait; None for any other record.
@@ -183,15 +172,6 @@ def put(record: Record, before: Retried | None, after_ms: int, calls: int, now_m
         level,
         called=True,
     )
-
-
-def put_behind(record: Record, now_ms: int) -> Put:
-    """Return where a record waits that was not called, because others of its key wait."""
-    of = str(record.coordinates)
-    retried = Retried(
-        of=of, timestamp=record.timestamp_ms, attempt=0, calls=0, move=1, until=now_ms, due=now_ms
-    )
-    return Put(retried, record.partition, called=False)
 
 
 def put_again(retried: Retried, now_ms: int) -> Put:

@@ -20,7 +20,7 @@ from hapax.core.headers import is_header, is_text
 from hapax.core.interrupt import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
 from hapax.core.records import Output, Record
-from hapax.core.retry_later import OFF, Later, Put, Retrying, Stay, delay_of
+from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,8 +61,8 @@ PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 """What the client's C types hold."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
-Result = tuple[Output, ...] | Failure | Later | Put | Stay | Undecided
-"""What one record's call came to; Later, Put and Stay: it waits (retry_later.py)."""
+Result = tuple[Output, ...] | Failure | Later | Put | Undecided
+"""What one record's call came to; Later and Put: it waits (retry_later.py)."""
 
 
 def identity(record: Record) -> Output:

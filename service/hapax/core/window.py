@@ -28,10 +28,7 @@ class Window:
     """Calls by partition, in input order. One thread only; results may come from others.
 
     records, bytes  of the records inside, values alone
-    ROOM_MIN        least that is asked for where there is room
     """
-
-    ROOM_MIN = 1
 
     def __init__(self) -> None:
         self._lines: dict[TopicPartition, deque[Call]] = {}
@@ -76,10 +73,6 @@ class Window:
             self.bytes += len(record.value or b"")
         self._ends.update(batch.next)
         return new
-
-    def turns(self) -> list[Call]:
-        """Return calls inside whose turn has come since: here ``admit`` has returned all."""
-        return []
 
     def ready(self, records_max: int) -> tuple[Batch, Begun] | None:
         """Return the finished prefix of each partition, no more than so many records.
@@ -152,10 +145,6 @@ class Window:
         self._lines, self._ends = {}, {}
         self.records = self.bytes = 0
         return first
-
-    def siblings(self, _partitions: Collection[TopicPartition]) -> Progress:
-        """Return where to read partitions again that ``forget`` drops with these: here none."""
-        return {}
 
     def forget(self, partitions: Collection[TopicPartition]) -> list[Call]:
         """Drop partitions that left; return their calls, whose results are not wanted."""

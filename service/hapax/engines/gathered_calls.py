@@ -33,9 +33,7 @@ def retrying(settings: Settings) -> Retrying:
     retry, name = settings.retry, settings.retry_topic
     return Retrying(
         backoff_ms=retry.backoff_ms,
-        topic=None
-        if name is None
-        else RetryTopic(name, frozenset(settings.input.topics), settings.retry_by_key),
+        topic=None if name is None else RetryTopic(name, frozenset(settings.input.topics)),
         later=retry.later or (),
         later_attempts=retry.later_attempts,
         delay_ms=retry.delay_ms,

@@ -33,8 +33,6 @@ class Probation(msgspec.Struct):
     mark    that mark
     base    the committed offset, until ours moves it; None: not known, or moved
     moved   whether we have committed progress since the assignment
-    done    the offset that we committed last: a batch that was taken ahead of it may begin below,
-            in the retry topic with HAPAX_RETRY__ORDER=key, whose offset is where the first waits
     """
 
     deaths: int
@@ -43,7 +41,6 @@ class Probation(msgspec.Struct):
     mark: Mark | None = None
     base: int | None = None
     moved: bool = False
-    done: int = 0
 
 
 class Suspects:
@@ -96,10 +93,7 @@ class Suspects:
             # At the committed offset: below the first record others may have been removed, which
             # had no effect (unread.py).
             places = {**batch.first, **(inside or {}), **batch.base}
-            self._commit(
-                {where: max(places[where], self._probation[where].done) for where in wanted},
-                wanted,
-            )
+            self._commit({where: places[where] for where in wanted}, wanted)
 
     def mark_next(self, batch: Batch, depth: Callable[[TopicPartition], int]) -> None:
         """Let a batch that leaves a window carry the marks for what stays inside.
@@ -152,7 +146,7 @@ class Suspects:
             if batch is not None and where in batch.first:
                 known.left -= offset - batch.first[where]
             known.deaths = 0
-            known.base, known.moved, known.done = None, True, offset
+            known.base, known.moved = None, True
             known.mark = None if batch is None else batch.marks.get(where)
             known.offset = None if known.mark is None else offset
             self._isolation.record_progress(where, offset)

@@ -13,7 +13,6 @@ import msgspec
 
 from hapax.core.begun import Begun
 from hapax.core.claiming import Claimed
-from hapax.core.errors import BatchAbortedError
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 from hapax.engines.batch_runner import BatchRunner, Taken
@@ -63,13 +62,11 @@ class WindowRunner(BatchRunner):
         self._intake = Batch([], {}, {})
         self._unstarted: deque[Call] = deque()
         self._held: set[TopicPartition] = set()
-        self._behind: Progress = {}
-        """Partitions to be read again because others moved."""
 
     @property
     def busy(self) -> bool:
         """Whether records are inside whose effect is not committed."""
-        return bool(self._window.records or self._behind)
+        return bool(self._window.records)
 
     def inside(self) -> Progress:
         """Return by partition the first record inside."""
@@ -105,8 +102,7 @@ class WindowRunner(BatchRunner):
         self.forget(moved)
         tried, intake = self._current.batch, self._intake
         ends = self._window.loose_ends()
-        first = {**intake.first, **self._window.put_back(), **self._behind}
-        self._behind = {}
+        first = {**intake.first, **self._window.put_back()}
         self._unstarted.clear()
         self.drop()
         return Batch(tried.records, first, {**ends, **intake.next})
@@ -115,8 +111,6 @@ class WindowRunner(BatchRunner):
         """Drop partitions that moved: their results are nobody's, their calls are cancelled."""
         if not partitions:
             return
-        behind = self._window.siblings(partitions)
-        self._behind = {w: at for w, at in self._behind.items() if w not in partitions} | behind
         gone = self._window.forget(partitions)
         if gone:
             self._calls.drop(gone)
@@ -135,10 +129,7 @@ class WindowRunner(BatchRunner):
         if stopping():
             self._interrupt.due = True
         self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
-        if self._behind:
-            raise BatchAbortedError(f"{sorted(self._behind)} are read again: others moved")
         self._admit()
-        self._unstarted.extend(self._window.turns())
         self._start()
         most = self.sizing.retry.limit(self._pace.records)
         ready = self._window.ready(most)
@@ -226,8 +217,6 @@ class WindowRunner(BatchRunner):
         if window.bytes >= limits.bytes_max:
             return 0
         left = min(limits.records_max - window.records, self._pace.records)
-        if left > 0:
-            left = max(left, window.ROOM_MIN)
         return self.sizing.bounds.limit(window.records + left) - window.records
 
     def _share(self) -> int:

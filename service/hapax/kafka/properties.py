@@ -180,9 +180,6 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
             # Members learn of a rebalance by their next heartbeat: so long takes a handover.
             "heartbeat.interval.ms": max(100, min(300, session_ms // 5)),
         }
-    elif settings.retry_by_key:
-        # Partition i of the retry topic goes to the owner of the input partitions of that number.
-        membership["group.remote.assignor"] = "range"
     if group.membership == "static":
         membership["group.instance.id"] = client_name(settings)
     return {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import HapaxError
-from hapax.core.headers import DONE, ID, PART, SOURCE, Retried, coordinates
+from hapax.core.headers import ID, PART, SOURCE, Retried, coordinates
 from hapax.core.identity import Identity
 from hapax.kafka.read.offset_client import OffsetClient
 from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
@@ -158,9 +158,6 @@ class Trace:
                 retried = Retried.decode(headers)
                 if record.offset < (passed[(record.topic, record.partition)] or 0):
                     continue
-                ended = coordinates(headers.get(DONE))
-                if ended in by_place:  # a record that waited in the order of its key
-                    by_place[ended].waits = None
                 if retried is not None and (of := coordinates(retried.of.encode())) in by_place:
                     by_place[of].waits = retried
 

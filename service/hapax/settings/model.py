@@ -126,11 +126,6 @@ class Settings(SettingsGroup):
         return self.retry.topic or (f"{self.app}-retry" if wanted else None)
 
     @property
-    def retry_by_key(self) -> bool:
-        """Whether records wait in the order of their key."""
-        return self.retry.order == "key" and self.retry_topic is not None
-
-    @property
     def read_topics(self) -> tuple[str, ...]:
         """What the group reads: the inputs, and the retry topic."""
         retry = self.retry_topic

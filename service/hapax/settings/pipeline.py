@@ -17,7 +17,6 @@ from hapax.settings.validators import (
 )
 from hapax.settings.value_types import choice, duration, flag, share, whole
 
-RetryOrder = Literal["none", "key"]
 Open = Literal["wait", "leave"]
 OnOutage = Literal["pause", "pass"]
 CallOrder = Literal["key", "none"]
@@ -178,11 +177,6 @@ class RetrySettings(SettingsGroup):
     )
     delay_max_ms: Annotated[int, duration("1s", "24h")] = Field(
         default=3_600_000, alias="delay_max", description="Longest of these delays."
-    )
-    order: Annotated[RetryOrder, choice(RetryOrder)] = Field(
-        default="none",
-        description="What later records of the same key do while one waits. none: they are "
-        "processed. key: they wait as well, so that outputs of one key are in input order.",
     )
 
 

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 
 _TOPIC: Final = "HAPAX_RETRY__TOPIC"
 _LATER: Final = "HAPAX_RETRY__LATER"
-_ORDER: Final = "HAPAX_RETRY__ORDER"
-_GROUP: Final = "HAPAX_GROUP__PROTOCOL"
-_GUARANTEE: Final = "HAPAX_GUARANTEE"
-_CALLS: Final = "HAPAX_CALL__ORDER"
 _DELAY: Final = "HAPAX_RETRY__DELAY"
 _DELAY_MAX: Final = "HAPAX_RETRY__DELAY_MAX"
 
@@ -25,8 +21,6 @@ _DELAY_MAX: Final = "HAPAX_RETRY__DELAY_MAX"
 def retry_problems(settings: Settings) -> Iterator[Problem]:
     """Yield every rule of later tries that these settings break."""
     retry, topic = settings.retry, settings.retry_topic
-    if retry.order == "key":
-        yield from _by_key(settings)
     if retry.delay_ms > retry.delay_max_ms:
         yield Problem(
             (_DELAY, _DELAY_MAX),
@@ -58,33 +52,4 @@ def retry_problems(settings: Settings) -> Iterator[Problem]:
             (_TOPIC, others[topic]),
             f"{_TOPIC}={topic} is also in {others[topic]}: records that wait need a topic of "
             "their own; choose another one",
-        )
-
-
-def _by_key(settings: Settings) -> Iterator[Problem]:
-    """Yield what does not go with records that wait in the order of their key."""
-    setting = f"{_ORDER}=key"
-    if settings.retry_topic is None:
-        yield Problem(
-            (_ORDER,),
-            f"{setting} has no effect without later tries: set {_TOPIC} or {_LATER}, or remove it",
-        )
-    if settings.group.protocol != "consumer":
-        yield Problem(
-            (_ORDER, _GROUP),
-            f"{setting} needs {_GROUP}=consumer, which is {settings.group.protocol}: partitions of "
-            "the same number must go to the same member; set it, and "
-            "HAPAX_GROUP__MEMBERSHIP=dynamic",
-        )
-    if settings.guarantee != "exactly_once":
-        yield Problem(
-            (_ORDER, _GUARANTEE),
-            f"{setting} needs {_GUARANTEE}=exactly_once, which is {settings.guarantee}: what waits "
-            "and what was read must be committed together; set it, or remove the order",
-        )
-    if settings.call.order == "none":
-        yield Problem(
-            (_ORDER, _CALLS),
-            f"{setting} does not go with {_CALLS}=none: the second of two records of a key may be "
-            "called before the first has asked to wait; set it to key, or remove the order",
         )

@@ -18,7 +18,6 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from hapax.core.certificates import ROLES
 from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, RANGES, SIZES, Label, Row
 from hapax.telemetry.reader_metrics import ReaderMetrics
 
@@ -262,14 +261,6 @@ class Metrics(ReaderMetrics):
     assigned_partitions = Row(Gauge, "Assigned partitions.")
     dedup_store_up = Row(
         Gauge, "0 while the claim store does not answer; 1 otherwise, also without a store."
-    )
-    certificate_expiry_timestamp_seconds = Row(
-        Gauge,
-        "Unix time at which a certificate expires: of the configured files as the process "
-        "uses them (of authorities the last one), and of those that brokers and Redis present, "
-        "checked each hour.",
-        Label("role", values=ROLES),
-        Label("place", limit=100),
     )
     native_routes_lost = Row(
         Counter,

@@ -20,24 +20,21 @@ from hapax.core.errors import BatchAbortedError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
+from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
-from hapax.core.line_calls import with_waits
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.retry_levels import LEVELS
-from hapax.core.retry_line import RetryLine
 from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
 from hapax.testing.call_watch import CallWatch
 from hapax.testing.claims import MemoryClaims
-from hapax.testing.line_source import MemoryLineSource
 from hapax.testing.owners import MemoryOwners
 from hapax.testing.processed import (
     AnyTopicBroker,
     ManualClock,
     NotedCalls,
-    NotedLineCalls,
     Processed,
     counted,
     formed,
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from hapax.core.ports import AppliesAll
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
 
@@ -103,7 +99,7 @@ class Pipeline:
         inputs = self.settings.input.topics
         self._policy = replace(retrying(self.settings), backoff_ms=0)
         topic = self._policy.topic
-        waits = {} if topic is None else {topic.name: PARTITIONS if topic.by_key else LEVELS}
+        waits = {} if topic is None else {topic.name: LEVELS}
         self._broker = AnyTopicBroker(
             dict.fromkeys(inputs, PARTITIONS) | waits, inputs=[*inputs, *waits], clock=self.clock
         )
@@ -114,13 +110,16 @@ class Pipeline:
         limits = replace(call_limits(self.settings), retrying=self._policy, formats=formats)
         self._watch = CallWatch()
         self._transformer = open_transformer(counted(form, self._calls), limits, self._watch.note)
-        self._noted = NotedCalls(
-            with_waits(self._transformer, self._policy, None, now_ms=self._now_ms),
-            (lambda record: record) if topic is None else topic.restored,
+        self._noted = (
+            NotedCalls(self._transformer, lambda record: record)
+            if topic is None
+            else NotedCalls(
+                LaterCalls(self._transformer, self._policy, now_ms=self._now_ms), topic.restored
+            )
         )
         name = self.settings.instance
-        self._line = RetryLine(topic) if topic is not None and topic.by_key else None
-        self._source = self._sourced(name)
+        self._source = MemorySource(self._broker, name, wait=self.clock.wait)
+        self._source.held = self._held
         self._transaction = MemoryTransaction(
             self._broker, name, clock=self.clock, faults=self._fault
         )
@@ -210,21 +209,6 @@ class Pipeline:
         """Let time pass: until HAPAX_DEDUP__TTL is over, or a later try is due at the next run."""
         self.clock.wait(seconds)
 
-    def _sourced(self, name: str) -> MemorySource:
-        if self._line is not None:
-            return MemoryLineSource(
-                self._broker, name, wait=self.clock.wait, line=self._line, now_ms=self._now_ms
-            )
-        source = MemorySource(self._broker, name, wait=self.clock.wait)
-        source.held = self._held
-        return source
-
-    def _calling(self) -> AppliesAll:
-        if self._line is None:
-            return self._noted
-        policy, line = self._policy, self._line
-        return NotedLineCalls(self._noted, self._transformer, policy, line, now_ms=self._now_ms)
-
     def _steps(self, *, claims: bool) -> Steps:
         settings = self.settings
         retry = self._policy.topic
@@ -242,7 +226,7 @@ class Pipeline:
                 ),
                 pass_on_outage=False,
             ),
-            transformer=self._calling(),
+            transformer=self._noted,
             planner=Planner(
                 Destinations(
                     settings.app,
@@ -289,8 +273,6 @@ class Pipeline:
     def _waiting(self) -> dict[Coordinates, float]:
         """Return what is in the retry topic from the committed offsets on."""
         topic, now_ms, found = self._policy.topic, self._now_ms(), {}
-        if self._line is not None:
-            return {of: (due - now_ms) / 1000 for of, due in self._line.waits().items()}
         for where, log in self._broker.logs.items():
             if topic is None or where[0] != topic.name:
                 continue

@@ -9,7 +9,6 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.forms import form_of, load_form
-from hapax.core.line_calls import LineCalls
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.log import MemoryLog
 
@@ -117,19 +116,6 @@ class NotedCalls:
                 self.duplicates[self._restored(record).coordinates] = None
             elif result == ():
                 self.filtered[self._restored(record).coordinates] = None
-
-
-class NotedLineCalls(LineCalls):
-    """The same where records wait in the order of their key; the core asks it for progress, too."""
-
-    def __init__(self, noted: NotedCalls, *line: Any, **around: Any) -> None:
-        super().__init__(*line, **around)
-        self._noted = noted
-
-    def settle(self, records: Sequence[Record], results: Sequence[Result | None]) -> None:
-        """Take note that this was committed."""
-        super().settle(records, results)
-        self._noted.note(records, results)
 
 
 def counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:

@@ -42,7 +42,7 @@ from hapax.wiring import builders as parts
 from hapax.wiring import calls
 from hapax.wiring.retry import group_progress, tell_waiting
 from hapax.wiring.tracing import start_tracing
-from hapax.wiring.watches import start_certificate_watch, start_file_watch, start_lag_monitor
+from hapax.wiring.watches import start_file_watch, start_lag_monitor
 
 if TYPE_CHECKING:
     from hapax.settings import Settings
@@ -123,7 +123,6 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     shared.lifecycle.listen()
     shared.watchdog.start()
     stack.callback(shared.watchdog.stop)
-    start_certificate_watch(shared, stack)
     if shared.settings.engine == "worker":
         _run_worker(shared, stack)
         return

@@ -13,6 +13,7 @@ from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_policy import RetryPolicy
+from hapax.core.window import Window
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.gathered_calls import GatheredCalls, retrying
 from hapax.engines.idle_offsets import Bounds, Ends
@@ -37,7 +38,7 @@ from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring.calls import call_limit_s
 from hapax.wiring.claims import claim_store
-from hapax.wiring.retry import line_of, retry_source, window, with_later_tries
+from hapax.wiring.retry import retry_source, with_later_tries
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from hapax.core.isolation import Isolation
     from hapax.core.mirror import OtherCluster
     from hapax.core.ports import AppliesAll, Watch
-    from hapax.core.retry_line import RetryLine
     from hapax.core.transform import Transformer
     from hapax.kafka.native import NativePath
     from hapax.settings import Settings
@@ -111,7 +111,7 @@ def worker_source(shared: Shared) -> KafkaSource:
     if shared.settings.elsewhere:
         return source(shared, KafkaTargetSource)
     topic = retrying(shared.settings).topic
-    return source(shared, KafkaSource) if topic is None else retry_source(shared, topic)
+    return source(shared, KafkaSource) if topic is None else retry_source(shared, topic.name)
 
 
 def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
@@ -207,7 +207,7 @@ def worker(
     elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None
     lookup = owners(settings, shared.watchdog.watch, stack, source)
     bare = ExactlyOnce(
-        steps(settings, claims, lookup, isolation, ways=(line_of(source), elsewhere)),
+        steps(settings, claims, lookup, isolation, elsewhere=elsewhere),
         source,
         transaction,
         clock=shared.clock,
@@ -221,7 +221,7 @@ def worker(
     around: dict[str, Any] = {"interrupt": shared.interrupt, "watchdog": shared.watchdog}
     if isinstance(transformer, GatheredCalls):
         windowing = Windowing(
-            window(source),
+            Window(),
             transformer.calls,
             isolation,
             settings.transaction.records_max,
@@ -240,14 +240,13 @@ def steps(
     owners: KafkaOwners | None,
     transformer: AppliesAll,
     failed: tuple[int, int] = (0, 0),
-    ways: tuple[RetryLine | None, OtherCluster | None] = (None, None),
+    elsewhere: OtherCluster | None = None,
 ) -> Steps:
     """Return the steps of a batch.
 
-    ``failed``: records and failures of the recent past. ``ways``: what waits in order of its key,
-    and where outputs go when that is another cluster.
+    ``failed``: records and failures of the recent past. ``elsewhere``: where outputs go when that
+    is another cluster.
     """
-    line, elsewhere = ways
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
@@ -262,7 +261,7 @@ def steps(
             ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
             pass_on_outage=dedup.on_outage == "pass",
         ),
-        transformer=with_later_tries(settings, transformer, line),
+        transformer=with_later_tries(settings, transformer),
         planner=Planner(Destinations(settings.app, out.topic, to, retry, elsewhere, encoded, now)),
         dead_letter_rate=rate,
         decodes=formats.needs_registry,

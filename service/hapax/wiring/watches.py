@@ -5,12 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hapax.claims.store import kind_of
-from hapax.engines.certificate_watch import CertificateWatch
 from hapax.engines.file_watch import FileWatch
 from hapax.engines.lag_monitor import LagMonitor
 from hapax.engines.reader_lag_monitor import ReaderLagMonitor
-from hapax.kafka.admin.certificates import own_certificates, server_certificates
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.read.lag_probe import KafkaLagProbe
@@ -45,20 +42,6 @@ def start_lag_monitor(
         stack.callback(monitor.stop)
 
 
-def start_certificate_watch(shared: Shared, stack: ExitStack) -> None:
-    """Watch until the stack unwinds; do nothing where no connection is encrypted."""
-    settings = shared.settings
-    url = settings.dedup.claims_url
-    encrypted = url is not None and kind_of(url).transport(url).encrypted
-    if not encrypted and not settings.kafka.security.protocol.endswith("ssl"):
-        return
-    watch = CertificateWatch(
-        shared.events, partial(own_certificates, settings), partial(server_certificates, settings)
-    )
-    watch.start()
-    stack.callback(watch.stop)
-
-
 def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:
     """Watch the clients' files, before any is built; ``strike`` of the log learns new secrets."""
     settings, worker = shared.settings, shared.settings.engine == "worker"
@@ -70,8 +53,6 @@ def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:
         of_kafka = not kafka_files(settings).isdisjoint(files)
         shared.events.client_files_changed(files, restart=of_kafka and not worker)
         shared.lifecycle.outdated |= of_kafka and worker
-        if worker:
-            shared.events.certificates_seen(own_certificates(settings))
 
     watch = FileWatch(
         shared.events, partial(file_digests, settings), partial(files_problem, settings), follow

@@ -5,7 +5,6 @@ answers         what brokers answer, as facts: settings, versions, rights
 group           members of the group, partitions that none of them owns
 adoption        ids of the cluster and topics; another cluster's offsets, taken over
 preflight       what must be there before a start
-certificates    when certificates expire
 request_versions  which requests the brokers serve
 requests, wire  requests that the client lacks, to the broker that can answer
 isolated        a query that may cost its process

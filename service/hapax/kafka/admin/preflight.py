@@ -123,35 +123,9 @@ def _retry_topic(settings: Settings, topics: Any) -> Iterator[str]:
     if topic is None:
         return
     count = 0 if _is_absent(topics, topic) else len(topics[topic].partitions)
-    if settings.retry_by_key:
-        yield from _by_key(settings, topics, count)
-    elif count < LEVELS:
+    if count < LEVELS:
         found = f"has {count} partitions" if count else "does not exist or may not be read"
         yield (
             f"HAPAX_RETRY__TOPIC: topic {topic} {found}; later tries need {LEVELS}, one for each "
             f"length of wait: {create_command(topic, existing=count > 0)}"
-        )
-
-
-def _by_key(settings: Settings, topics: Any, count: int) -> Iterator[str]:
-    """Yield what is wrong with partitions that must go to members in pairs."""
-    known = [name for name in settings.input.topics if not _is_absent(topics, name)]
-    counts = {name: len(topics[name].partitions) for name in known}
-    most = max(counts.values(), default=1)
-    retry = str(settings.retry_topic)
-    if not count:
-        yield (
-            f"HAPAX_RETRY__TOPIC: topic {retry} does not exist or may not be read; "
-            f"HAPAX_RETRY__ORDER=key needs it with as many partitions as its inputs: "
-            f"{create_command(retry, most)}"
-        )
-        return
-    wrong = [f"{name} {each}" for name, each in {**counts, retry: count}.items() if each != most]
-    if wrong:
-        yield (
-            f"HAPAX_RETRY__ORDER=key: inputs and retry topic need the same number of partitions, "
-            f"and of {most} at most, these have fewer: {', '.join(wrong)}; add partitions to them"
-            if count <= most
-            else f"HAPAX_RETRY__ORDER=key: {retry} has {count} partitions, its inputs have {most}; "
-            f"take another topic: {create_command(retry, most)}"
         )

@@ -6,7 +6,6 @@ behind it in its partition is handed out, and no other partition notices.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from hapax.kafka.consume.shelf import keeps_order
@@ -24,8 +23,8 @@ SHORT_QUEUE = {"queued.min.messages": 5000, "fetch.message.max.bytes": 128 << 10
 of it (median; 4.3 s at most), with these 0.9 s (1.8 s), at 10,000 records a second."""
 
 
-class WaitingSource(KafkaSource, ABC):
-    """What sources have in common that read the retry topic beside the inputs."""
+class KafkaRetrySource(KafkaSource):
+    """Brings records of the inputs, and those of the retry topic when they are to be looked at."""
 
     def __init__(
         self,
@@ -43,18 +42,6 @@ class WaitingSource(KafkaSource, ABC):
         self._retry = retry
         self._now_ms = now_ms
         self._room, self._looked = 1, False
-
-    @abstractmethod
-    def waiting(self) -> int:
-        """Return how many records of our partitions wait in memory. Any thread may call."""
-
-    @abstractmethod
-    def unread(self) -> int:
-        """Return how many offsets of our partitions lie behind what was read, markers included."""
-
-
-class KafkaRetrySource(WaitingSource):
-    """Brings records of the inputs, and those of the retry topic when they are to be looked at."""
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what is there; a record whose wait is over counts as there."""

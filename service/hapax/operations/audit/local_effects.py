@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.operations.audit.result import Compare
-from hapax.operations.audit.rows import DEAD_SLOT, ENDED, POISON, WAITING
+from hapax.operations.audit.rows import DEAD_SLOT, POISON, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +38,7 @@ class FoundEffects:
         self.dead_content: int | None = None
         self.mixed, self.unchecked = False, True
         self.waiting = self.waited = False
-        moves: set[tuple[int, int]] = set()
+        moves: set[int] = set()
         self.lane: int | None = None
         self.at: int | None = None
         self.parts: set[int] = set()
@@ -48,10 +48,9 @@ class FoundEffects:
         for _place, _offset, slot, parts, content, unchecked, lane, at in rows:
             if slot < DEAD_SLOT:
                 self.waited = True
-                move = (ENDED, 0) if slot == ENDED else (WAITING, parts)
                 self.waiting |= slot == WAITING
-                self.extra += move in moves
-                moves.add(move)
+                self.extra += parts in moves
+                moves.add(parts)
                 continue
             self.effects += 1
             self.unchecked = self.unchecked and bool(unchecked)
@@ -69,8 +68,6 @@ class FoundEffects:
             last, known = (slot, parts), content
             self.single.add(last)
             self._slot(slot, parts, content)
-
-        self.waiting = self.waiting and (ENDED, 0) not in moves
 
     def _slot(self, slot: int, parts: int, content: int | None) -> None:
         if slot > DEAD_SLOT:

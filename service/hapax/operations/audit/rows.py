@@ -15,7 +15,6 @@ from msgspec import UNSET
 from hapax.core.errors import SchemasUnavailableError
 from hapax.core.headers import (
     APP,
-    DONE,
     ERROR,
     ID,
     PART,
@@ -40,10 +39,9 @@ if TYPE_CHECKING:
 
 DEAD_SLOT = 0
 """Slot of a dead letter; outputs count from 1."""
-WAITING, MOVED_ON, ENDED = -1, -2, -3
+WAITING, MOVED_ON = -1, -2
 """Slots of a record in the retry topic that stands for an original: it waits there, or the group is
-beyond it; ``parts`` is then the number of its move, which no other one has. ENDED: with
-HAPAX_RETRY__ORDER=key, it says that the wait is over, once."""
+beyond it; ``parts`` is then the number of its move, which no other one has."""
 POISON = -1
 """In place of the number of outputs: a dead letter is due."""
 VISIBLE = True
@@ -216,9 +214,6 @@ class EffectRows:
         """Return its row; None for what another pipeline wrote."""
         headers = dict(record.headers)
         if (record.topic, record.partition) in self._passed:
-            done = headers.get(DONE)
-            if done is not None:
-                return self._stands_for(record, done, ENDED, 0)
             retried = Retried.decode(headers)
             if retried is None:
                 return None

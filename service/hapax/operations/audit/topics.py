@@ -87,8 +87,7 @@ class AuditTopics:
         settled = client.last_stable(lanes)
         committed = client.committed(self.places)
         waiting = [] if self._retry is None else client.partitions([self._retry])
-        # In the order of its key a record waits until another one says that it does not.
-        told = {} if self._settings.retry_by_key else client.committed(waiting)
+        told = client.committed(waiting)
         self._passed = {where: told.get(where) or 0 for where in waiting}
         ends, highs, lows = (
             self._stable(lanes),

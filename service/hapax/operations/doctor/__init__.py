@@ -4,7 +4,7 @@ examination  looks at everything once, and lets the checks judge
 check        what a check gets and answers with, and how it is declared; findings: what is shown
 process      libraries, limits
 addresses    the way to the brokers, and what they can
-encryption   what is sent unencrypted, and until when certificates are valid
+encryption   what is sent unencrypted, and what is not verified
 brokers      how the brokers are set
 topics       the topics; topic_settings: how they are set; durability: how safe records are there
 positions    of which cluster, in the logs, what holds readers up; retention: what it deletes

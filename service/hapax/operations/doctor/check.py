@@ -10,7 +10,6 @@ from hapax.operations.doctor.findings import Verdict
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from hapax.core.certificates import Certificate
     from hapax.core.claim_store import StoreHealth
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
@@ -42,7 +41,6 @@ class Case(NamedTuple):
     kafka: ClusterState
     claims: StoreHealth | None
     process: ProcessState
-    certificates: tuple[Certificate, ...] = ()
     source: Case | None = None
 
     @property

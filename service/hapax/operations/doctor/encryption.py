@@ -1,18 +1,15 @@
-"""Checks of what is sent unencrypted, and of certificates: verified, and valid until when."""
+"""Checks of what is sent unencrypted, and of certificates that are not verified."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 from hapax.claims.store import kind_of
 from hapax.kafka.connection import split
 from hapax.operations.doctor.check import (
     check,
-    fail,
     listed,
     ok,
-    unknown,
     warn,
 )
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
     from hapax.operations.doctor.check import Case, CheckResult
 
-DAY_S: Final = 86_400
-EXPIRY_WARNING_DAYS: Final = 30
 URL: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
@@ -120,37 +115,6 @@ def _claim_store(case: Case) -> Iterator[CheckResult]:
         )
     else:
         yield ok(f"the certificate of {kind.name} is verified")
-
-
-@check(
-    "certificates",
-    "until when the configured certificates and authorities are valid, and those that brokers "
-    "and Redis present in a handshake",
-    "FAIL: one has expired. WARN: one expires within 30 days.",
-    needs="process",
-    at="each",
-    now=True,
-)
-def _certificates(case: Case) -> Iterator[CheckResult]:
-    now_s, sound = time.time(), 0
-    for each in case.certificates:
-        what = f"certificate of {each.role} at {each.place}"
-        if each.expires_s is None:
-            yield unknown(f"{what}: {each.problem or 'none was shown'}")
-            continue
-        left_days = (each.expires_s - now_s) / DAY_S
-        date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.expires_s))
-        fix = "renew it; files are read at the start, so restart the processes after that"
-        if left_days <= 0:
-            yield fail(f"{what} expired at {date}: the next connection fails", fix)
-        elif left_days < EXPIRY_WARNING_DAYS:
-            yield warn(f"{what} expires at {date}, in {left_days:.0f} days", fix)
-        else:
-            sound += 1
-    if not case.certificates:
-        yield ok("no certificates are used")
-    elif sound == len(case.certificates):
-        yield ok(f"{sound} certificates are valid for {EXPIRY_WARNING_DAYS} days or more")
 
 
 def _loopback(host: str) -> bool:

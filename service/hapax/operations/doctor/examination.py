@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from hapax.core.cluster_state import ClusterState, ProcessState
-from hapax.kafka.admin.certificates import own_certificates, server_certificates
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
 from hapax.kafka.admin.isolated import CrashedError, run_in_subprocess
 from hapax.kafka.produce.target_lane import target_names
@@ -45,7 +44,6 @@ from hapax.wiring.claims import claim_store
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hapax.core.certificates import Certificate
     from hapax.core.claim_store import StoreHealth
     from hapax.operations.doctor.check import Check, CheckResult
     from hapax.settings import Settings
@@ -99,8 +97,8 @@ def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
         store = pool.submit(_look_at_claims, settings)
         other = pool.submit(_look_there, settings, pause_s) if settings.elsewhere else None
         ids = tuple(group.tried_ids(settings, there=False))
-        kafka, certificates = _look(settings, ids, settings.app, pause_s)
-        case = Case(settings, kafka, store.result(), look_at_process(), certificates)
+        kafka = _look(settings, ids, settings.app, pause_s)
+        case = Case(settings, kafka, store.result(), look_at_process())
         there = None if other is None else other.result()._replace(source=case)
     findings = [*judge(case), *(() if there is None else judge(there))]
     return Examination(case, tuple(findings), there)
@@ -150,23 +148,18 @@ def _look_there(settings: Settings, pause_s: float) -> Case:
     """Return the case on the cluster of the outputs, as yet without that of the input."""
     own, ids = settings_there(settings), tuple(group.tried_ids(settings, there=True))
     lane = target_names(settings.app, (settings.input.topics[0], 0))
-    kafka, certificates = _look(own, ids, lane.group, pause_s)
-    return Case(own, kafka, None, look_at_process(), certificates)
+    kafka = _look(own, ids, lane.group, pause_s)
+    return Case(own, kafka, None, look_at_process())
 
 
-def _look(
-    settings: Settings, ids: tuple[str, ...], name: str, pause_s: float
-) -> tuple[ClusterState, tuple[Certificate, ...]]:
-    """Look at one cluster, whose group has that name, and at certificates."""
+def _look(settings: Settings, ids: tuple[str, ...], name: str, pause_s: float) -> ClusterState:
+    """Look at one cluster, whose group has that name."""
     ages_of = partial(positions.ages_ms, settings)
     look = partial(look_at_kafka, settings, output_topics(settings), ids, name, ages_of, pause_s)
-    with ThreadPoolExecutor(1) as pool:
-        shown = pool.submit(server_certificates, settings)
-        try:
-            state = run_in_subprocess(look)
-        except CrashedError as error:
-            state = ClusterState(problem=f"{error}; run it again")
-        return state, (*own_certificates(settings), *shown.result())
+    try:
+        return run_in_subprocess(look)
+    except CrashedError as error:
+        return ClusterState(problem=f"{error}; run it again")
 
 
 def _look_at_claims(settings: Settings) -> StoreHealth | None:

@@ -35,9 +35,7 @@ def _retry_topic(case: Case) -> Iterator[CheckResult]:
         yield fail(f"HAPAX_RETRY__TOPIC: topic {name} does not exist", create_command(name))
         return
     count = len(topic.partitions)
-    if case.settings.retry_by_key:
-        yield from _pairs(case, name, count)
-    elif count < LEVELS:
+    if count < LEVELS:
         yield fail(
             f"{name} has {count} partitions, later tries need {LEVELS}: one for each length of "
             "wait",
@@ -58,36 +56,19 @@ def _retry_topic(case: Case) -> Iterator[CheckResult]:
             "delete each other",
             set_topic(name, "retention.bytes=-1"),
         )
-    waits_ms = LONGEST_MS
-    if case.settings.retry_by_key:
-        # What waits behind others waits for all their tries, and is not written again meanwhile.
-        waits_ms = case.settings.retry.later_attempts * case.settings.retry.delay_max_ms
-    yield from _kept(name, kept_ms(topic), max(LONGEST_MS, waits_ms))
+    yield from _kept(name, kept_ms(topic))
 
 
-def _pairs(case: Case, name: str, count: int) -> Iterator[CheckResult]:
-    """Yield which topics have another number of partitions: they go to members by number."""
-    counts = {one: len(topic.partitions) for one, topic in case.inputs.items()}
-    most = max(counts.values(), default=count)
-    wrong = [f"{one} {each}" for one, each in {**counts, name: count}.items() if each != most]
-    if wrong:
-        yield fail(
-            f"HAPAX_RETRY__ORDER=key: inputs and retry topic need the same number of partitions, "
-            f"{most}; others have: {', '.join(wrong)}",
-            create_command(name, most, existing=count < most),
-        )
-
-
-def _kept(name: str, kept: int | None, waits_ms: int) -> Iterator[CheckResult]:
-    longest = duration_text(waits_ms)
-    fix = set_topic(name, f"retention.ms={max(7 * DAY_MS, 2 * waits_ms)}")
-    if kept is not None and kept <= waits_ms:
+def _kept(name: str, kept: int | None) -> Iterator[CheckResult]:
+    longest = duration_text(LONGEST_MS)
+    fix = set_topic(name, f"retention.ms={max(7 * DAY_MS, 2 * LONGEST_MS)}")
+    if kept is not None and kept <= LONGEST_MS:
         yield fail(
             f"{name}: retention.ms={kept}: records are deleted after {duration_text(kept)}, and "
             f"may wait for {longest}",
             fix,
         )
-    elif kept is not None and kept < waits_ms + SPARE_MS:
+    elif kept is not None and kept < LONGEST_MS + SPARE_MS:
         yield warn(
             f"{name}: retention.ms={kept}: what waits for {longest} is soon deleted while the "
             "service is stopped",

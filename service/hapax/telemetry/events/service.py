@@ -10,14 +10,12 @@ from pathlib import Path
 from threading import main_thread
 from typing import TYPE_CHECKING, Final
 
-from hapax.core.certificates import EXPIRY_WARNING_S
 from hapax.telemetry.events.base import Narrator, named_all, printable
 from hapax.telemetry.line_queue import flush_lines, write_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.certificates import Certificate
     from hapax.core.records import Coordinates, TopicPartition
 
 STACK_MAX: Final = 8
@@ -147,24 +145,6 @@ class ServiceEvents(Narrator):
         self._metrics.paused.of().set(0)
         paused_s = 0.0 if since_s is None else self._wall_s() - since_s
         self._logger.info("intake_resumed", paused_s=round(paused_s, 3))
-
-    def certificates_seen(self, certificates: Sequence[Certificate]) -> None:
-        """Note when certificates expire; say which do so soon, or have."""
-        now_s = self._wall_s()
-        for each in certificates:
-            if each.expires_s is None:
-                continue
-            family = self._metrics.certificate_expiry_timestamp_seconds
-            family.of(each.role, each.place).set(each.expires_s)
-            left_s = each.expires_s - now_s
-            if left_s < EXPIRY_WARNING_S:
-                tell = self._logger.error if left_s <= 0 else self._logger.warning
-                tell(
-                    "certificate_expires",
-                    role=each.role,
-                    place=each.place,
-                    left_days=round(left_s / 86_400, 1),
-                )
 
     def client_files_changed(self, files: Sequence[str], *, restart: bool) -> None:
         """Say that files of the clients hold something else, and whether it takes a restart."""

@@ -1,0 +1,141 @@
+"""The tables of docs/world: made of the record, between two marks that name them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tests.world import programs, rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tests.world.programs import Client
+
+PAGES = rounds.RECORD.parent
+_MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def write() -> None:
+    """Bring all pages up to the record."""
+    for page in sorted(PAGES.glob("*.md")):
+        page.write_text(filled(page), encoding="utf-8")
+
+
+def filled(page: Path) -> str:
+    """Return the page with its tables as the record has them."""
+    return _MARKED.sub(
+        lambda found: found[1] + TABLES[found[2]]() + found[4], page.read_text("utf-8")
+    )
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _played(answers: str) -> list[tuple[Client, dict[str, str]]]:
+    rows = rounds.record()["rows"]
+    return [
+        (client, rows[client.name])
+        for client in programs.clients()
+        if answers in client.answers and client.name in rows
+    ]
+
+
+def _name(client: Client) -> str:
+    version = rounds.record()["versions"][client.name]
+    return f"{client.name} {version} ({client.language})"
+
+
+def _cell(text: str | None) -> str:
+    return (text or "").replace("|", "\\|") or "not played"
+
+
+def readers() -> str:
+    """One row a client: what it delivers by default and with read_committed, and what to set."""
+    shapes = (
+        "aborted",
+        "several",
+        "interleaved",
+        "open",
+        "split",
+        "long",
+        "codecs",
+        "fields",
+        "hapax",
+    )
+    head = ("client", "what to set", "by default", *shapes)
+    return _table(
+        head,
+        [
+            (
+                _name(client),
+                _cell(client.words.get("option")),
+                _cell(answers.get("aborted, default")),
+                *(_cell(answers.get(f"{shape}, read_committed")) for shape in shapes),
+            )
+            for client, answers in _played("readers")
+        ],
+    )
+
+
+def lag() -> str:
+    """One row a client: end minus its group's offset, at rest."""
+    shapes = ("aborted", "tail", "only", "open")
+    return _table(
+        ("client", *shapes, "what to do"),
+        [
+            (
+                _name(client),
+                *(
+                    _cell(answers.get(f"{shape}, lag at rest", "").split(", ")[0])
+                    for shape in shapes
+                ),
+                client.words.get("lag", ""),
+            )
+            for client, answers in _played("lag")
+        ],
+    )
+
+
+def writers() -> str:
+    """One row a client and variant: keys, what stands on the wire, times."""
+    rows = []
+    for client, answers in _played("writers"):
+        for question in answers:
+            if question.startswith("keys"):
+                variant = question.removeprefix("keys").strip(", ")
+                rows.append(
+                    (
+                        _name(client),
+                        variant or "defaults",
+                        _cell(answers[question]),
+                        _cell(answers.get(question.replace("keys", "wire"))),
+                        _cell(answers.get("times")) if not variant else "",
+                        client.words.get("writes", "") if not variant else "",
+                    )
+                )
+    head = ("client", "settings", "keys", "on the wire", "times in ms", "what to do")
+    return _table(head, rows)
+
+
+def groups() -> str:
+    """One row a client: a group that goes to Hapax and back."""
+    parts = ("group, before Hapax", "group, Hapax", "group, taken back")
+    return _table(
+        ("client", "its 150", "then 100 by Hapax", "then its 50"),
+        [
+            (_name(client), *(_cell(answers.get(part)) for part in parts))
+            for client, answers in _played("lag")
+        ],
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "readers": readers,
+    "lag": lag,
+    "groups": groups,
+    "writers": writers,
+}
