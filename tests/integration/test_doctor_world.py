@@ -77,10 +77,11 @@ def test_a_key_in_two_partitions_is_a_warning_whoever_wrote_it(route):
 
 def test_timestamps_out_of_the_range_of_either_topic_are_named(route):
     forever = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    limits = {f"message.timestamp.{side}.max.ms": str(2 * DAY_MS) for side in ("before", "after")}
     now_ms = int(time.time() * 1000)
     route.create(
         source={**forever, "retention.ms": str(DAY_MS)},
-        target={"message.timestamp.before.max.ms": str(2 * DAY_MS), "retention.ms": "-1"},
+        target={**limits, "retention.ms": "-1"},
     )
     stamps = (now_ms, now_ms + 3 * DAY_MS, now_ms - 9 * DAY_MS, -1)
     route.write(*[Given(b"{}", partition=0, timestamp_ms=one) for one in stamps])
