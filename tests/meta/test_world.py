@@ -22,7 +22,7 @@ def test_each_client_has_a_program_and_was_played_or_is_named_as_missing():
     every = programs.clients()
     assert [c.name for c in every if c.name not in record["rows"] | record["missing"]] == []
     programs_there = {path.stem for path in (programs.FOLDER / "clients").iterdir()}
-    assert programs_there == {client.name for client in every}
+    assert programs_there == {client.words.get("program", client.name) for client in every}
 
 
 def test_the_record_is_of_the_versions_that_are_asked_for():

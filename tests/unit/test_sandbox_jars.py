@@ -93,7 +93,9 @@ def kept(tmp_path: Path) -> list[str]:
     return sorted(one.name for one in (tmp_path / "cache" / "hapax").iterdir() if one.is_dir())
 
 
-@pytest.mark.parametrize(("version", "count"), [("3.9.2", 56), ("4.1.2", 46), ("4.3.1", 46)])
+@pytest.mark.parametrize(
+    ("version", "count"), [("3.9.2", 56), ("4.1.2", 46), ("4.3.1", 46), ("4.4.0", 45)]
+)
 def test_each_lock_names_kafka_and_a_binding_for_its_log(version, count):
     wanted = locked(jars.kafka(version))
     files = {jar.file for jar in wanted}
@@ -119,7 +121,9 @@ def test_a_line_of_kafka_means_its_newest_and_the_environment_chooses_too(monkey
 
 
 def test_a_version_that_is_not_held_is_refused_with_those_that_are():
-    with pytest.raises(SandboxError, match=r"no Kafka 2\.8\. It has: 3\.9\.2, 4\.1\.2, 4\.3\.1"):
+    with pytest.raises(
+        SandboxError, match=r"no Kafka 2\.8\. It has: 3\.9\.2, 4\.1\.2, 4\.3\.1, 4\.4\.0"
+    ):
         jars.chosen("2.8")
 
 

@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     from tests.world.programs import Client
     from tests.world.rounds import Rows
 
+KAFKA = "4.4"
+"""The broker of the record: the newest line of Kafka that the sandbox has."""
+
 
 def main() -> int:
     """Play what is wanted; 0: all rows are as they were recorded."""
     wanted = _arguments()
-    kafka = chosen(wanted.kafka)
+    kafka = chosen(wanted.kafka or KAFKA)
     every = programs.clients()
     names = wanted.only or [client.name for client in every]
     unknown = set(names) - {client.name for client in every}

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Command = list[str]
+LINES = FOLDER / "Lines.java"
+"""Copied to every program in Java."""
 MINUTES_MAX = 15
 
 
@@ -29,8 +31,9 @@ def ready(client: Client) -> Command:
 
     Raises MissingError, with the last line of the tool that failed.
     """
-    program = next((FOLDER / "clients").glob(f"{client.name}.*"))
-    made_of = repr((client.packages, program.read_bytes())).encode()
+    program = next((FOLDER / "clients").glob(f"{client.words.get('program', client.name)}.*"))
+    shared = LINES.read_bytes() if client.ecosystem == "java" else b""
+    made_of = repr((client.packages, program.read_bytes(), shared)).encode()
     digest = hashlib.sha256(made_of).hexdigest()[:12]
     folder = machine.cache_folder() / "world" / f"{client.name}-{digest}"
     if not (folder / "ready").is_file():
@@ -38,7 +41,7 @@ def ready(client: Client) -> Command:
         folder.mkdir(parents=True)
         _INSTALL[client.ecosystem](folder, client, program)
         (folder / "ready").touch()
-    return _COMMAND[client.ecosystem](folder, program)
+    return [*_COMMAND[client.ecosystem](folder, program), *client.words.get("settings", "").split()]
 
 
 def _run(folder: Path, *words: str | Path, **variables: str) -> None:
@@ -129,7 +132,8 @@ def _java(folder: Path, client: Client, program: Path) -> None:
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
     _run(folder, "mvn", "-q", "-B", goal, "-DoutputDirectory=jars", "-DincludeScope=runtime")
     shutil.copy(program, folder / "Main.java")
-    _run(folder, "javac", "-cp", "jars/*", "-d", "classes", "Main.java")
+    shutil.copy(LINES, folder)
+    _run(folder, "javac", "-cp", "jars/*", "-d", "classes", "Main.java", LINES.name)
 
 
 def _of_python(folder: Path, program: Path) -> Command:
@@ -150,7 +154,14 @@ def _of_build(folder: Path, _program: Path) -> Command:
 
 
 def _of_java(folder: Path, _program: Path) -> Command:
-    return ["java", "-Xmx512m", "-cp", f"{folder}/classes:{folder}/jars/*", "Main"]
+    light = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    return ["java", *light, *_OPENED, "-cp", f"{folder}/classes:{folder}/jars/*", "Main"]
+
+
+_OPENED = [
+    f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "util", "nio")
+]
+"""What Flink and Spark reflect on."""
 
 
 _INSTALL: dict[str, Callable[[Path, Client, Path], None]] = {
