@@ -7,6 +7,7 @@ programs      what a program is asked and what it answers
 topics        what they read: aborted, open, compacted, long records, and outputs of Hapax itself
 handing       a group that goes to Hapax and back
 reading       which records of a topic a client delivers, and the lag that its group keeps
+measuring     what tools that measure say of groups with nothing left to read
 writing       where keys land, how records are acknowledged, what fields survive
 rounds        what was played of a run that was cut, and the record of whole runs
 tables        the tables of docs/world, made of the record

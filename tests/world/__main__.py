@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING
 
 from hapax.sandbox import Sandbox
 from hapax.sandbox.jars import chosen
-from tests.world import handing, installed, programs, reading, rounds, tables, topics, writing
+from tests.world import (
+    handing,
+    installed,
+    measuring,
+    programs,
+    reading,
+    rounds,
+    tables,
+    topics,
+    writing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,6 +123,8 @@ def _answers(
         for variant in ("", *client.words.get("variants", "").split()):
             topic = f"{unique}-{variant or 'default'}"
             found |= writing.written(sandbox, command, topic, variant)
+    if "tools" in client.answers:
+        found |= measuring.measured(brokers, made, command, unique)
     return found
 
 

@@ -54,7 +54,8 @@ class Relay:
     def __exit__(self, *_: object) -> None:
         for one in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
-                one.close()
+                one.shutdown(socket.SHUT_RDWR)  # a thread that waits in accept holds the port
+            one.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
