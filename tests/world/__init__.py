@@ -7,6 +7,7 @@ programs      what a program is asked and what it answers
 topics        what they read: aborted, open, compacted, long records, and outputs of Hapax itself
 handing       a group that goes to Hapax and back
 reading       which records of a topic a client delivers, and the lag that its group keeps
+measuring     what tools that measure say of groups with nothing left to read
 writing       where keys land, how records are acknowledged, what fields survive
 registries    values of other serdes read by Hapax's codecs, and the other way round
 events        events of SDKs and connectors, and where their ids are

@@ -23,6 +23,7 @@ from tests.world import (
     events,
     handing,
     installed,
+    measuring,
     programs,
     reading,
     registries,
@@ -136,6 +137,8 @@ def _answers(
         found |= registries.exchanged(sandbox.registry.url, client, command)
     if "events" in client.answers:
         found |= events.written(command)
+    if "tools" in client.answers:
+        found |= measuring.measured(brokers, made, command, unique)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Command = list[str]
-LINES = FOLDER / "Lines.java"
-"""Copied to every program in Java."""
 MINUTES_MAX = 15
 
 
@@ -32,8 +31,8 @@ def ready(client: Client) -> Command:
     Raises MissingError, with the last line of the tool that failed.
     """
     program = next((FOLDER / "clients").glob(f"{client.words.get('program', client.name)}.*"))
-    shared = LINES.read_bytes() if client.ecosystem == "java" else b""
-    made_of = repr((client.packages, program.read_bytes(), shared)).encode()
+    texts = [path.read_bytes() for path in (program, *_shared(program))]
+    made_of = repr((client.packages, client.words.get("copied"), texts)).encode()
     digest = hashlib.sha256(made_of).hexdigest()[:12]
     folder = machine.cache_folder() / "world" / f"{client.name}-{digest}"
     if not (folder / "ready").is_file():
@@ -42,6 +41,11 @@ def ready(client: Client) -> Command:
         _INSTALL[client.ecosystem](folder, client, program)
         (folder / "ready").touch()
     return [*_COMMAND[client.ecosystem](folder, program), *client.words.get("settings", "").split()]
+
+
+def _shared(program: Path) -> list[Path]:
+    """Return what all programs of its language have in common."""
+    return sorted((FOLDER / "shared").glob(f"*{program.suffix}"))
 
 
 def _run(folder: Path, *words: str | Path, **variables: str) -> None:
@@ -93,16 +97,26 @@ def _debian(_folder: Path, client: Client, _program: Path) -> None:
 
 
 def _go(folder: Path, client: Client, program: Path) -> None:
-    shutil.copy(program, folder / "main.go")
+    """``copied``: files of a module that are compiled as they are, but for the package's name."""
+    for path in (program, *_shared(program)):
+        shutil.copy(path, folder / path.name)
     _run(folder, "go", "mod", "init", "world")
     _run(folder, "go", "get", *client.packages)
-    _run(folder, "go", "mod", "tidy")
-    _run(folder, "go", "build", "-o", "run", ".")
+    for copied in client.words.get("copied", "").split():
+        module, _, file = copied.partition("//")
+        words = ("go", "list", "-m", "-f", "{{.Dir}}", module)
+        found = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+        text = (Path(found.stdout.strip()) / file).read_text(encoding="utf-8")
+        renamed = re.sub(r"(?m)^package \w+$", "package main", text, count=1)
+        (folder / Path(file).name).write_text(renamed, encoding="utf-8")
+    _run(folder, "go", "build", "-mod=mod", "-o", "run", ".")
 
 
 def _rust(folder: Path, client: Client, program: Path) -> None:
     (folder / "src").mkdir()
     shutil.copy(program, folder / "src" / "main.rs")
+    for path in _shared(program):
+        shutil.copy(path, folder / "src" / path.name)
     lines = ['[package]\nname = "run"\nversion = "0.0.0"\nedition = "2021"\n\n[dependencies]']
     (folder / "Cargo.toml").write_text("\n".join([*lines, *client.packages, ""]), encoding="utf-8")
     _run(folder, "cargo", "build", "--quiet", CARGO_TARGET_DIR=str(folder / "target"))
@@ -132,8 +146,11 @@ def _java(folder: Path, client: Client, program: Path) -> None:
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
     _run(folder, "mvn", "-q", "-B", goal, "-DoutputDirectory=jars", "-DincludeScope=runtime")
     shutil.copy(program, folder / "Main.java")
-    shutil.copy(LINES, folder)
-    _run(folder, "javac", "-cp", "jars/*", "-d", "classes", "Main.java", LINES.name)
+    shared = _shared(program)
+    for path in shared:
+        shutil.copy(path, folder)
+    names = [path.name for path in shared]
+    _run(folder, "javac", "-cp", "jars/*", "-d", "classes", "Main.java", *names)
 
 
 def _of_python(folder: Path, program: Path) -> Command:

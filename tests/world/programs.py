@@ -49,6 +49,7 @@ class Answer(NamedTuple):
 
     records: tuple[Seen, ...] = ()
     refused: tuple[str, ...] = ()
+    lags: tuple[int, ...] = ()
     failure: str = ""
     lines: tuple[dict[str, Any], ...] = ()
 
@@ -92,8 +93,9 @@ def ask(
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     records = tuple(_seen(line) for line in told if "o" in line)
     refused = tuple(line["refused"] for line in told if "refused" in line)
+    lags = tuple(line["lag"] for line in told if "lag" in line)
     last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-    return Answer(records, refused, last if done.returncode else "", tuple(told))
+    return Answer(records, refused, lags, last if done.returncode else "", tuple(told))
 
 
 def text(content: bytes | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.world import events, programs, rounds
+from tests.world import events, measuring, programs, rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,6 +100,22 @@ def lag() -> str:
     )
 
 
+def tools() -> str:
+    """One row a tool: the lag that it shows of groups with nothing left to read."""
+    groups = ("hapax", *measuring.AFTER_LAST, "no offset")
+    return _table(
+        ("tool", *groups, "what to do"),
+        [
+            (
+                _name(client),
+                *(_cell(answers.get(f"{group}, measured")) for group in groups),
+                client.words.get("measures", ""),
+            )
+            for client, answers in _played("tools")
+        ],
+    )
+
+
 def writers() -> str:
     """One row a client and variant: keys, what stands on the wire, times."""
     rows = []
@@ -166,6 +182,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "readers": readers,
     "lag": lag,
     "groups": groups,
+    "tools": tools,
     "writers": writers,
     "registries": serdes,
     "events": sent_events,

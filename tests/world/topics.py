@@ -193,7 +193,10 @@ def made(sandbox: Sandbox, folder: Path) -> Iterator[dict[str, str]]:
 
 
 def outputs(sandbox: Sandbox, folder: Path) -> str:
-    """Return a topic that Hapax wrote while its worker was killed again and again."""
+    """Return a topic that Hapax wrote while its worker was killed again and again.
+
+    Its input ends with aborted records in every partition, for those who measure its group.
+    """
     pipeline = PipelineUnderTest(sandbox, folder, partitions=4)
     pipeline.create()
     pipeline.write(*records("c", 20_000))
@@ -202,6 +205,7 @@ def outputs(sandbox: Sandbox, folder: Path) -> str:
         pipeline.await_outputs(1 + 3_000 * number)
         worker.kill()
         worker.close()
+    produce_aborted(sandbox.bootstrap_servers, pipeline.source, *records("a", 199))
     pipeline.run_to_end()
     pipeline.close()
     assert len(read_back(sandbox.bootstrap_servers, pipeline.target)) == 20_000

@@ -75,6 +75,8 @@ def _keys(sandbox: Sandbox, topic: str) -> str:
     keys = {record.key: record.partition for record in found if record.key is not None}
     words = [f"{len(found)} records"] if len(found) != len(KEYS) else []
     words += ["no keys"] if not keys else []
+    if len(set(keys.values())) == 1:
+        return ", ".join([*words, "all in one partition"])
     for name, of in HASHES.items():
         count = sum(of(key) % PARTITIONS == partition for key, partition in keys.items())
         if name == "Java" or count == len(KEYS):
