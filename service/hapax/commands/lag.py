@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,21 +18,33 @@ from hapax.commands.screen import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from hapax.core.reader_lag import ReaderLag
 
-_COLUMNS = (
-    "partition",
-    "committed",
-    "stable",
-    "end",
-    "records",
-    "aborted",
-    "markers",
-    "open",
-    "remark",
-)
+_FIGURES = {
+    "topic": "topic",
+    "partition": "partition",
+    "committed": "committed",
+    "log_start": "log.log_start",
+    "last_stable": "log.last_stable",
+    "high_watermark": "log.high_watermark",
+    "records_min": "records_min",
+    "records_max": "records_max",
+    "aborted": "aborted",
+    "markers_or_removed": "markers",
+    "open": "undecided",
+}
+_SUMS = ("records_min", "records_max", "aborted", "markers_or_removed", "open")
+_COLUMNS = {
+    "committed": "committed",
+    "stable": "last_stable",
+    "end": "high_watermark",
+    "records": "records",
+    "aborted": "aborted",
+    "markers": "markers_or_removed",
+    "open": "open",
+}
 _REST = {"HAPAX_APP": "lag", "HAPAX_INPUT__TOPICS": "_", "HAPAX_OUTPUT__TOPIC": "__"}
 """What a pipeline needs and this command has no use for."""
 
@@ -68,70 +81,35 @@ def lag(
 
         with progress_line() as line:
             found = reader_lags(settings, group, topic or (), line.show, exact=exact)
-    print_json(_figures(group, found)) if as_json else _show(found)
+    rows = [{**_figures(one), "remark": _remark(one)} for one in found]
+    total = {name: sum(row[name] or 0 for row in rows) for name in _SUMS}
+    print_json({"group": group, **total, "partitions": rows}) if as_json else _show(rows, total)
 
 
-def _figures(group: str, found: list[ReaderLag]) -> dict[str, Any]:
-    return {
-        "group": group,
-        "records_min": sum(one.records_min for one in found),
-        "records_max": sum(one.records_max for one in found),
-        "aborted": sum(one.aborted or 0 for one in found),
-        "markers_or_removed": sum(one.markers or 0 for one in found),
-        "open": sum(one.undecided for one in found),
-        "partitions": [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "committed": one.committed,
-                "log_start": one.log.log_start,
-                "last_stable": one.log.last_stable,
-                "high_watermark": one.log.high_watermark,
-                "records_min": one.records_min,
-                "records_max": one.records_max,
-                "aborted": one.aborted,
-                "markers_or_removed": one.markers,
-                "open": one.undecided,
-                "remark": _remark(one),
-            }
-            for one in found
-        ],
-    }
+def _figures(one: ReaderLag) -> dict[str, Any]:
+    return {name: attrgetter(path)(one) for name, path in _FIGURES.items()}
 
 
-def _show(found: list[ReaderLag]) -> None:
-    rows = [
-        (
-            f"{one.topic}/{one.partition}",
-            "-" if one.committed is None else f"{one.committed:,}",
-            f"{one.log.last_stable:,}",
-            f"{one.log.high_watermark:,}",
-            _range(one.records_min, one.records_max),
-            f"{one.aborted or 0:,}",
-            f"{one.markers or 0:,}",
-            f"{one.undecided:,}",
-            _remark(one),
-        )
-        for one in found
-    ]
-    lows, highs = _sum(one.records_min for one in found), _sum(one.records_max for one in found)
-    aborted, markers = _sum(one.aborted for one in found), _sum(one.markers for one in found)
-    undecided = _sum(one.undecided for one in found)
-    total = (_range(lows, highs), f"{aborted:,}", f"{markers:,}", f"{undecided:,}", "")
-    print_table(_COLUMNS, [*rows, ("total", "", "", "", *total)], numbers=_COLUMNS[1:-1])
-    if any(one.uncounted for one in found):
+def _show(rows: list[dict[str, Any]], total: dict[str, int]) -> None:
+    cells = [(f"{row['topic']}/{row['partition']}", *_cells(row), row["remark"]) for row in rows]
+    sums = ("total", *_cells(dict.fromkeys(_FIGURES, "") | total), "")
+    print_table(("partition", *_COLUMNS, "remark"), [*cells, sums], numbers=tuple(_COLUMNS))
+    least, most = total["records_min"], total["records_max"]
+    if least < most:
         typer.echo(
-            f"At least {lows:,} records, at most {highs:,}: not all offsets were read."
+            f"At least {least:,} records, at most {most:,}: not all offsets were read."
             " --exact reads them all."
         )
 
 
-def _sum(values: Iterable[int | None]) -> int:
-    return sum(value or 0 for value in values)
-
-
-def _range(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    texts = {
+        name: f"{it:,}" if isinstance(it, int) else "-" if it is None else it
+        for name, it in row.items()
+    }
+    least, most = texts["records_min"], texts["records_max"]
+    texts["records"] = least if least == most else f"{least} to {most}"
+    return [texts[figure] for figure in _COLUMNS.values()]
 
 
 def _remark(one: ReaderLag) -> str:
