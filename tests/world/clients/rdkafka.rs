@@ -4,7 +4,7 @@ mod lines;
 
 use std::time::Duration;
 
-use lines::{Asked, given, refused, show};
+use lines::{Asked, fail, given, refused, show};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
 use rdkafka::message::{Headers, Message};
@@ -51,7 +51,7 @@ async fn group(asked: &Asked, mut config: ClientConfig) {
 async fn drain(asked: &Asked, consumer: &StreamConsumer, first: Duration) {
     let mut patience = first;
     while let Ok(received) = timeout(patience, consumer.recv()).await {
-        let Ok(one) = received else { continue };
+        let one = received.unwrap_or_else(|error| fail(error));
         patience = asked.idle();
         let at = (one.partition(), one.offset(), one.timestamp().to_millis().unwrap_or(-1));
         let headers = one.headers().into_iter().flat_map(|all| all.iter());
