@@ -170,8 +170,10 @@ CONFIG = {
         "min.cleanable.dirty.ratio": "0.01",
     },
 }
-BROKER = {"log.cleaner.backoff.ms": "200"}
-"""How often a broker looks for something to compact: every 15 s by default."""
+OPEN_MS = 7_200_000
+BROKER = {"log.cleaner.backoff.ms": "200", "transaction.max.timeout.ms": str(OPEN_MS)}
+"""A broker looks for something to compact every 15 s by default, and ends what is open after 15 min
+at the latest: a run takes longer."""
 
 
 @contextmanager
@@ -187,7 +189,7 @@ def made(sandbox: Sandbox, folder: Path) -> Iterator[dict[str, str]]:
     produce_committed(brokers, names["open"], *records("c", 10))
     with ExitStack() as ends:
         ends.enter_context(
-            produce_open(brokers, names["open"], *records("a", 5), timeout_ms=900_000)
+            produce_open(brokers, names["open"], *records("a", 5), timeout_ms=OPEN_MS)
         )
         yield names | {"hapax": outputs(sandbox, folder)}
 

@@ -20,8 +20,11 @@ class Main {
             else if (column >= 0 && cells.size() > column && cells.get(1).equals(Lines.word(asked, "topic")))
                 lag += cells.get(column).equals("-") ? 0 : Long.parseLong(cells.get(column));
         }
-        if (column < 0)
-            throw new IllegalStateException(said.toString().strip());
+        if (column < 0) {
+            String first = said.toString().strip().split("\n")[0];
+            System.err.println(first.replace(Lines.word(asked, "group"), "GROUP"));
+            System.exit(1);
+        }
         out.println("{\"lag\": " + lag + "}");
     }
 }
