@@ -24,6 +24,7 @@ from tests.kit.topics import (
     transaction,
 )
 from tests.kit.waiting import await_
+from tests.world.wire import CODECS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 LONG_BYTES = 3 * 1024 * 1024
 """Longer than what a fetch of a partition asks for by default: 1 MiB in most clients."""
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KILLS = 4
 FILLER = b"-"
 """A value that is not counted."""

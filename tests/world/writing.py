@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Any
 
+from hapax.core import samples
 from hapax.sandbox import SandboxTopic
 from tests.kit.topics import read_back
 from tests.world.programs import ask, text
 from tests.world.wire import Relay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hapax.sandbox import Sandbox
     from tests.world.installed import Command
 
@@ -22,33 +20,9 @@ TIMES = (-5000, -1, 0, 1, 1_700_000_000_000)
 """Milliseconds: what a client is given, against what the broker stores."""
 
 
-def murmur2(key: bytes) -> int:
-    """Return Java's hash of a key (org.apache.kafka.common.utils.Utils.murmur2), unsigned."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    value = (0x9747B28C ^ len(key)) & mask
-    whole = len(key) & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * m & mask
-        k = (k ^ k >> 24) * m & mask
-        value = value * m & mask ^ k
-    if rest := key[whole:]:
-        value = (value ^ int.from_bytes(rest, "little")) * m & mask
-    value = (value ^ value >> 13) * m & mask
-    return value ^ value >> 15
-
-
-def _fnv(key: bytes) -> int:
-    value = 0x811C9DC5
-    for byte in key:
-        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return abs(value - (1 << 32) if value >> 31 else value)  # a signed remainder, made positive
-
-
-HASHES: dict[str, Callable[[bytes], int]] = {
-    "Java": lambda key: murmur2(key) & 0x7FFFFFFF,
-    "CRC32": zlib.crc32,
-    "FNV-1a": _fnv,
-}
+NAMES = {"murmur2": "Java", "crc32": "CRC32", "fnv1a": "FNV-1a"}
+HASHES = {name: samples.HASHES[known] for known, name in NAMES.items()}
+"""Of keys, as the doctor takes them; its unit tests hold them against the clients' own values."""
 
 
 def written(sandbox: Sandbox, command: Command, topic: str, variant: str = "") -> dict[str, str]:

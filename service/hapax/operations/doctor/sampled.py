@@ -90,8 +90,8 @@ def _keys(case: Case, name: str, sample: LastRecords) -> Iterator[CheckResult]:
 def _timestamps(case: Case, name: str, sample: LastRecords) -> Iterator[CheckResult]:
     stamps, topic = sample.timestamps_ms, case.kafka.topics[name]
     saw = f"{name}: of {len(stamps)} sampled records"
-    mended = "correct clock and unit (milliseconds) of their producer, or let brokers"
-    stamped = f"{mended} set the time: {set_topic(name, 'message.timestamp.type=LogAppendTime')}"
+    cure = "correct clock and unit (milliseconds) of their producer, or let brokers"
+    stamped = f"{cure} set the time: {set_topic(name, 'message.timestamp.type=LogAppendTime')}"
     ahead = [one for one in stamps if one - sample.seen_ms > AHEAD_MAX_MS]
     none = sum(one < 0 for one in stamps)
     kept, segment = kept_ms(topic), number(topic.settings.get("segment.ms"))
@@ -103,7 +103,7 @@ def _timestamps(case: Case, name: str, sample: LastRecords) -> Iterator[CheckRes
         yield warn(
             f"{saw} {len(ahead)} have timestamps in the future, by up to "
             f"{(ahead[-1] - sample.seen_ms) / DAY_MS:.1f} days: their segments are kept until then",
-            f"{mended} refuse them: {set_topic(name, f'{AFTER}={AHEAD_MAX_MS}')}",
+            f"{cure} refuse them: {set_topic(name, f'{AFTER}={AHEAD_MAX_MS}')}",
         )
     if none:
         yield warn(
@@ -132,7 +132,7 @@ def _timestamps(case: Case, name: str, sample: LastRecords) -> Iterator[CheckRes
 def _output(case: Case) -> Iterator[CheckResult]:
     name, letters = case.settings.output.topic, case.settings.dead_letter.topic
     settings = case.outputs[name].settings if name in case.outputs else {}
-    mended = "HAPAX_OUTPUT__TIMESTAMP=now, or raise the limit"
+    cure = "HAPAX_OUTPUT__TIMESTAMP=now, or raise the limit"
     rules = TopicRules() if case.settings.output.timestamp == "now" else TopicRules.of(settings)
     refused = [
         why
@@ -145,13 +145,13 @@ def _output(case: Case) -> Iterator[CheckResult]:
         yield (warn if letters else fail)(
             f"{len(refused)} sampled records of the input have {refused[0].partition(': ')[0]}: "
             f"their outputs {'become dead letters' if letters else 'stop the service'}",
-            mended,
+            cure,
         )
     elif max(kept, default=0) > rules.before_ms:
         yield warn(
             f"{name}: message.timestamp.before.max.ms={rules.before_ms}, and the input keeps "
             "records for longer: after an outage or in a backfill their outputs are refused",
-            mended,
+            cure,
         )
     else:
         yield (ok if settings else unknown)(f"{name}: refuses no timestamp as far as is known")
