@@ -93,7 +93,7 @@ class SparkEvents(Narrator):
         self._health.record_paths = {**known, executor: record_path}
         self._logger.info("executor_seen", executor=executor, record_path=record_path)
 
-    def range_completed(  # noqa: PLR0913 - the facts of one line
+    def range_completed(
         self,
         lane: int,
         outcome: str,
