@@ -4,6 +4,7 @@
 docs/decisions/own-detector.md in build/doubts.
 """
 
+import re
 import threading
 import time
 from collections import Counter
@@ -323,7 +324,9 @@ def nothing_was_missed(proxy: FaultProxy, found: list[Verdict]) -> None:
     More may be counted: an answer that arrives just when the client closes the connection is not
     read any more.
     """
-    counted = Counter(doubt.split()[0] for each in found for doubt in each.requests)
+    counted = Counter(
+        re.split(r"\W", doubt, maxsplit=1)[0] for each in found for doubt in each.requests
+    )
     owed = Counter(api for api in proxy.unanswered(CLIENT) if api in {*APIS, "EndTxn"})
     assert not owed - counted, f"{owed} on the wire, counted {counted}"
 
