@@ -18,7 +18,7 @@ import httpx
 import yaml
 
 from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import Server
+from hapax.sandbox.processes import ManagedProcess
 from hapax.sandbox.tls import Authority
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.deploy import tools
@@ -142,8 +142,8 @@ def running(programs: ControlPlane, folder: Path) -> Iterator[ApiServer]:
 
 def _started(
     name: str, command: list[str | Path], *, folder: Path, watchdog: ChildWatchdog, exits: ExitStack
-) -> Server:
-    server = Server(name, command, folder / f"{name}.log", watchdog)
+) -> ManagedProcess:
+    server = ManagedProcess(name, command, folder / f"{name}.log", watchdog)
     exits.callback(server.kill)
     server.start()
     return server

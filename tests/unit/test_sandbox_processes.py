@@ -11,7 +11,7 @@ from hapax.sandbox import archiving, class_archive, jars
 from hapax.sandbox.archiving import archive_kafka, archive_spark
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import Server
+from hapax.sandbox.processes import ManagedProcess
 from hapax.sandbox.watchdog import ChildWatchdog
 
 
@@ -24,7 +24,9 @@ def watchdog():
 
 @pytest.fixture
 def sleeper(tmp_path, watchdog):
-    server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], tmp_path / "log", watchdog)
+    server = ManagedProcess(
+        "Sleeper", ["/bin/sh", "-c", "exec sleep 600"], tmp_path / "log", watchdog
+    )
     server.start()
     yield server
     server.kill()
@@ -40,7 +42,7 @@ def state(pid: int) -> str:
 
 def test_a_server_that_ends_at_once_fails_with_its_last_words(tmp_path, watchdog):
     command = ["/bin/sh", "-c", "for n in $(seq 30); do echo line $n; done; exit 1"]
-    server = Server("Broken", command, tmp_path / "log", watchdog)
+    server = ManagedProcess("Broken", command, tmp_path / "log", watchdog)
     server.start()
     with pytest.raises(SandboxError, match="Broken ended while it started") as raised:
         server.wait_until(lambda: False)
@@ -77,7 +79,7 @@ def test_a_paused_server_stands_still_until_it_is_resumed(sleeper):
     sleeper.wait_until(lambda: state(sleeper.pid) == "sleeping")
 
 
-@pytest.mark.parametrize("end", [Server.kill, Server.terminate])
+@pytest.mark.parametrize("end", [ManagedProcess.kill, ManagedProcess.terminate])
 def test_a_paused_server_can_be_ended(sleeper, end):
     assert callable(end)
     sleeper.pause()
@@ -89,7 +91,7 @@ def test_the_watchdog_ends_what_is_left_and_removes_the_folders(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     dog = ChildWatchdog(folder)
-    server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], folder / "log", dog)
+    server = ManagedProcess("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], folder / "log", dog)
     server.start()
 
     dog.close()  # all that it ever sees of the death of its parent: the end of its input

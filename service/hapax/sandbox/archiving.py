@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -105,8 +106,8 @@ def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
             cluster.await_ready()
             cluster.create_topic("classes")
         finally:
-            in_time = broker.terminate()
-    if not in_time:
+            code = broker.terminate()
+    if code == -signal.SIGKILL:
         raise SandboxError("The broker whose classes are archived did not end. Try it once more.")
 
 

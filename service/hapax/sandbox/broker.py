@@ -10,7 +10,7 @@ from hapax.sandbox import class_archive, formatted, jars, machine, metadata
 from hapax.sandbox.guard import PROTOCOLS
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+from hapax.sandbox.processes import READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class Extra(NamedTuple):
         return (*self.options, *(self.guard.java_options if self.guard else ()))
 
 
-class Broker(Server):
+class Broker(ManagedProcess):
     """One node, restarted on the same ports with the same data.
 
     port               where clients and the other brokers reach it

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+from hapax.sandbox.processes import READY_TIMEOUT_S, ManagedProcess
 from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _INTERVAL = "1s"
 _ANSWER_TIMEOUT_S = 1.0
 
 
-class Prometheus(Server):
+class Prometheus(ManagedProcess):
     """One Prometheus. Data: ``folder``, kept over restarts.
 
     url           its pages, and its API

@@ -10,7 +10,7 @@ import redis
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+from hapax.sandbox.processes import READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ANSWER_TIMEOUT_S = 1.0
 
 
-class Redis(Server):
+class Redis(ManagedProcess):
     """One redis-server. Data: ``folder``, kept over restarts.
 
     tls_port  the same data over TLS; a certificate of one's own may be shown and need not. None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+from hapax.sandbox.processes import READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ _ANSWER_TIMEOUT_S = 1.0
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
-class RegistryServer(Server):
+class RegistryServer(ManagedProcess):
     """One registry. Data: ``folder``, kept over restarts.
 
     url  of the API of Confluent's: what HAPAX_REGISTRY__URL is given

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.sandbox import class_archive, machine
 from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+from hapax.sandbox.processes import READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def driver_properties() -> dict[str, str]:
     return {**executor_properties(), "spark.driver.memory": "512m"}
 
 
-class SparkDaemon(Server):
+class SparkDaemon(ManagedProcess):
     """A master or a worker. What it starts (executors) ends when it notices that it is gone."""
 
     def __init__(
