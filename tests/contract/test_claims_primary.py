@@ -10,8 +10,7 @@ from hapax.claims.redis import RedisClaims
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
-from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import bare, ids, records

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import yaml
 
-from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import ManagedProcess
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.deploy import tools
 from tests.deploy.manifests import Object, kustomized, only

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.core.committed_metadata import CommittedMetadata
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin
 from tests.kit.clinic import Clinic, clinic

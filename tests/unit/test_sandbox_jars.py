@@ -12,7 +12,7 @@ import pytest
 
 from hapax.jars import Jar, locked
 from hapax.sandbox import jars
-from hapax.sandbox.download import REPOSITORY
+from hapax.sandbox.jars import REPOSITORY
 from hapax.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from hapax.sandbox import archiving, class_archive, jars
+from hapax.sandbox import archiving, jars, machine
 from hapax.sandbox.archiving import archive_kafka, archive_spark
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.watchdog import ChildWatchdog
 
 
@@ -135,8 +134,8 @@ def archive(tmp_path, monkeypatch):
     found = tmp_path / "archives" / "one.jsa"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(jars, "fetched", lambda _lock: tmp_path)
-    monkeypatch.setattr(class_archive, "of_jars", lambda _folder: found)
-    monkeypatch.setattr(class_archive, "of_spark", lambda: found)
+    monkeypatch.setattr(machine, "classes_of_jars", lambda _folder: found)
+    monkeypatch.setattr(machine, "classes_of_spark", lambda: found)
     return found
 
 
@@ -173,10 +172,10 @@ KINDS = pytest.mark.parametrize(
 def test_an_archive_is_made_once_and_then_used(make, run, archive, monkeypatch):
     calls: list[Recorded] = []
     monkeypatch.setattr(archiving, run, writing(calls))
-    assert class_archive.options(archive) == ()
+    assert machine.class_options(archive) == ()
     assert make() == make() == archive
     assert len(calls) == 1
-    assert f"-XX:SharedArchiveFile={archive}" in class_archive.options(archive)
+    assert f"-XX:SharedArchiveFile={archive}" in machine.class_options(archive)
     assert list(archive.parent.iterdir()) == [archive]
 
 

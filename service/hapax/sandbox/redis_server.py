@@ -9,14 +9,13 @@ import redis
 
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox.guard import Guard
-    from hapax.sandbox.ports import Ports
+    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _ANSWER_TIMEOUT_S = 1.0

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Self
 from hapax.sandbox import jars
 from hapax.sandbox.broker import Extra
 from hapax.sandbox.guard import Guard
+from hapax.sandbox.http_servers import RegistryServer
 from hapax.sandbox.kafka_cluster import KafkaCluster
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.registry_server import RegistryServer
 from hapax.sandbox.rights import Rights
 from hapax.sandbox.spark_cluster import SparkCluster
 from hapax.sandbox.watchdog import ChildWatchdog

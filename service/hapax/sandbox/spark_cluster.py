@@ -7,15 +7,14 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from hapax.sandbox import class_archive, machine
-from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, ManagedProcess
+from hapax.sandbox import machine
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hapax.sandbox.ports import Ports
+    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -28,7 +27,7 @@ _ANSWER_TIMEOUT_S = 2.0
 
 def java_options() -> str:
     """Return the options of Spark's JVMs in a sandbox: they start quickly rather than run fast."""
-    return " ".join((*_SHORT_LIVED, *class_archive.options(class_archive.of_spark())))
+    return " ".join((*_SHORT_LIVED, *machine.class_options(machine.classes_of_spark())))
 
 
 def executor_properties() -> dict[str, str]:
