@@ -132,12 +132,10 @@ class DemoScreen:
             self._status.start()
 
     def close(self) -> None:
-        """Make room for the result."""
         if self._status is not None:
             self._status.stop()
 
     def phase(self, text: str) -> None:
-        """Show what happens from now on."""
         self._phase = text
         if self._status is None:
             self.note(text)
@@ -150,7 +148,6 @@ class DemoScreen:
         self._console.print(line, soft_wrap=True, markup=False)
 
     def figures(self, text: str) -> None:
-        """Show figures that will soon be others."""
         if self._status is not None:
             self._status.update(f"{self._phase}\n  {text}")
         elif time.monotonic() - self._noted_s > _PLAIN_INTERVAL_S:
@@ -173,7 +170,6 @@ def _show(outcome: DemoSummary, duration_s: float, *, as_json: bool) -> None:
 
 
 def table(outcome: DemoSummary) -> Table:
-    """Return both columns side by side."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -49,7 +49,6 @@ class DemoFault(msgspec.Struct):
 
     @property
     def sentence(self) -> str:
-        """One line of the report."""
         back = "" if self.back_after_s is None else f"; commits again after {self.back_after_s} s"
         return f"{self.kind}: {self.target}, {self.while_doing}{back}"
 
@@ -145,7 +144,6 @@ def freeze(stage: Stage, worker: ManagedProcess) -> DemoFault:
 
 
 def elapsed_s(began_s: float) -> float:
-    """Return the seconds since then, in tenths."""
     return round(time.monotonic() - began_s, 1)
 
 

@@ -29,7 +29,6 @@ _POLL_S = 0.2
 
 
 def run(bootstrap_servers: str, group: str) -> None:
-    """Work until SIGTERM."""
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
     consumer = Consumer(
@@ -80,7 +79,6 @@ def process(message: Message, producer: Producer) -> None:
 def _send(
     producer: Producer, topic: str, value: bytes | None, key: bytes | None, headers: Headers
 ) -> None:
-    """Produce, and wait while the queue is full."""
     while True:
         try:
             producer.produce(topic, value, key, headers=list(headers))

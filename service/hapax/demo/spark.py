@@ -66,7 +66,6 @@ class HandOver(msgspec.Struct):
 
     @property
     def sentence(self) -> str:
-        """One line of the report."""
         return (
             f"hand-over: {self.predecessor} left {self.left_after_s} s after SIGTERM, "
             f"{self.successor} commits after {self.commits_after_s} s; "
@@ -116,7 +115,6 @@ class SparkApplication(ManagedProcess):
     _session: int | None = None
 
     def start(self, environment: Mapping[str, str] | None = None) -> None:
-        """Start the driver, in a session of its own."""
         super().start(environment)
         self._session = self.pid
 
@@ -140,7 +138,6 @@ class SparkApplication(ManagedProcess):
             self.frozen |= fresh
 
     def resume(self) -> None:
-        """Resume everything that was frozen."""
         for pid in self.frozen & set(self.everything()):
             send(pid, signal.SIGCONT)
         for pid in self.frozen - {self._session}:

@@ -107,7 +107,6 @@ class Stage:
     @classmethod
     @contextmanager
     def opened(cls, screen: Screen, *, seed: int, rate: int) -> Iterator[Self]:
-        """Run servers for the block."""
         with ExitStack() as exits:
             yield cls(screen, exits, seed=seed, rate=rate)
 
@@ -198,7 +197,6 @@ class Stage:
         )
 
     def _cast(self) -> list[ManagedProcess]:
-        """Return the workers to begin with."""
         names = [f"{APP}-{number}" for number in range(2)]
         return [self._process(ManagedProcess, name, RUN, HAPAX_INSTANCE=name) for name in names]
 
@@ -219,7 +217,7 @@ def committed(client: OffsetClient, *, stable: bool = False) -> dict[int, int]:
     ``stable``: wait for the outcome of transactions that carry an offset.
     """
     answers = client.committed(INPUTS, stable=stable)
-    return {partition: offset or 0 for (_topic, partition), offset in answers.items()}
+    return {number: 0 if at is None else at for (_topic, number), at in answers.items()}
 
 
 def lag(client: OffsetClient, *, stable: bool = False) -> int:

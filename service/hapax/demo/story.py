@@ -75,7 +75,6 @@ class DemoVerdict(msgspec.Struct):
 
     @property
     def doubled(self) -> int:
-        """Effects too many, whatever the cause."""
         return self.doubled_by_repeats + self.doubled_by_crashes
 
     @property
@@ -110,7 +109,6 @@ class DemoSummary(msgspec.Struct):
 
     @property
     def exact(self) -> bool:
-        """Whether the promise was kept."""
         left = [*self.exit_codes, *(one.exit_code for one in self.hand_overs)]
         return self.hapax.exact and not any(left)
 

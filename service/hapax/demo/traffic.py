@@ -16,6 +16,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from hapax.demo.orders import ORDERS, PARTITIONS, Line, Order
+from hapax.kafka.errors import offset_of, place_of
 
 BY_KEY = -1
 _CUSTOMERS = 500
@@ -119,7 +120,6 @@ class OrderPublisher(threading.Thread):
 
     @property
     def published(self) -> int:
-        """Records sent so far."""
         return self.visible + self.aborted
 
     def run(self) -> None:
@@ -170,8 +170,8 @@ class OrderPublisher(threading.Thread):
             if error is not None:
                 failures.append(error)
             elif visible:
-                partition, offset = message.partition() or 0, message.offset() or 0
-                self.last[partition] = max(offset, self.last.get(partition, 0))
+                _topic, partition = place_of(message)
+                self.last[partition] = max(offset_of(message), self.last.get(partition, 0))
 
         for one in events:
             producer.produce(

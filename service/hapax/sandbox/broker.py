@@ -58,7 +58,6 @@ class Extra(NamedTuple):
 
     @property
     def java_options(self) -> tuple[str, ...]:
-        """Options of the brokers' JVM."""
         return (*self.options, *(self.guard.java_options if self.guard else ()))
 
 
@@ -100,7 +99,6 @@ class Broker(ManagedProcess):
         )
 
     def configure(self, voters: str, nodes: int) -> None:
-        """Write server.properties."""
         listeners = {"PLAINTEXT": self.port, "CONTROLLER": self.controller_port}
         advertised = {"PLAINTEXT": self.port}
         if self.proxy_target_port is not None and self.proxy_listen_port is not None:
@@ -289,12 +287,10 @@ def led_partitions(client: AdminClient, topic: str) -> int:
 
 
 def are_led(client: AdminClient, partitions: Mapping[str, int]) -> bool:
-    """Return whether all partitions of topics have a leader, in the eyes of the one asked."""
     return all(led_partitions(client, name) == count for name, count in partitions.items())
 
 
 def leaders_answer(client: AdminClient, partitions: Mapping[str, int]) -> bool:
-    """Return whether the leaders of all partitions of topics answer."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     places = {
         TopicPartition(name, number): latest

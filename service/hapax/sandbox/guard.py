@@ -68,7 +68,6 @@ class Guard:
         self.tokens = TokenServer(folder, self.server)
 
     def close(self) -> None:
-        """End the token service."""
         self.tokens.close()
 
     @property
@@ -81,7 +80,6 @@ class Guard:
         )
 
     def properties(self) -> dict[str, object]:
-        """Return the brokers' properties for all listeners."""
         properties: dict[str, object] = {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
@@ -229,12 +227,10 @@ class TokenServer:
         threading.Thread(target=self._server.serve_forever, name="tokens", daemon=True).start()
 
     def close(self) -> None:
-        """Stop giving out tokens."""
         self._server.shutdown()
         self._server.server_close()
 
     def token(self, scope: str = "") -> str:
-        """Return a new token for the client."""
         now_s = int(time.time())
         claims = {
             "iss": ISSUER,

@@ -41,7 +41,6 @@ class HttpServer(ManagedProcess):
     ready_path: str
 
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until it does."""
         self.wait_until(self._answers, timeout_s)
 
     def _answers(self) -> bool:
@@ -90,7 +89,6 @@ class RegistryServer(HttpServer):
         ]
 
     def environment(self) -> dict[str, str]:
-        """Return the variable that points Hapax here."""
         return {"HAPAX_REGISTRY__URL": self.url}
 
 
@@ -159,7 +157,6 @@ def monitoring(
 
 
 def _configuration(worker_ports: list[int], rules: Path | None) -> str:
-    """Return the configuration file. It is JSON, which is YAML as well."""
     if rules is not None and not rules.is_file():
         raise SandboxError(f"There is no file of rules at {rules}. Name an existing file.")
     targets = [f"{LOOPBACK}:{port}" for port in worker_ports]

@@ -73,7 +73,6 @@ def chosen(version: str | None = None) -> str:
 
 
 def kafka(version: str | None = None) -> Lock:
-    """Return the jars of Kafka, of a version as in ``chosen``."""
     number = chosen(version)
     return Lock(
         title=f"Kafka {number}",
@@ -84,7 +83,6 @@ def kafka(version: str | None = None) -> Lock:
 
 
 def registry() -> Lock:
-    """Return the archive of the schema registry."""
     return Lock(
         title=f"Apicurio Registry {REGISTRY_VERSION}",
         stem=f"registry-{REGISTRY_VERSION}",
@@ -240,7 +238,6 @@ def _found_here(jar: Jar, target: Path) -> bool:
 
 
 def _place(jar: Jar) -> str:
-    """Return where a Maven repository has it."""
     return f"{jar.group.replace('.', '/')}/{jar.artifact}/{jar.version}/{jar.file}"
 
 

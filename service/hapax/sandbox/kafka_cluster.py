@@ -57,7 +57,6 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All brokers, as clients name them."""
         return ",".join(broker.address for broker in self.brokers)
 
     @property
@@ -106,7 +105,6 @@ class KafkaCluster:
         return led_partitions(metadata_client(self.bootstrap_servers), name) > 0
 
     def create_missing(self, partitions: Mapping[str, int]) -> None:
-        """Create those of these topics that do not exist."""
         missing = [SandboxTopic(*one) for one in partitions.items() if not self.has_topic(one[0])]
         if missing:
             self.create_topics(*missing)
@@ -114,7 +112,6 @@ class KafkaCluster:
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create one topic (see ``create_topics``)."""
         self.create_topics(SandboxTopic(name, partitions, config))
 
     def create_topics(self, *topics: SandboxTopic) -> None:
@@ -152,7 +149,6 @@ class KafkaCluster:
         self.brokers[0].wait_until(partial(leaders_answer, client, partitions))
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Cut a partition off: its log begins at ``before_offset`` afterwards."""
         client = metadata_client(self.bootstrap_servers)
         target = TopicPartition(topic, partition, before_offset)
         client.delete_records([target], operation_timeout=_REQUEST_TIMEOUT_S)[target].result()

@@ -34,7 +34,6 @@ _LINES_PER_COUNT = 5
 
 
 def say(sentence: str) -> None:
-    """Write one line."""
     Console(stderr=True, highlight=False).print(sentence, soft_wrap=True, markup=False)
 
 
@@ -136,7 +135,6 @@ def bundled_redis() -> Path | None:
 
 
 def openssl() -> Path:
-    """Return the tool that makes certificates."""
     found = _find(lambda: _on_path("openssl"), ("openssl",))
     if found is None:
         raise SandboxError("openssl is not on the PATH. Run: sudo apt-get install openssl")
@@ -144,7 +142,6 @@ def openssl() -> Path:
 
 
 def prometheus() -> Path:
-    """Return a Prometheus server."""
     return _of_prometheus("prometheus")
 
 
@@ -154,7 +151,6 @@ def promtool() -> Path:
 
 
 def maven() -> Path | None:
-    """Return Maven, or None where it is missing."""
     return _on_path("mvn")
 
 

@@ -52,7 +52,6 @@ class ManagedProcess:
 
     @property
     def log(self) -> Path:
-        """Its log file."""
         if self._log is None:
             raise SandboxError(f"{self.name} logs to standard error.")
         return self._log
@@ -148,7 +147,6 @@ class ManagedProcess:
         return any(line.get("event") == event for line in self.events(since))
 
     def last_words(self) -> str:
-        """Return the last lines of the log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(line[:_LINE_MAX] for line in lines[-_LAST_WORDS:])
 
@@ -211,6 +209,5 @@ class Ports:
         return port
 
     def close(self) -> None:
-        """Give all ports back."""
         while self._kept:
             self._kept.pop().close()

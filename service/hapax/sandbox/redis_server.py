@@ -66,7 +66,6 @@ class Redis(ManagedProcess):
         ]
 
     def tls_url(self, user: str, password: str) -> str:
-        """Return the address of the port with TLS, for this user."""
         if self.tls_port is None:
             raise SandboxError("Redis has no TLS in this sandbox. Use Sandbox(guarded=True)")
         return f"rediss://{quote(user)}:{quote(password, safe='')}@{LOOPBACK}:{self.tls_port}/0"
@@ -82,7 +81,6 @@ class Redis(ManagedProcess):
         self.wait_until(self._answers, timeout_s)
 
     def flush(self) -> None:
-        """Forget everything."""
         with self._client() as client:
             client.flushall()
 

@@ -53,7 +53,6 @@ class Rights:
         self._admin.alter_user_scram_credentials([change])[user].result(_TIMEOUT_S)
 
     def allow(self, user: str, *rights: Right) -> None:
-        """Let a user do these things."""
         bindings = [AclBinding(*_right_words(user, right)) for right in rights]
         for answer in self._admin.create_acls(bindings).values():
             answer.result(_TIMEOUT_S)

@@ -109,18 +109,15 @@ class SparkCluster:
 
     @property
     def daemons(self) -> list[SparkDaemon]:
-        """Master and workers."""
         return [self.master, *self.workers]
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of a driver."""
         return {
             "HAPAX_SPARK__MASTER": self.url,
             "HAPAX_SPARK__PROPERTIES": json.dumps(executor_properties()),
         }
 
     def start(self) -> None:
-        """Start all daemons together. Does not wait."""
         for daemon in self.daemons:
             daemon.start()
 
