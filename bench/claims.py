@@ -35,7 +35,7 @@ from hapax.claims.redis_exchange import Exchange
 from hapax.claims.redis_layout import DIGEST_BYTES, Layout, setnx
 from hapax.claims.redis_replies import Replies
 from hapax.core.records import Record
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 

@@ -10,7 +10,7 @@ import pytest
 from hapax.core.errors import ConfigurationError, SchemasUnavailableError
 from hapax.core.formats import FormatOptions, RegistryOptions
 from hapax.core.records import Record
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
 from hapax.schemas.codec import Decoder, check_output
 from hapax.schemas.lookup import Lookup
 from hapax.schemas.registry import Registry, Schema

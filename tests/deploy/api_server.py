@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import yaml
 
-from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import Server
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.deploy import tools
 from tests.deploy.manifests import Object, kustomized, only
@@ -142,8 +141,8 @@ def running(programs: ControlPlane, folder: Path) -> Iterator[ApiServer]:
 
 def _started(
     name: str, command: list[str | Path], *, folder: Path, watchdog: ChildWatchdog, exits: ExitStack
-) -> Server:
-    server = Server(name, command, folder / f"{name}.log", watchdog)
+) -> ManagedProcess:
+    server = ManagedProcess(name, command, folder / f"{name}.log", watchdog)
     exits.callback(server.kill)
     server.start()
     return server

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hapax.sandbox import SandboxError, machine
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 from tests.deploy import tools
 
 COMMAND: Final = "make api-server"

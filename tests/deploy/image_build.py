@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from deploy.bundled import bill
 from hapax.sandbox import SandboxError, machine
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 from tests.deploy import base_image, tools
 from tests.deploy.buildah import Buildah
 from tests.deploy.steps import ROOT, lineage

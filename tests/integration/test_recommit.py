@@ -9,6 +9,7 @@ from hapax.core.errors import PreflightError
 from hapax.kafka.admin.adoption import cluster_id, recommit_here
 from hapax.sandbox import SandboxTopic
 from hapax.settings import Settings, load_settings
+from tests.kit.managed_process import required
 
 OF_THE_OTHER = CommittedMetadata("of-the-other-topic-001", "of-the-other-cluster-1", began=2)
 
@@ -18,13 +19,13 @@ def settings(sandbox, unique):
     app = unique("recommit")
     sandbox.create_topics(SandboxTopic(f"{app}-in", 2), SandboxTopic(f"{app}-out"))
     return load_settings(
-        {
-            "HAPAX_APP": app,
-            "HAPAX_INSTANCE": "one",
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers,
-            "HAPAX_INPUT__TOPICS": f"{app}-in",
-            "HAPAX_OUTPUT__TOPIC": f"{app}-out",
-        }
+        required(
+            app=app,
+            servers=sandbox.bootstrap_servers,
+            source=f"{app}-in",
+            target=f"{app}-out",
+            INSTANCE="one",
+        )
     )
 
 
@@ -77,14 +78,6 @@ def test_offsets_of_a_group_that_has_members_are_not_touched(settings):
 
 def test_the_id_of_a_cluster_that_does_not_answer_cannot_be_had(settings, monkeypatch):
     monkeypatch.setattr("hapax.kafka.admin.adoption.ANSWER_TIMEOUT_S", 0.2)
-    away = load_settings(
-        {
-            "HAPAX_APP": settings.app,
-            "HAPAX_INSTANCE": "one",
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9",
-            "HAPAX_INPUT__TOPICS": "in",
-            "HAPAX_OUTPUT__TOPIC": "out",
-        }
-    )
+    away = load_settings(required(app=settings.app, servers="127.0.0.1:9", INSTANCE="one"))
     with pytest.raises(PreflightError, match=r"127\.0\.0\.1:9: connection refused"):
         cluster_id(away)

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox, SandboxError
 from hapax.sandbox.archiving import archive_kafka
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.settings.env_file import read_env_file
 from tests.kit.topics import (
     Given,

@@ -18,7 +18,7 @@ from hapax.operations.doctor.bundle import write_bundle
 from hapax.operations.doctor.check import Case
 from hapax.operations.doctor.examination import Examination, judge
 from hapax.operations.doctor.findings import Finding, Verdict
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.settings import Settings
 from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer

@@ -11,6 +11,7 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.core.reader_lag import ReaderLag
 from hapax.engines.reader_lag_monitor import OFFSETS_MAX, ReaderLagMonitor
 from hapax.settings import load_settings
+from tests.kit.managed_process import required
 from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import Told
 
@@ -44,14 +45,7 @@ def monitor(
     told: Told, probes: Mapping[str, Probe], progress: GroupProgress, engine: str = "worker"
 ) -> ReaderLagMonitor:
     settings = load_settings(
-        {
-            "HAPAX_APP": "a",
-            "HAPAX_ENGINE": engine,
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
-            "HAPAX_INPUT__TOPICS": "in,more",
-            "HAPAX_OUTPUT__TOPIC": "out",
-            "HAPAX_TELEMETRY__LAG_INTERVAL": "1s",
-        }
+        required(app="a", source="in,more", ENGINE=engine, TELEMETRY__LAG_INTERVAL="1s")
     )
     return ReaderLagMonitor(probes, lambda: progress, told.events, settings)
 
