@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A variable, in place of the environment's; repeatable.",
+    ),
+]
 YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 OutputTopics = Annotated[
     list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
