@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.consume import shown
 from hapax.commands.publish import parse_header
+from hapax.commands.records import shown
 from hapax.commands.sandbox import parse_topic
 from hapax.commands.screen import (
     Assignments,

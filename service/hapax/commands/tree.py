@@ -18,17 +18,15 @@ from hapax import __version__
 from hapax.commands import claims, config, dead_letters, offsets, sandbox, transactions
 from hapax.commands.audit import audit
 from hapax.commands.backfill import backfill
-from hapax.commands.consume import consume
 from hapax.commands.demo import demo
 from hapax.commands.dev import dev
 from hapax.commands.doctor import doctor
-from hapax.commands.init import init
-from hapax.commands.lag import lag
+from hapax.commands.offsets import lag
 from hapax.commands.pause import pause, resume
 from hapax.commands.publish import publish
+from hapax.commands.records import consume, trace
 from hapax.commands.run import run as run_service
-from hapax.commands.screen import Assignments, refusals, struck
-from hapax.commands.trace import trace
+from hapax.commands.screen import Assignments, refusals, require_tools, struck
 
 EnvFile = Annotated[
     list[Path] | None,
@@ -116,7 +114,6 @@ app.command()(consume)
 app.command()(demo)
 app.command()(dev)
 app.command()(doctor)
-app.command()(init)
 app.command()(lag)
 app.command()(pause)
 app.command()(publish)
@@ -175,6 +172,29 @@ def run(env_file: EnvFile = None, assignments: Assignments = None) -> None:
     """
     _set_variables(env_file, assignments)
     raise typer.Exit(run_service())
+
+
+@app.command()
+def init(
+    name: Annotated[
+        str, typer.Argument(help="The project's name: lower-case letters, digits, dashes.")
+    ],
+) -> None:
+    """Make a project: a folder NAME with a function, tests, settings, image and compose file.
+
+    The function is in pipeline.py. The input topic is called NAME, the others NAME-out
+    and NAME-dead. Nothing is written into a folder that holds files.
+
+    Example: hapax init orders
+    """
+    require_tools("dev")
+    with refusals(prefix="hapax: "):
+        from hapax.dev.project import create_project
+
+        written = create_project(name, Path())
+    for file in written:
+        typer.echo(file)
+    typer.echo(f"Next: cd {name}, then hapax dev --once < events.jsonl", err=True)
 
 
 @app.command()

@@ -105,7 +105,7 @@ def _variable(binding: Binding, known: Mapping[str, str]) -> dict[str, str]:
     if quote != "'":
         value = value.replace(r"\$", "$$") if quote else value
         value = _REFERENCE.sub(lambda found: _referred(found, known), value)
-    return {binding.key: value}
+    return {line["name"]: value}
 
 
 def _referred(found: re.Match[str], known: Mapping[str, str]) -> str:
