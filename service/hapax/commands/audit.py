@@ -112,12 +112,10 @@ def audit(
 
 
 def figures(audit: Audit) -> dict[str, object]:
-    """Return everything as JSON can have it."""
     return {"clean": audit.clean, "anomalies": audit.anomalies, **msgspec.to_builtins(audit)}
 
 
 def _show(audit: Audit) -> None:
-    """Print accounts, anomalies, the verdict, and where to look."""
     _accounts(audit)
     if not audit.clean:
         classes = [one for one in ANOMALIES if one.name in audit.anomalies]
@@ -132,7 +130,6 @@ def _show(audit: Audit) -> None:
 
 
 def sentences(audit: Audit) -> list[str]:
-    """Return the result in words."""
     records = audit.totals["records"]
     if audit.clean:
         unknown = audit.totals["unexplained"]

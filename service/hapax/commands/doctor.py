@@ -92,7 +92,6 @@ def doctor(
 
 
 def _examined() -> tuple[Sequence[Finding], tuple[Case | None, Case | None], int]:
-    """Return findings, the cases that they belong to, and the exit code."""
     from hapax.operations.doctor.examination import examine, refused
     from hapax.settings import load_settings
 
@@ -127,7 +126,6 @@ def _print_rights(as_json: bool) -> None:
 
 
 def _figures(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return everything, for programs."""
     seen = counts(findings)
     return {
         "ok": seen[Verdict.FAIL] == 0,
@@ -148,7 +146,6 @@ def _show(findings: Sequence[Finding], *, everything: bool = False) -> None:
 
 
 def summary(findings: Sequence[Finding], *, everything: bool = False) -> str:
-    """Return one sentence: how many of each verdict."""
     seen = counts(findings)
     passed, untold = seen[Verdict.PASS], seen[Verdict.UNTOLD]
     rest = f"; {untold} could not be made" if untold else ""
@@ -168,7 +165,6 @@ def _rights_figures(clusters: Sequence[ClusterRights], store: StoreRights | None
 
 
 def _show_rights(clusters: Sequence[ClusterRights], store: StoreRights | None) -> None:
-    """Print what must be granted, and what may be."""
     for what, each in zip(("input", "outputs"), clusters, strict=False):
         if len(clusters) > 1:
             typer.echo(f"On the cluster of the {what}, {printable(each.servers)}:")

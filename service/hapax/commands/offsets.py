@@ -167,7 +167,6 @@ def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) 
 
 
 def figures(found: list[Look]) -> dict[str, Any]:
-    """Return all of it as JSON can have it."""
     now_ms = int(time.time() * 1000)
     lag_s = _longest_s(found, now_ms)
     return {
@@ -186,7 +185,6 @@ def figures(found: list[Look]) -> dict[str, Any]:
 
 
 def show(found: list[Look]) -> None:
-    """Print the table, its sums at the end."""
     now_ms = int(time.time() * 1000)
     columns: dict[str, Callable[[Look], Cell]] = {
         "partition": lambda one: f"{one.topic}/{one.partition}",

@@ -244,7 +244,6 @@ def _goal(option: str, text: str) -> str | int:
 
 
 def require_one(*, yes: bool, dry_run: bool) -> None:
-    """Raise ConfigurationError for both."""
     if yes and dry_run:
         raise ConfigurationError(["--yes and --dry-run exclude each other"])
 

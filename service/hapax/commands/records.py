@@ -97,7 +97,6 @@ def consume(
 
 
 def shown(record: Record, *, headers: bool = False) -> list[str]:
-    """Return the lines for one record: coordinates, key, value, and its headers."""
     lines = [f"{record.coordinates}  {_text(record.key)}  {_text(record.value)}"]
     if headers:
         lines += [f"    {printable(name)}: {_text(value)}" for name, value in record.headers]

@@ -156,7 +156,6 @@ def refusals(
 
 
 def environment_settings(changes: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of the environment, some variables changed."""
     from hapax.settings import load_settings
 
     return load_settings({**os.environ, **(changes or {})})
@@ -255,7 +254,6 @@ def point_ms(option: str, text: str) -> int:
 
 
 def span_ms(option: str, text: str) -> int:
-    """Read a duration; raises ConfigurationError that names the ``option``."""
     from hapax.core.durations import duration_ms
 
     try:
@@ -323,7 +321,6 @@ class ProgressLine:
             typer.echo(printable(text), err=True)
 
     def close(self) -> None:
-        """Take the live line away."""
         if self._live:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -331,7 +328,6 @@ class ProgressLine:
 
 @contextmanager
 def progress_line() -> Iterator[ProgressLine]:
-    """Give a progress line, and remove it afterwards."""
     line = ProgressLine()
     try:
         yield line

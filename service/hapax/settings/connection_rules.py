@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from hapax.settings.kafka import SecuritySettings
     from hapax.settings.model import Settings
-    from hapax.settings.pipeline import DedupSettings
-    from hapax.settings.schemas import RegistrySettings
+    from hapax.settings.pipeline import DedupSettings, RegistrySettings
 
 _DEDUP: Final = "HAPAX_DEDUP__"
 _CLAIMS_URL: Final = f"{_DEDUP}REDIS_URL"
@@ -110,7 +109,6 @@ def _idle(
 
 
 def target_problems(settings: Settings) -> Iterator[Problem]:
-    """Yield what does not go with outputs on another cluster."""
     output = settings.output.kafka
     if not settings.elsewhere:
         # Left alone, the service would write to the cluster of the input.
@@ -130,7 +128,6 @@ def target_problems(settings: Settings) -> Iterator[Problem]:
 
 
 def _unsupported(settings: Settings) -> Iterator[Problem]:
-    """Yield what cannot keep its progress on another cluster."""
     start, end, topic = settings.input.start, settings.input.end, settings.retry_topic
     retry = "HAPAX_RETRY__TOPIC" if settings.retry.topic else "HAPAX_RETRY__LATER"
     refused = (
@@ -192,7 +189,6 @@ def _unsupported(settings: Settings) -> Iterator[Problem]:
 
 
 def claim_store_problems(dedup: DedupSettings) -> Iterator[Problem]:
-    """Yield what is wrong with the way to the claim store."""
     if dedup.claims_url is None:
         return
     files = {
@@ -215,7 +211,6 @@ def claim_store_problems(dedup: DedupSettings) -> Iterator[Problem]:
 
 
 def registry_problems(registry: RegistrySettings) -> Iterator[Problem]:
-    """Yield what is wrong with the login to the schema registry."""
     given = {
         "USER": registry.user,
         "PASSWORD": registry.password,

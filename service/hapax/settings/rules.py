@@ -52,7 +52,6 @@ _BINARY: Final = ("avro", "protobuf")
 
 
 def broken_rules(settings: Settings) -> Iterator[Problem]:
-    """Yield every rule that these settings break."""
     yield from _times(settings)
     yield from _dataframe(settings)
     yield from _later_tries(settings)
