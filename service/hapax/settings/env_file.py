@@ -1,7 +1,8 @@
 """Variables from a file, as Docker Compose reads it for ``env_file``, or not at all.
 
-python-dotenv splits the file; references ($NAME) are replaced by Compose's rules, which are not
-python-dotenv's. Where the two would read a value differently it is refused, with the line.
+python-dotenv splits the file; references ($NAME) are replaced by Compose's rules, not by its own
+(findings/python-dotenv-expands-references-in-single-quotes.sh). Where the two would read a value
+differently it is refused, with the line.
 """
 
 from __future__ import annotations
