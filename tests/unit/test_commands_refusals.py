@@ -182,7 +182,7 @@ def test_settings_after_another_command_are_refused_with_the_right_order(typed, 
     done = RUN.invoke(app, typed.split())
     assert (done.exit_code, done.stdout) == (2, "")
     name = option.split()[0]
-    right = f"hapax {command}: {name} stands before the command: hapax {option} {command}\n"
+    right = f"hapax {command}: {name} belongs before the command: hapax {option} {command}\n"
     assert done.stderr == right
 
 

@@ -38,7 +38,7 @@ EnvFile = Annotated[
     ),
 ]
 _BEFORE = {"--env-file": "--env-file FILE", "--set": "--set NAME=VALUE"}
-"""Options of every command that stand before its name."""
+"""Options of every command, before its name."""
 
 
 class Commands(TyperGroup):
@@ -78,7 +78,7 @@ def _sentence(error: Any) -> str:
     option = getattr(error, "option_name", None)
     root, _, command = path.partition(" ")
     if type(error).__name__ == "NoSuchOption" and option in _BEFORE and command != "run":
-        return f"{path}: {option} stands before the command: {root} {_BEFORE[option]} {command}"
+        return f"{path}: {option} belongs before the command: {root} {_BEFORE[option]} {command}"
     said = " ".join(error.format_message().split()).rstrip(".")
     return f"{path}: {said}. {path} --help says what it takes."
 
