@@ -116,7 +116,7 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(which, wheel, tmp_p
     said(tmp_path, "pip", "install", "--disable-pip-version-check", str(wheel), "pytest")
     assert said(tmp_path, "hapax", "--version") == f"hapax {hapax.__version__}\n"
     assert "orders/settings.env\n" in said(tmp_path, "hapax", "init", "orders")
-    checked = said(project, "hapax", "config", "check", "--env-file", "settings.env")
+    checked = said(project, "hapax", "--env-file", "settings.env", "config", "check")
     assert checked == "settings are fine\n"
     assert "4 passed" in said(project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hapax.commands.audit_screen import figures, sentences
-from hapax.commands.times import point_ms
+from hapax.commands.audit import figures, sentences
+from hapax.commands.screen import point_ms
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.engines.spark.reports import cause

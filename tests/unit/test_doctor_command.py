@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from hapax.commands.doctor_screen import summary
+from hapax.commands.doctor import summary
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
 from hapax.kafka.admin.answers import ApiVersionsLog

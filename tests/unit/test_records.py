@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from hapax.commands.offsets_screen import figures, show
+from hapax.commands.offsets import figures, show
 from hapax.core.committed_metadata import CommittedMetadata, informative
 from hapax.core.errors import ExitCode, PreflightError
 from hapax.core.offset_commit import GroupOffset

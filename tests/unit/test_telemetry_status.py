@@ -9,7 +9,7 @@ import re
 import msgspec
 import pytest
 
-from hapax.commands.offsets_screen import figures
+from hapax.commands.offsets import figures
 from hapax.core.changes import Stuck
 from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers

@@ -13,12 +13,12 @@ import typer
 
 from hapax.commands.screen import (
     JsonFlag,
+    age_text,
     one_cluster_settings,
     print_table,
     progress_line,
     refusals,
 )
-from hapax.commands.times import age_text
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.working_folder import import_from_here
 

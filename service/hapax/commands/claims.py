@@ -10,11 +10,13 @@ from hapax.commands.screen import (
     JsonFlag,
     OutputTopics,
     YesFlag,
+    age_text,
     confirm,
     environment_settings,
     id_bytes,
     json_bytes,
     one_cluster_settings,
+    point_ms,
     print_json,
     print_table,
     printable,
@@ -22,7 +24,6 @@ from hapax.commands.screen import (
     refusals,
     typed_id,
 )
-from hapax.commands.times import age_text, point_ms
 from hapax.core.errors import HapaxError
 
 if TYPE_CHECKING:

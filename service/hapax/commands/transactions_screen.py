@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hapax.commands.screen import printable
-from hapax.commands.times import age_text, moment_text
+from hapax.commands.screen import age_text, moment_text, printable
 
 if TYPE_CHECKING:
     from hapax.core.transaction_states import Holder, TransactionState

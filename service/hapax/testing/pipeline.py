@@ -92,7 +92,7 @@ class Pipeline:
         """
         given = {} if settings is None else settings
         if isinstance(given, (str, os.PathLike)):
-            given = read_env_file(Path(given))
+            given = read_env_file(Path(given), os.environ)
         self.settings: Settings = load_settings({**DEFAULTS, **given})
         formats, self.schemas = schemas_of(self.settings.formats, schemas or {})
         self.clock = ManualClock()

@@ -22,7 +22,6 @@ from hapax.kafka.read.input_logs import LogLookup
 from hapax.kafka.read.offset_client import input_logs
 from hapax.spark import open_publisher, register
 from hapax.wiring import builders as parts
-from hapax.wiring.watches import start_lag_monitor
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -58,7 +57,7 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
         return
     start, logs = partial(spark_pipeline.start, result, settings), partial(input_logs, settings)
     run = QueryRun(shared, start, settings, partial(_refresh, settings), logs)
-    start_lag_monitor(shared, stack, run.group_progress)
+    parts.start_lag_monitor(shared, stack, run.group_progress)
     shared.events.service_ready()
     try:
         run.run()

@@ -22,7 +22,6 @@ from hapax.kafka.read.group_start import start_remarks
 from hapax.kafka.read.task_progress import TaskProgress
 from hapax.wiring import builders as parts
 from hapax.wiring.task import run_plans
-from hapax.wiring.watches import start_lag_monitor
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def run_records(shared: Shared, stack: ExitStack) -> None:
-    """Run the records form until it is asked to stop."""
     settings = shared.settings
     if "spark" not in settings.mode.engines:
         problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
@@ -70,7 +68,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         ),
         pacing=_pacing(settings),
     )
-    start_lag_monitor(shared, stack, TaskProgress(settings, engine.group_progress))
+    parts.start_lag_monitor(shared, stack, TaskProgress(settings, engine.group_progress))
     shared.events.service_ready()
     engine.run()
     shared.events.service_draining(shared.lifecycle.reason)

@@ -95,7 +95,6 @@ class RangeParts:
         self.transaction_timeout_s = settings.transaction.timeout_ms / 1000
 
     def clients(self) -> tuple[RangeSource, TaskTransaction]:
-        """Return consumer and producer of the lane."""
         settings, plan, lines = self._settings, self._plan, RangeLog(self.report)
         name = lane_id(settings, plan.lane)
         choice = record_path(settings, self.report.executor)
@@ -122,7 +121,6 @@ class RangeParts:
         )
 
     def isolation(self) -> Isolation:
-        """Return the transform, with another process for suspects."""
         settings, report = self._settings, self.report
         transformer = _transformer(settings.transform, call_limits(settings))
         if isinstance(transformer, GatheredCalls):
@@ -137,7 +135,6 @@ class RangeParts:
     def core(
         self, source: Source, transaction: Transaction, isolation: Isolation, on: ExitStack
     ) -> Core:
-        """Return the core, with claims and spans where there are any."""
         settings = self._settings
         claims = looked_at(
             claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)
