@@ -15,7 +15,7 @@ import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from hapax.kafka.read.offset_range import OffsetRange
+from hapax.kafka.read.range_reader import OffsetRange
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import InputRow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.local_judgement import LocalJudgement
 from hapax.operations.audit.local_rows import AuditRows
@@ -79,7 +79,7 @@ def audited(spark: SparkSession, environment: dict[str, str], **options: object)
 
 
 def _run(engine: LocalAudit | SparkAudit, settings: Settings, options: dict[str, object]) -> Audit:
-    client = OffsetClient(settings)
+    client = BlockingOffsets(settings)
     try:
         topics = AuditTopics(settings, AuditOptions(**options), client, _silent)  # type: ignore[arg-type]
         return run(engine, topics, examples_max=3)

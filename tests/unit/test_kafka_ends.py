@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import StopError
-from hapax.kafka.read import offset_queries as kafka_ends
-from hapax.kafka.read.end_offsets import StableEnds
+from hapax.kafka.read import offsets_client as kafka_ends
+from hapax.kafka.read.offsets_client import BackgroundEnds
 from tests.kit.waiting import await_
 
 P0, P1 = ("in", 0), ("in", 1)
@@ -56,7 +56,7 @@ def brokers(monkeypatch):
 
 
 def test_the_ends_are_those_of_committed_records(brokers):
-    ends = StableEnds({"bootstrap.servers": "b"}, None)
+    ends = BackgroundEnds({"bootstrap.servers": "b"}, None)
     await_(lambda: ends.of([P0, P1]) == {P0: 3, P1: 7}, 10, lambda: str(ends.errors))
     assert brokers.clients[0]["isolation.level"] == "read_committed"
     brokers.offsets[P0] = 4
@@ -67,7 +67,7 @@ def test_the_ends_are_those_of_committed_records(brokers):
 
 def test_a_broker_that_is_away_hides_only_its_own_ends_and_the_client_is_replaced(brokers):
     brokers.away = 1
-    ends = StableEnds({}, None)
+    ends = BackgroundEnds({}, None)
     await_(lambda: ends.of([P0, P1]) == {P0: 3}, 10, lambda: str(ends.errors))
     await_(lambda: ends.of([P0, P1]) == {P0: 3, P1: 7}, 10, lambda: str(ends.errors))
     assert len(brokers.clients) == 2
@@ -76,13 +76,13 @@ def test_a_broker_that_is_away_hides_only_its_own_ends_and_the_client_is_replace
 
 def test_ends_that_may_not_be_read_stop_the_service(brokers):
     brokers.refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    ends = StableEnds({}, None)
+    ends = BackgroundEnds({}, None)
     with pytest.raises(StopError, match="grant the right"):
         await_(lambda: ends.of([P0]) != {}, 10, lambda: "no answer")
 
 
 def test_of_nothing_nothing_is_asked(brokers):
-    assert StableEnds({}, None).of([]) == {}
+    assert BackgroundEnds({}, None).of([]) == {}
     assert brokers.clients == []
 
 
@@ -91,7 +91,7 @@ def test_whatever_fails_on_the_thread_is_raised_where_the_ends_are_asked_for(bro
         raise ValueError("unforeseen")
 
     monkeypatch.setattr(brokers, "offsets_for_times", fail)
-    ends = StableEnds({}, None)
+    ends = BackgroundEnds({}, None)
     with pytest.raises(ValueError, match="unforeseen"):
         await_(lambda: bool(ends.of([P0])), 10, lambda: str(ends.errors))
     monkeypatch.undo()

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
 from hapax.kafka.consume.member_metadata import parse_metadata
-from hapax.kafka.read import offset_client as kafka_marks
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read import offsets_client as kafka_marks
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.settings import load_settings
 from tests.kit.consumers import event, metadata, source
 from tests.unit.test_settings import REQUIRED
@@ -44,19 +44,19 @@ def _answered(one: TopicPartition, answer: int | None) -> Any:
 @pytest.fixture
 def client(monkeypatch):
     monkeypatch.setattr(kafka_marks, "_REST_S", 0.0)
-    return OffsetClient(load_settings(REQUIRED))
+    return BlockingOffsets(load_settings(REQUIRED))
 
 
 def test_only_partitions_without_a_leader_are_asked_again(client):
     consumer = Answering({0: 5, 1: None}, {1: None}, {1: 7})
-    client._queries.read_committed = consumer
+    client.read_committed = consumer
     assert client.log_starts([("in", 0), ("in", 1)]) == {("in", 0): 5, ("in", 1): 7}
     assert consumer.asked == [[(0, -2), (1, -2)], [(1, -2)], [(1, -2)]]
 
 
 def test_a_partition_that_stays_without_a_leader_is_named(client, monkeypatch):
     monkeypatch.setattr(kafka_marks, "BROKERS_TIMEOUT_S", -1.0)
-    client._queries.read_committed = Answering({0: 5, 1: None})
+    client.read_committed = Answering({0: 5, 1: None})
     with pytest.raises(PreflightError, match="in/1: its offsets cannot be read: LEADER_NOT_AV"):
         client.last_stable([("in", 0), ("in", 1)])
 
@@ -71,7 +71,7 @@ def test_a_partition_that_stays_without_a_leader_is_named(client, monkeypatch):
 )
 def test_what_no_patience_mends_is_refused_at_once(client, answer):
     consumer = Answering(answer)
-    client._queries.read_committed = consumer
+    client.read_committed = consumer
     with pytest.raises(PreflightError, match="in/0"):
         client.log_starts([("in", 0)])
     assert len(consumer.asked) == 1
@@ -79,7 +79,7 @@ def test_what_no_patience_mends_is_refused_at_once(client, answer):
 
 def test_no_time_lies_before_the_first(client):
     consumer = Answering({0: 5})
-    client._queries.read_committed = consumer
+    client.read_committed = consumer
     assert client.at_time([("in", 0)], -7) == {("in", 0): 5}
     assert consumer.asked == [[(0, 0)]]
 
@@ -107,7 +107,7 @@ class _Loading:
 
 def test_a_coordinator_that_has_just_started_is_asked_again(client):
     consumer = _Loading(KafkaError.NOT_COORDINATOR)
-    client._queries.read_committed = consumer
+    client.read_committed = consumer
     assert client.committed([("in", 0)]) == {("in", 0): 7}
     assert consumer.asked == 3
     assert client.beside([("in", 0)])["in", 0].topic_id == "abc"
@@ -115,7 +115,7 @@ def test_a_coordinator_that_has_just_started_is_asked_again(client):
 
 def test_a_right_that_is_missing_is_not_asked_for_again(client):
     consumer = _Loading(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    client._queries.read_committed = consumer
+    client.read_committed = consumer
     with pytest.raises(PreflightError, match="GROUP_AUTHORIZATION_FAILED"):
         client.committed([("in", 0)])
     assert consumer.asked == 1

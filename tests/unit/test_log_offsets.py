@@ -8,10 +8,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, HapaxError, StopError
 from hapax.core.partition_offsets import LogOffsets
+from hapax.kafka.admin.cluster import Logs
 from hapax.kafka.produce import stable_offset as stable_offset_module
 from hapax.kafka.produce.stable_offset import stable_offset
-from hapax.kafka.read import offset_queries
-from hapax.kafka.read.log_offsets import Logs
+from hapax.kafka.read import offsets_client
 
 P0, P1 = ("in", 0), ("in", 1)
 
@@ -56,7 +56,7 @@ class Client:
 @pytest.fixture
 def brokers(monkeypatch):
     brokers = Brokers()
-    monkeypatch.setattr(offset_queries, "Consumer", brokers.client)
+    monkeypatch.setattr(offsets_client, "Consumer", brokers.client)
     return brokers
 
 

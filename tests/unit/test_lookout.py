@@ -10,7 +10,7 @@ from hapax.core.lag import GroupProgress, OffsetSnapshot, Retention
 from hapax.core.partition_offsets import LogOffsets
 from hapax.engines.lag_monitor import LagMonitor
 from hapax.kafka.read import lag_probe as kafka_survey
-from hapax.kafka.read import offset_queries
+from hapax.kafka.read import offsets_client
 from hapax.kafka.read.lag_probe import KafkaLagProbe
 from tests.kit.doubles import Told
 from tests.kit.spark_driver import STOP, done, played
@@ -102,7 +102,7 @@ class Client:
 @pytest.fixture
 def brokers(monkeypatch):
     brokers = Brokers()
-    monkeypatch.setattr(offset_queries, "Consumer", brokers.client)
+    monkeypatch.setattr(offsets_client, "Consumer", brokers.client)
     monkeypatch.setattr(kafka_survey, "AdminClient", brokers.admin)
     return brokers
 

@@ -11,7 +11,7 @@ from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.group_start import began, of_another_client, partly_begun
 from hapax.kafka.produce.group_offsets import GroupOffsets
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,14 +25,14 @@ class GroupAdoption:
     """The offsets of a group, for a pipeline of another name. Reads them once, stable ones."""
 
     def __init__(
-        self, settings: Settings, group: str, client: OffsetClient, cluster_id: str | None
+        self, settings: Settings, group: str, client: BlockingOffsets, cluster_id: str | None
     ) -> None:
         if group == settings.app:
             raise ConfigurationError([f"{group} is HAPAX_APP itself: name the group of before"])
         self._settings, self._group, self._client = settings, group, client
         self._cluster_id = cluster_id
         old = settings.model_copy(update={"app": group})
-        with closing(OffsetClient(old)) as theirs:
+        with closing(BlockingOffsets(old)) as theirs:
             places = theirs.partitions(settings.read_topics)
             self._answers: dict[Where, Any] = dict(theirs.answers(places, stable=True))
         if all(one.offset < 0 for one in self._answers.values()):

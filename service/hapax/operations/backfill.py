@@ -10,7 +10,7 @@ import msgspec
 
 from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.span import Span, SpanWords, other_span
-from hapax.kafka.read.offset_client import OffsetClient, reader_properties
+from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Advance(msgspec.Struct, frozen=True):
 class Backfill:
     """Looks at one backfill, as often as it is asked to. One thread at a time."""
 
-    def __init__(self, settings: Settings, client: OffsetClient, words: SpanWords) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets, words: SpanWords) -> None:
         self._settings = settings
         self._client = client
         self._words = words
@@ -124,5 +124,5 @@ def backfill(settings: Settings) -> Iterator[Backfill]:
     assert isinstance(words, SpanWords)  # the command sets an end
     if problems := words.problems(int(time.time() * 1000)):
         raise PreflightError(problems)
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Backfill(settings, client, words)

@@ -13,7 +13,7 @@ from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.records import Record
 from hapax.kafka.admin.adoption import cluster_id
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.claim_sources import ClaimSources
 from hapax.operations.reading import read_ranges
 from hapax.wiring.claims import claim_store
@@ -81,13 +81,18 @@ class PipelineClaims:
         self._store.cluster_id = cluster_id(self._settings)
         rebuilt = Rebuilt()
         dead = self._settings.dead_letter.topic
-        with closing(OffsetClient(self._settings)) as client:
+        with closing(BlockingOffsets(self._settings)) as client:
             for topics in ([dead] if dead else [], [self._settings.output.topic, *more_topics]):
                 self._rebuild(client, list(dict.fromkeys(topics)), since_ms, rebuilt, tell)
         return rebuilt
 
     def _rebuild(
-        self, client: OffsetClient, topics: list[str], since_ms: int, rebuilt: Rebuilt, tell: Tell
+        self,
+        client: BlockingOffsets,
+        topics: list[str],
+        since_ms: int,
+        rebuilt: Rebuilt,
+        tell: Tell,
     ) -> None:
         places = client.partitions(topics) if topics else []
         starts, ends = client.at_time(places, since_ms), client.last_stable(places)

@@ -10,7 +10,7 @@ import msgspec
 
 from hapax.core.dead_letters import DeadLetter, Replayed, dead_letter, is_original
 from hapax.core.errors import ConfigurationError, HapaxError
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
 from hapax.operations.reading import read_ranges
 
@@ -45,7 +45,7 @@ class FoundDeadLetters(msgspec.Struct, kw_only=True):
 class DeadLetters:
     """The dead letters of one pipeline's topic."""
 
-    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
         topic = settings.dead_letter.topic
         if topic is None:
             raise ConfigurationError(
@@ -134,5 +134,5 @@ class DeadLetters:
 @contextmanager
 def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
     """Open them for the block; close the connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield DeadLetters(settings, client, tell)

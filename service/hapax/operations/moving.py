@@ -39,10 +39,9 @@ from hapax.core.offset_moves import (
 from hapax.core.transform import Cut
 from hapax.kafka.admin.adoption import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
-from hapax.kafka.read.group_start import positions
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.group_start import positions, worked
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.probe import first_from
-from hapax.kafka.read.worked import worked
 from hapax.operations.adopting import GroupAdoption
 from hapax.operations.skipping import forget_passed, letter, skip_of
 
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 class Moving:
     """Moves the offsets of one pipeline's group."""
 
-    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
         if settings.spark.dataframe is not None:
             problem = (
                 "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not"
@@ -270,5 +269,5 @@ class Moving:
 @contextmanager
 def moving(settings: Settings, tell: Tell) -> Iterator[Moving]:
     """Open it for the block; close its connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Moving(settings, client, tell)

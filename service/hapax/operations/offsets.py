@@ -10,7 +10,7 @@ import msgspec
 from hapax.core.changes import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.core.partition_offsets import PartitionOffsets
 from hapax.kafka.read.group_start import positions
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Look(PartitionOffsets, frozen=True, kw_only=True):
 class Looks:
     """Looks at all input partitions, as often as it is asked to."""
 
-    def __init__(self, settings: Settings, client: OffsetClient) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets) -> None:
         self._settings = settings
         self._client = client
         self._reader = RangeReader(settings)
@@ -98,5 +98,5 @@ def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
 @contextmanager
 def looks(settings: Settings) -> Iterator[Looks]:
     """Open it for the block; close its connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Looks(settings, client)

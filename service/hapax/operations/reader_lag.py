@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import PreflightError
 from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
-from hapax.kafka.read.offset_client import OffsetClient
-from hapax.kafka.read.record_counts import COUNTING, count_records
+from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.kafka.read.range_reader import COUNTING, count_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
     from hapax.core.records import TopicPartition as Where
-    from hapax.kafka.read.offset_queries import OffsetQueries
-    from hapax.kafka.read.range_reader import Isolation
+    from hapax.kafka.read.offsets_client import Isolation, OffsetsClient
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
@@ -37,12 +36,9 @@ def reader_lags(
     Raises PreflightError where brokers do not answer, or do not let us.
     """
     settings = settings.model_copy(update={"app": group})
-    with closing(OffsetClient(settings, COUNTING)) as client:
+    with closing(BlockingOffsets(settings, COUNTING)) as client:
         places = client.partitions(topics or None)
-        answers = client.answers(places, stable=False)
-        committed = {
-            where: None if one.offset < 0 else one.offset for where, one in answers.items()
-        }
+        committed = client.committed(places, stable=False)
         if not topics:
             read = {where[0] for where, offset in committed.items() if offset is not None}
             committed = {where: at for where, at in committed.items() if where[0] in read}
@@ -53,7 +49,7 @@ def reader_lags(
             )
             raise PreflightError([problem])
         logs = client.log_offsets(committed)
-        return _Look(client.queries, committed, logs, tell).lags(exact=exact)
+        return _Look(client, committed, logs, tell).lags(exact=exact)
 
 
 class _Look:
@@ -61,7 +57,7 @@ class _Look:
 
     def __init__(
         self,
-        queries: OffsetQueries,
+        queries: OffsetsClient,
         committed: Mapping[Where, int | None],
         logs: Mapping[Where, LogOffsets],
         tell: Tell,

@@ -22,7 +22,7 @@ from hapax.core.dead_letters import DeadLetter, note, replay
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.headers import TRUNCATED
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.dead_letters import DeadLetters
 from hapax.operations.reading import await_decided
 
@@ -60,7 +60,7 @@ class Replay:
     def __init__(
         self,
         settings: Settings,
-        client: OffsetClient,
+        client: BlockingOffsets,
         wanted: Wanted,
         tell: Tell,
         *,
@@ -212,5 +212,5 @@ def replaying(
     settings: Settings, wanted: Wanted, tell: Tell, *, rate: float | None
 ) -> Iterator[Replay]:
     """Open a replay for the block; close its connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Replay(settings, client, wanted, tell, rate=rate)

@@ -16,7 +16,7 @@ from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import HapaxError
 from hapax.core.headers import ID, PART, SOURCE, Retried, coordinates
 from hapax.core.identity import Identity
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
 from hapax.operations.claim_sources import ClaimSources
 from hapax.operations.reading import read_ranges
@@ -40,7 +40,7 @@ class Trace:
     def __init__(
         self,
         settings: Settings,
-        client: OffsetClient,
+        client: BlockingOffsets,
         more_topics: Sequence[str],
         tell: Tell,
         process: LocalProcess | None = None,
@@ -248,5 +248,5 @@ def following(
     process: LocalProcess | None = None,
 ) -> Iterator[Trace]:
     """Open a trace for the block; close its connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Trace(settings, client, more_topics, tell, process)

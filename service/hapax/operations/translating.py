@@ -16,7 +16,7 @@ from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.translation import Halving, Translated
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.produce.target_lane import target_progress
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
 from hapax.operations.reading import MARGIN_S, await_decided
 
@@ -39,8 +39,8 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
     """
     topic = _mirrored(settings)
     with ExitStack() as stack:
-        source = stack.enter_context(closing(OffsetClient(_of_group(settings, group))))
-        target = stack.enter_context(closing(OffsetClient(settings.target)))
+        source = stack.enter_context(closing(BlockingOffsets(_of_group(settings, group))))
+        target = stack.enter_context(closing(BlockingOffsets(settings.target)))
         places = source.partitions([topic])
         there = target.partitions([settings.output.topic])
         if len(places) != len(there):
@@ -111,7 +111,7 @@ def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int
 
 
 def _decide(
-    settings: Settings, target: OffsetClient, there: Sequence[TopicPartition], tell: Tell
+    settings: Settings, target: BlockingOffsets, there: Sequence[TopicPartition], tell: Tell
 ) -> None:
     """Wait until readers see all that was written with the progress."""
     timeout_ms = settings.transaction.timeout_ms

@@ -10,8 +10,7 @@ from hapax.engines.lag_monitor import LagMonitor
 from hapax.engines.reader_lag_monitor import ReaderLagMonitor
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.properties import consumer_properties
-from hapax.kafka.read.lag_probe import KafkaLagProbe
-from hapax.kafka.read.reader_lag import reader_probes
+from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
 from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger
 

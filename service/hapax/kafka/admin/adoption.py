@@ -18,7 +18,7 @@ from hapax.core.errors import PreflightError
 from hapax.kafka.client_log import kafkas_id
 from hapax.kafka.errors import UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import admin_properties, build
-from hapax.kafka.read.offset_client import OffsetClient, reader_properties
+from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 def cluster_id(settings: Settings) -> str:
     """Return the id of the cluster that answers now; raise PreflightError when none does."""
-    client = OffsetClient(settings)
+    client = BlockingOffsets(settings)
     try:
         return _known(client.cluster_id())
     finally:

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.kafka.admin.answers import ApiVersionsLog
 from hapax.kafka.properties import admin_properties, build
-from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offsets_client import reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

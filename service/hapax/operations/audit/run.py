@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.forms import load_form
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import EngineName
 from hapax.operations.audit.steps import run
@@ -46,7 +46,7 @@ def audit(
         raise ConfigurationError(
             ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
         )
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
         with _opened(engine, settings, report) as reader:
             found = run(reader, topics, examples_max=options.examples_max)

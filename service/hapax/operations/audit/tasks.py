@@ -12,8 +12,8 @@ import msgspec
 from hapax.core.calls import CallLimits
 from hapax.core.forms import load_form
 from hapax.engines.gathered_calls import open_transformer, retrying
-from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.read.offset_range import AuditRangeReader, OffsetRange
+from hapax.kafka.read.offsets_client import reader_properties
+from hapax.kafka.read.range_reader import AuditRangeReader, OffsetRange
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 
 if TYPE_CHECKING:

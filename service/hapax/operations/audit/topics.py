@@ -15,7 +15,7 @@ from hapax.operations.reading import await_decided
 
 if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
-    from hapax.kafka.read.offset_client import OffsetClient
+    from hapax.kafka.read.offsets_client import BlockingOffsets
     from hapax.operations.audit.steps import Report
     from hapax.settings import Settings
 
@@ -39,7 +39,7 @@ class AuditTopics:
     """What an audit reads of one pipeline. ``remarks`` grow while it answers."""
 
     def __init__(
-        self, settings: Settings, options: AuditOptions, client: OffsetClient, report: Report
+        self, settings: Settings, options: AuditOptions, client: BlockingOffsets, report: Report
     ) -> None:
         self._settings = settings
         self._options = options
