@@ -12,9 +12,8 @@ from hapax.core.cluster_state import Address, Log, Partition, ReaderAtRest, Topi
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.retry_levels import LEVELS
 from hapax.operations.doctor import examination as doctor
-from hapax.operations.doctor.check import Case, Check, CheckResult, ok
+from hapax.operations.doctor.check import Check, CheckContext, CheckResult, Verdict, ok, worst_first
 from hapax.operations.doctor.examination import CHECKS, judge
-from hapax.operations.doctor.findings import Verdict, worst_first
 from tests.kit.doctor import (
     BROKER,
     DAY_MS,
@@ -40,7 +39,7 @@ from tests.kit.doctor import (
     with_topic,
 )
 
-Change = Callable[[Case], Case]
+Change = Callable[[CheckContext], CheckContext]
 
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 WARN, FAIL = Verdict.WARN, Verdict.FAIL
@@ -413,7 +412,7 @@ def test_without_a_claim_store_nothing_is_said_about_one():
 
 
 def test_a_check_that_fails_itself_does_not_hide_the_others():
-    def broken(_case: Case) -> Iterator[CheckResult]:
+    def broken(_case: CheckContext) -> Iterator[CheckResult]:
         yield ok("this far")
         raise KeyError("x")
 

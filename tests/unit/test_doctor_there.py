@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from hapax.core.cluster_state import ClusterState, Partition, ReaderAtRest, Topic
-from hapax.operations.doctor.check import Case
+from hapax.operations.doctor.check import CheckContext, Verdict
 from hapax.operations.doctor.examination import CHECKS
-from hapax.operations.doctor.findings import Verdict
 from tests.kit.doctor import (
     KAFKA_THERE,
     healthy_there,
@@ -20,7 +19,7 @@ from tests.kit.doctor import (
     with_topic,
 )
 
-Change = Callable[[Case], Case]
+Change = Callable[[CheckContext], CheckContext]
 
 WARN, FAIL = Verdict.WARN, Verdict.FAIL
 HERE, THERE = "kafka-0:9092,kafka-1:9092", "there-0:9092"
@@ -28,7 +27,7 @@ PLAIN = {"HAPAX_OUTPUT__KAFKA__SECURITY__PROTOCOL": "plaintext"}
 UNVERIFIED = {"HAPAX_OUTPUT__KAFKA__PROPERTIES": '{"enable.ssl.certificate.verification":"false"}'}
 
 
-def source(there: Case) -> Case:
+def source(there: CheckContext) -> CheckContext:
     assert there.source is not None
     return there.source
 

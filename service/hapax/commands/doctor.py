@@ -11,13 +11,12 @@ import typer
 
 from hapax.commands.screen import JsonFlag, refusals
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.operations.doctor.findings import Verdict
+from hapax.operations.doctor.check import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.operations.doctor.check import Case
-    from hapax.operations.doctor.findings import Finding
+    from hapax.operations.doctor.check import CheckContext, Finding
 
 _FAILED = 1
 
@@ -77,7 +76,7 @@ def doctor(
     raise typer.Exit(code)
 
 
-def _examined() -> tuple[Sequence[Finding], tuple[Case | None, Case | None], int]:
+def _examined() -> tuple[Sequence[Finding], tuple[CheckContext | None, CheckContext | None], int]:
     """Return findings, the cases that they belong to, and the exit code."""
     from hapax.operations.doctor.examination import examine, refused
     from hapax.settings import load_settings
@@ -87,7 +86,7 @@ def _examined() -> tuple[Sequence[Finding], tuple[Case | None, Case | None], int
     except ConfigurationError as error:
         return refused(error.problems), (None, None), int(ExitCode.CONFIGURATION)
     failed = any(finding.verdict is Verdict.FAIL for finding in found.findings)
-    return found.findings, (found.case, found.there), _FAILED if failed else 0
+    return found.findings, (found.context, found.target), _FAILED if failed else 0
 
 
 def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from hapax.commands.screen import print_table, printable
-from hapax.operations.doctor.findings import Finding, Verdict, counts, worst_first
+from hapax.operations.doctor.check import Finding, Verdict, counts, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,18 +1,70 @@
-"""What a check gets, and what it answers with."""
+"""What a check gets, what it answers with, and how it is declared."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from hapax.operations.doctor.findings import Verdict
+import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
 
     from hapax.core.claim_store import StoreHealth
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
+
+
+class Verdict(StrEnum):
+    """How good it is.
+
+    PASS     as it should be
+    WARN     works today; the saw and the fix say what it will cost
+    FAIL     records are, or can be, lost, doubled or stuck
+    UNTOLD   could not be looked at; ``saw`` says why
+    """
+
+    PASS = "PASS"  # noqa: S105 - a verdict, no secret
+    WARN = "WARN"
+    FAIL = "FAIL"
+    UNTOLD = "UNTOLD"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One verdict.
+
+    check    name of the check; docs/doctor.md has a row for each
+    verdict  see Verdict
+    saw      what was looked at and found, one phrase
+    fix      what to do, one sentence; empty where nothing is to be done
+    now      whether the check speaks of this moment, and not of what can happen one day
+    cluster  the bootstrap addresses of the cluster it speaks of, where there are two; else empty
+    """
+
+    check: str
+    verdict: Verdict
+    saw: str
+    fix: str = ""
+    now: bool = False
+    cluster: str = ""
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings worst first; of one verdict those about this moment come first."""
+    order = (Verdict.FAIL, Verdict.WARN, Verdict.UNTOLD, Verdict.PASS)
+    return sorted(findings, key=lambda one: (order.index(one.verdict), not one.now))
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, int]:
+    """Return how many findings have each verdict; all verdicts, best first."""
+    seen = Counter(finding.verdict for finding in findings)
+    return {verdict.value: seen[verdict] for verdict in Verdict}
+
+
+# -- Checks ------------------------------------------------------------------------------------
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
@@ -29,10 +81,10 @@ class CheckResult(NamedTuple):
     fix: str = ""
 
 
-class Case(NamedTuple):
+class CheckContext(NamedTuple):
     """One pipeline on one cluster, and all that was found out about it.
 
-    settings  on the cluster of the outputs, where that is another one: ``settings_there``
+    settings  on the cluster of the outputs, where that is another one: ``target_settings``
     claims    None without a claim store
     source    where ``kafka`` is the cluster of the outputs, and another one: that of the input
     """
@@ -41,7 +93,7 @@ class Case(NamedTuple):
     kafka: ClusterState
     claims: StoreHealth | None
     process: ProcessState
-    source: Case | None = None
+    source: CheckContext | None = None
 
     @property
     def side(self) -> Literal["", "input", "outputs"]:
@@ -101,7 +153,7 @@ class Case(NamedTuple):
         }
 
 
-Judge = Callable[[Case], Iterator[CheckResult]]
+Judge = Callable[[CheckContext], Iterator[CheckResult]]
 Needs = Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
 At = Literal["none", "input", "outputs", "each"]
 
@@ -164,7 +216,7 @@ def unknown(why: str) -> CheckResult:
     return CheckResult(Verdict.UNTOLD, why)
 
 
-def settings_there(settings: Settings) -> Settings:
+def target_settings(settings: Settings) -> Settings:
     """Return those for the cluster of the outputs alone: what is written there, and no input."""
     target = settings.target
     nothing = target.input.model_copy(update={"topics": ()})

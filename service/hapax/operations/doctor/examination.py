@@ -17,29 +17,16 @@ from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
 from hapax.kafka.admin.isolated import CrashedError, run_in_subprocess
 from hapax.kafka.produce.target_lane import target_names
 from hapax.kafka.properties import library_version
-from hapax.operations.doctor import (
-    addresses,
-    brokers,
-    claims,
-    encryption,
-    group,
-    positions,
-    process,
-    retention,
-    retry,
-    sampled,
-    schemas,
-    topic_settings,
-    topics,
-)
+from hapax.operations.doctor import brokers, connections, neighbours, positions, stores, topics
 from hapax.operations.doctor.check import (
-    Case,
+    CheckContext,
+    Finding,
+    Verdict,
     declared,
     output_topics,
-    settings_there,
+    target_settings,
     unknown,
 )
-from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
@@ -49,21 +36,7 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.check import Check, CheckResult
     from hapax.settings import Settings
 
-CHECKS = declared(
-    process,
-    addresses,
-    encryption,
-    brokers,
-    topics,
-    topic_settings,
-    positions,
-    retention,
-    retry,
-    sampled,
-    group,
-    claims,
-    schemas,
-)
+CHECKS = declared(connections, brokers, topics, positions, neighbours, stores)
 
 STORE_TIMEOUT_S = 2.0
 _LIBRARIES = ("hapax-kafka", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
@@ -74,18 +47,18 @@ _JUDGED: Final = {
     "input": {"none", "input", "each"},
     "outputs": {"outputs", "each"},
 }
-"""By side of the case, which checks judge it."""
+"""By side of the context, which checks judge it."""
 
 
 class Examination(msgspec.Struct, frozen=True):
     """What was found out, and what it means.
 
-    there  the case on the cluster of the outputs; None where that is the cluster of the input
+    target  the context on the cluster of the outputs; None where that is the cluster of the input
     """
 
-    case: Case
+    context: CheckContext
     findings: tuple[Finding, ...]
-    there: Case | None = None
+    target: CheckContext | None = None
 
 
 def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
@@ -97,23 +70,23 @@ def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
     """
     with ThreadPoolExecutor(2) as pool:
         store = pool.submit(_look_at_claims, settings)
-        other = pool.submit(_look_there, settings, pause_s) if settings.elsewhere else None
-        ids = tuple(group.tried_ids(settings, there=False))
+        other = pool.submit(_target_context, settings, pause_s) if settings.elsewhere else None
+        ids = tuple(neighbours.tried_ids(settings, target=False))
         kafka = _look(settings, ids, settings.app, pause_s)
-        case = Case(settings, kafka, store.result(), look_at_process())
-        there = None if other is None else other.result()._replace(source=case)
-    findings = [*judge(case), *(() if there is None else judge(there))]
-    return Examination(case, tuple(findings), there)
+        context = CheckContext(settings, kafka, store.result(), look_at_process())
+        target = None if other is None else other.result()._replace(source=context)
+    findings = [*judge(context), *(() if target is None else judge(target))]
+    return Examination(context, tuple(findings), target)
 
 
-def judge(case: Case, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
+def judge(context: CheckContext, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
     """Yield what the checks say, in their order."""
     for check in checks:
-        if check.at not in _JUDGED[case.side]:
+        if check.at not in _JUDGED[context.side]:
             continue
-        two = case.side and check.at != "none"
-        cluster = case.settings.kafka.bootstrap_servers if two else ""
-        for each in _results(check, case):
+        two = context.side and check.at != "none"
+        cluster = context.settings.kafka.bootstrap_servers if two else ""
+        for each in _results(check, context):
             yield Finding(check.name, each.verdict, each.saw, each.fix, check.now, cluster)
 
 
@@ -134,24 +107,24 @@ def look_at_process() -> ProcessState:
     )
 
 
-def _results(check: Check, case: Case) -> list[CheckResult]:
-    kafka, store = case.kafka, case.claims
+def _results(check: Check, context: CheckContext) -> list[CheckResult]:
+    kafka, store = context.kafka, context.claims
     if check.needs == "brokers" and kafka.problem is not None:
         return [unknown(f"no broker to query: {kafka.problem}")]
     if check.needs == "claims" and (store is None or store.problem is not None):
         return [] if store is None else [unknown(f"{store.name} does not answer")]
     try:
-        return list(check.judge(case))
+        return list(check.judge(context))
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
         return [unknown(f"the check itself failed ({type(error).__name__}: {error}); report it")]
 
 
-def _look_there(settings: Settings, pause_s: float) -> Case:
-    """Return the case on the cluster of the outputs, as yet without that of the input."""
-    own, ids = settings_there(settings), tuple(group.tried_ids(settings, there=True))
+def _target_context(settings: Settings, pause_s: float) -> CheckContext:
+    """Return the context on the cluster of the outputs, as yet without that of the input."""
+    own, ids = target_settings(settings), tuple(neighbours.tried_ids(settings, target=True))
     lane = target_names(settings.app, (settings.input.topics[0], 0))
     kafka = _look(own, ids, lane.group, pause_s)
-    return Case(own, kafka, None, look_at_process())
+    return CheckContext(own, kafka, None, look_at_process())
 
 
 def _look(settings: Settings, ids: tuple[str, ...], name: str, pause_s: float) -> ClusterState:

@@ -1,36 +1,49 @@
-"""Checks of the claim store: the way to it, whether it takes claims, how well it keeps them."""
+"""Checks of the claim store and of the schema registry."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.check import HOUR_MS, CheckResult, check, fail, ok, unknown, warn
-from hapax.operations.doctor.findings import Verdict
+from hapax.core.errors import HapaxError
+from hapax.core.formats import WITH_REGISTRY
+from hapax.operations.doctor.check import (
+    HOUR_MS,
+    CheckResult,
+    Verdict,
+    check,
+    fail,
+    ok,
+    unknown,
+    warn,
+)
+from hapax.schemas.codec import Encoder, check_output
+from hapax.schemas.lookup import Lookup
+from hapax.schemas.registry import Registry, UnknownSchemaError
 from hapax.settings.value_types import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.claim_store import StoreHealth
-    from hapax.operations.doctor.check import Case, Check
+    from hapax.operations.doctor.check import Check, CheckContext
 
 SKEW_MAX_MS: Final = 2000
 FULL, NEARLY_FULL = 0.95, 0.80
 ADDRESS: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
-def _store_of(case: Case) -> StoreHealth:
+def _store_of(context: CheckContext) -> StoreHealth:
     """Return what the store told; only called where there is one."""
-    if case.claims is None:
+    if context.claims is None:
         raise ValueError("no claim store is configured")
-    return case.claims
+    return context.claims
 
 
 def _by_store(name: str, looks_at: str, finds: str, *, now: bool = False) -> Check:
     """Return the check of what a store itself makes of one aspect; silent where it has none."""
 
-    def judge(case: Case) -> Iterator[CheckResult]:
-        judgements = _store_of(case).judgements
+    def judge(context: CheckContext) -> Iterator[CheckResult]:
+        judgements = _store_of(context).judgements
         for verdict, saw, fix in judgements.get(name.removeprefix("claim-"), ()):
             yield CheckResult(Verdict(verdict), saw, fix)
 
@@ -44,17 +57,17 @@ def _by_store(name: str, looks_at: str, finds: str, *, now: bool = False) -> Che
     needs="claims or nothing",
     now=True,
 )
-def _store(case: Case) -> Iterator[CheckResult]:
-    if case.claims is None:
+def _store(context: CheckContext) -> Iterator[CheckResult]:
+    if context.claims is None:
         yield ok("HAPAX_DEDUP__REDIS_URL is unset: events that were sent twice are not detected")
-    elif case.claims.problem is not None:
+    elif context.claims.problem is not None:
         yield fail(
-            f"{ADDRESS}: {case.claims.problem}",
-            f"start {case.claims.name}, or fix {ADDRESS}; until then HAPAX_DEDUP__ON_OUTAGE="
-            f"{case.settings.dedup.on_outage} decides",
+            f"{ADDRESS}: {context.claims.problem}",
+            f"start {context.claims.name}, or fix {ADDRESS}; until then HAPAX_DEDUP__ON_OUTAGE="
+            f"{context.settings.dedup.on_outage} decides",
         )
     else:
-        yield ok(f"{case.claims.name} answers at {case.claims.place}")
+        yield ok(f"{context.claims.name} answers at {context.claims.place}")
 
 
 _version = _by_store("claim-version", "the version of Redis", "FAIL: older than 6.2.")
@@ -74,9 +87,11 @@ _role = _by_store("claim-role", "whether Redis is the primary", "FAIL: it is a r
     needs="claims",
     now=True,
 )
-def _present(case: Case) -> Iterator[CheckResult]:
-    store = _store_of(case)
-    worked = [place for name in case.inputs for place, log in case.logs(name) if log.committed]
+def _present(context: CheckContext) -> Iterator[CheckResult]:
+    store = _store_of(context)
+    worked = [
+        place for name in context.inputs for place, log in context.logs(name) if log.committed
+    ]
     if store.claimed is None:
         yield unknown("the claims of this app cannot be read")
     elif not store.claimed and worked:
@@ -95,8 +110,8 @@ def _present(case: Case) -> Iterator[CheckResult]:
     "WARN: two seconds apart.",
     needs="claims",
 )
-def _clock(case: Case) -> Iterator[CheckResult]:
-    store = _store_of(case)
+def _clock(context: CheckContext) -> Iterator[CheckResult]:
+    store = _store_of(context)
     skew = store.skew_ms
     if skew is None:
         yield unknown(f"{store.name} does not return its time")
@@ -132,14 +147,14 @@ _replicas = _by_store(
     "FAIL: 95 % are in use. WARN: 80 %, or more is needed than there is.",
     needs="claims",
 )
-def _memory(case: Case) -> Iterator[CheckResult]:
-    store = _store_of(case)
+def _memory(context: CheckContext) -> Iterator[CheckResult]:
+    store = _store_of(context)
     used, allowed = store.used_bytes, store.limit_bytes
     if used is None or allowed is None:
         yield unknown(f"{store.name} does not return its memory use")
         return
     limit = allowed or store.machine_bytes or 0
-    needed = _needed(case, store.bytes_per_id)
+    needed = _needed(context, store.bytes_per_id)
     fix = (
         f"raise {store.limit_name}, or shorten HAPAX_DEDUP__TTL: a full {store.name} takes no "
         "claims"
@@ -160,15 +175,15 @@ def _memory(case: Case) -> Iterator[CheckResult]:
         )
 
 
-def _needed(case: Case, bytes_per_id: int) -> int:
+def _needed(context: CheckContext, bytes_per_id: int) -> int:
     """Return the bytes of all claims that live at once, from the input of the last hour."""
     last_hour = sum(
         max(0, log.offsets.high_watermark - log.since[HOUR_MS])
-        for name in case.inputs
-        for _, log in case.logs(name)
+        for name in context.inputs
+        for _, log in context.logs(name)
         if log.offsets is not None and HOUR_MS in log.since
     )
-    return int(last_hour * case.settings.dedup.ttl_ms / HOUR_MS * bytes_per_id)
+    return int(last_hour * context.settings.dedup.ttl_ms / HOUR_MS * bytes_per_id)
 
 
 def _size(count: int) -> str:
@@ -177,3 +192,41 @@ def _size(count: int) -> str:
         if count >= unit:
             return size_text(count // unit * unit)
     return f"{count}B"
+
+
+# -- The schema registry -----------------------------------------------------------------------
+
+
+@check(
+    "schema-registry",
+    "whether the schema registry answers, and has the schema of the outputs; the compatibility of "
+    "its subject",
+    "FAIL: it does not, or refuses the login. WARN: the subject takes any version (NONE).",
+    needs="process",
+    now=True,
+)
+def _registry(context: CheckContext) -> Iterator[CheckResult]:
+    formats, settings = context.settings.formats, context.settings
+    if not formats.needs_registry:
+        yield ok("no format needs a schema registry")
+        return
+    registry = Registry(formats.registry)
+    try:
+        registry.ask("/config")
+        check_output(formats, Lookup(formats.registry))
+        if formats.output not in WITH_REGISTRY:
+            yield ok("the schema registry answers")
+            return
+        key = Encoder(formats, Lookup(formats.registry)).key(settings.output.topic)
+        subject = key.partition(":")[2].partition("\n")[0]
+        level = registry.compatibility(subject)
+    except (HapaxError, UnknownSchemaError) as error:
+        yield fail(str(error), "see docs/schemas.md; a start waits for a registry, or ends with it")
+        return
+    if level == "NONE":
+        yield warn(
+            f"the subject {subject} takes any new version (compatibility NONE)",
+            "set BACKWARD or stricter, or readers of the output meet data that they cannot read",
+        )
+    else:
+        yield ok(f"the schema registry has {subject}, compatibility {level}")
