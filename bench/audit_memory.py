@@ -30,7 +30,7 @@ DUPLICATE, MISSING = 100, 10_000
 
 
 class _Inputs:
-    """Yields inputs of one partition, as hapax.operations.audit.tasks.ReadInputs does."""
+    """Yields inputs of one partition, as hapax.operations.audit.topics.ReadInputs does."""
 
     def __init__(self, each: int) -> None:
         self.stretches = [
@@ -50,7 +50,7 @@ class _Inputs:
 
 
 class _Effects:
-    """Yields outputs of one partition, as hapax.operations.audit.tasks.ReadEffects does."""
+    """Yields outputs of one partition, as hapax.operations.audit.topics.ReadEffects does."""
 
     def __init__(self, each: int) -> None:
         self.stretches = [

@@ -9,7 +9,7 @@ import pytest
 from hapax.core.lag import GroupProgress
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.reader_lag import ReaderLag
-from hapax.engines.reader_lag_monitor import OFFSETS_MAX, ReaderLagMonitor
+from hapax.engines.lag_monitor import READER_OFFSETS_MAX, ReaderLagMonitor
 from hapax.settings import load_settings
 from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import Told
@@ -81,7 +81,7 @@ def test_a_group_that_fails_leaves_the_series_of_others():
     probes = {"billing": Probe(ValueError("unforeseen")), "search": Probe([lag(0, 5)])}
     monitor(told, probes, GroupProgress({FIRST: 3})).look()
     assert values(told, "search", 0) == [5, 5, 4]
-    assert [probe.asked for probe in probes.values()] == [[OFFSETS_MAX // 2]] * 2
+    assert [probe.asked for probe in probes.values()] == [[READER_OFFSETS_MAX // 2]] * 2
 
 
 @pytest.mark.parametrize(

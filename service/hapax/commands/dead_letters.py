@@ -26,7 +26,7 @@ from hapax.core.dead_letters import Wanted
 from hapax.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from hapax.operations.replay import ReplaySummary
+    from hapax.operations.dead_letters import ReplaySummary
 
 
 Reason = Annotated[
@@ -162,7 +162,7 @@ def replay(
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
         settings = one_cluster_settings()
-        from hapax.operations.replay import replaying
+        from hapax.operations.dead_letters import replaying
 
         with progress_line() as line, replaying(settings, wanted, line.show, rate=rate) as work:
             outcome = work.preview()

@@ -77,7 +77,7 @@ def lag(
     with refusals(as_json=as_json):
         rest = {name: text for name, text in _REST.items() if not os.environ.get(name)}
         settings = one_cluster_settings(rest)
-        from hapax.operations.reader_lag import reader_lags
+        from hapax.operations.offsets import reader_lags
 
         with progress_line() as line:
             found = reader_lags(settings, group, topic or (), line.show, exact=exact)

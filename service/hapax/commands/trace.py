@@ -21,10 +21,10 @@ from hapax.commands.screen import (
 from hapax.commands.times import moment_text, point_ms
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.records import Coordinates
-from hapax.operations.trace_result import verdict
+from hapax.operations.trace import verdict
 
 if TYPE_CHECKING:
-    from hapax.operations.trace_result import Sighting
+    from hapax.operations.trace import Sighting
 
 _DEFAULT_SINCE = "24h"
 

@@ -1,4 +1,10 @@
-"""Composition of ``hapax claims``: look claims up, forget them, rebuild them from outputs."""
+"""Composition of ``hapax claims``: look claims up, forget, rebuild and adopt them.
+
+A claim is the id with the source where it was found; the header ``hapax-id`` of an output holds
+the id alone. An output keeps its record's headers, so sources that are headers can be asked again;
+key and value may have become others. Where more than one source may have given the id, nothing is
+guessed: a claim under a wrong source could drop a sound event.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +15,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.dead_letters import dead_letter, is_note
-from hapax.core.errors import ConfigurationError, HapaxError
+from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.headers import ID, SOURCE, coordinates
+from hapax.core.id_sources import id_source
+from hapax.core.identity import Identity
 from hapax.core.records import Record
-from hapax.kafka.admin.adoption import cluster_id
+from hapax.kafka.admin.adoption import cluster_id, recommit_here
+from hapax.kafka.admin.group import members
 from hapax.kafka.read.offsets_client import BlockingOffsets
-from hapax.operations.claim_sources import ClaimSources
 from hapax.operations.reading import read_ranges
 from hapax.wiring.claims import claim_store
 
@@ -22,9 +30,39 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hapax.core.claim_store import ClaimStore, Owned
-    from hapax.core.records import Coordinates
+    from hapax.core.records import Coordinates, Progress
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
+
+
+class ClaimSources:
+    """The configured chain of id sources, each by itself."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self._chain = [(id_source(source), Identity([source])) for source in sources]
+
+    def candidates(self, event_id: bytes) -> dict[str, bytes]:
+        """Return, by source, the claim that this id would make there."""
+        sources = (source for source, _identity in self._chain)
+        return {
+            source.text: source.tag + event_id for source in sources if source.possible(event_id)
+        }
+
+    def claim_of(self, output: Record, event_id: bytes) -> bytes | None:
+        """Return the claim of the record that this output came from; None: it cannot be told."""
+        unproven: list[bytes] = []
+        for source, identity in self._chain:
+            found = identity.identify([output])
+            if source.proves and found.ids[0] == event_id:
+                return None if unproven else found.claims[0]
+            if source.proves and source.absent:
+                continue
+            if source.possible(event_id):
+                unproven.append(source.tag + event_id)
+        return unproven[0] if len(unproven) == 1 else None
+
+
+# -- Claims of a pipeline ----------------------------------------------------------------------
 
 IDS_AT_ONCE = 2_000
 
@@ -160,3 +198,63 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
     asked = PipelineClaims(settings, store)
     with closing(store):
         yield asked
+
+
+# -- Claims and offsets move to the present cluster --------------------------------------------
+
+
+class Adoption(msgspec.Struct, kw_only=True):
+    """What moves to which cluster.
+
+    here     Kafka's id of the cluster that answers
+    before   the id that the claims had; None: none was written, or there is no claim store
+    claims   whether there is a claim store
+    offsets  of the group, committed again with the ids of this cluster beside them
+    """
+
+    here: str
+    before: str | None
+    claims: bool
+    offsets: Progress = {}
+
+
+class Adopting:
+    """Looks first, then adopts. Raises PreflightError while the group has members."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._here = cluster_id(settings)
+
+    def look(self) -> Adoption:
+        """Return what would be adopted; change nothing."""
+        self._refuse_members()
+        store = self._store()
+        if store is None:
+            return Adoption(here=self._here, before=None, claims=False)
+        with closing(store):
+            return Adoption(here=self._here, before=store.cluster(), claims=True)
+
+    def adopt(self) -> Adoption:
+        """Adopt the offsets, then the claims; may be repeated when it was cut off in between."""
+        found = self.look()
+        found.offsets = recommit_here(self._settings)
+        store = self._store()
+        if store is not None:
+            with closing(store):
+                store.adopt()
+        return found
+
+    def _store(self) -> ClaimStore | None:
+        return claim_store(self._settings, cluster_id=self._here)
+
+    def _refuse_members(self) -> None:
+        app, live = self._settings.app, members(self._settings)
+        if live is None:
+            raise PreflightError([f"the coordinator of group {app} does not answer: try again"])
+        if live:
+            problem = (
+                f"group {app} has members ({', '.join(sorted(live))}): stop every process of"
+                f" HAPAX_APP={app}, wait until HAPAX_GROUP__SESSION_TIMEOUT has passed, and try "
+                f"again"
+            )
+            raise PreflightError([problem])

@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.engines.file_watch import FileWatch
-from hapax.engines.lag_monitor import LagMonitor
-from hapax.engines.reader_lag_monitor import ReaderLagMonitor
+from hapax.engines.lag_monitor import LagMonitor, ReaderLagMonitor
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes

@@ -37,11 +37,11 @@ from hapax.kafka.admin.answers import (
     check_transactional_id_acl,
     group_of,
     listeners_of,
+    telling_client,
     topic_of,
     values_of,
     waited,
 )
-from hapax.kafka.admin.request_versions import telling_client
 from hapax.kafka.admin.requests import value_in_file, wire_properties
 from hapax.kafka.admin.wire import WireError
 from hapax.kafka.connection import probe
