@@ -19,7 +19,8 @@ from hapax.core.cluster_state import (
 )
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.retry_levels import LEVELS
-from hapax.operations.doctor.check import CheckContext, Finding, Verdict, target_settings
+from hapax.kafka.admin.preflight import target_settings
+from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import judge
 from hapax.settings import load_settings
 

@@ -120,6 +120,8 @@ class CheckContext(NamedTuple):
     @property
     def outputs(self) -> dict[str, Topic]:
         """The output, the dead-letter and the retry topic, if they are there."""
+        from hapax.kafka.admin.preflight import output_topics  # commands import verdicts alone
+
         return self._there(output_topics(self.settings))
 
     def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
@@ -214,24 +216,6 @@ def fail(saw: str, fix: str) -> CheckResult:
 def unknown(why: str) -> CheckResult:
     """Return that it could not be looked at."""
     return CheckResult(Verdict.UNTOLD, why)
-
-
-def target_settings(settings: Settings) -> Settings:
-    """Return those for the cluster of the outputs alone: what is written there, and no input."""
-    target = settings.target
-    nothing = target.input.model_copy(update={"topics": ()})
-    here = target.output.kafka.model_copy(update={"bootstrap_servers": None})
-    written = target.output.model_copy(update={"kafka": here})
-    unclaimed = target.dedup.model_copy(update={"redis_url": None})
-    return target.model_copy(update={"input": nothing, "output": written, "dedup": unclaimed})
-
-
-def output_topics(settings: Settings) -> tuple[str, ...]:
-    """Return the topics of the cluster that is read which the pipeline writes by its settings."""
-    if settings.elsewhere:
-        return ()
-    more = (settings.dead_letter.topic, settings.retry_topic)
-    return (settings.output.topic, *(topic for topic in more if topic))
 
 
 def number(text: str | None) -> int | None:

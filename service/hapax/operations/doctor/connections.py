@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from hapax.claims.store import kind_of
-from hapax.core.cluster_state import CONSUMER_PROTOCOL, KIP_848
+from hapax.kafka.admin.preflight import protocol_unserved
 from hapax.kafka.connection import split
 from hapax.operations.doctor.check import check, fail, listed, ok, unknown, warn
 
@@ -196,8 +196,7 @@ def _broker_versions(context: CheckContext) -> Iterator[CheckResult]:
             "a broker is older than 2.5: offsets in transactions are not fenced (KIP-447)",
             "upgrade the brokers to 2.5 or later",
         )
-    joins = context.settings.group.protocol == "consumer" and context.side != "outputs"
-    if joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848:
+    if context.side != "outputs" and protocol_unserved(context.settings, apis):
         sound = False
         yield fail(
             "HAPAX_GROUP__PROTOCOL=consumer, but a broker does not serve that protocol (KIP-848)",

@@ -15,6 +15,7 @@ import msgspec
 from hapax.core.cluster_state import ClusterState, ProcessState
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
 from hapax.kafka.admin.isolated import CrashedError, run_in_subprocess
+from hapax.kafka.admin.preflight import output_topics, target_settings
 from hapax.kafka.produce.target_lane import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions, stores, topics
@@ -23,8 +24,6 @@ from hapax.operations.doctor.check import (
     Finding,
     Verdict,
     declared,
-    output_topics,
-    target_settings,
     unknown,
 )
 from hapax.wiring.claims import claim_store

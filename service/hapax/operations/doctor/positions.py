@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.retry_levels import LEVELS, LONGEST_MS, create_command
+from hapax.kafka.admin.preflight import output_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,
@@ -15,7 +16,6 @@ from hapax.operations.doctor.check import (
     listed,
     number,
     ok,
-    output_topics,
     set_topic,
     unknown,
     warn,

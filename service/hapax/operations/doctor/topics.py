@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.cluster_state import IN_SYNC_MIN
+from hapax.kafka.admin.preflight import required_topics
 from hapax.operations.doctor.brokers import graded, in_sync_min, replicas
 from hapax.operations.doctor.check import (
     check,
@@ -12,7 +13,6 @@ from hapax.operations.doctor.check import (
     listed,
     number,
     ok,
-    output_topics,
     set_topic,
     unknown,
     warn,
@@ -31,13 +31,7 @@ REFUSED: Final = "AUTHORIZATION"
     "topics", "input, output, dead-letter and retry topics", "FAIL: one does not exist.", now=True
 )
 def _topics(context: CheckContext) -> Iterator[CheckResult]:
-    roles = dict.fromkeys(context.settings.input.topics, "HAPAX_INPUT__TOPICS")
-    roles |= dict.fromkeys(output_topics(context.settings), "HAPAX_DEAD_LETTER__TOPIC")
-    if not context.settings.elsewhere:
-        roles[context.settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
-    if context.settings.retry_topic:
-        roles[context.settings.retry_topic] = "HAPAX_RETRY__TOPIC"
-    for name, setting in roles.items():
+    for name, setting in required_topics(context.settings).items():
         topic = context.kafka.topics.get(name)
         if topic is not None and topic.partitions:
             yield ok(f"{name}: {len(topic.partitions)} partitions")
