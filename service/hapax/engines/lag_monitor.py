@@ -53,7 +53,6 @@ class LagMonitor(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Look until stopped."""
         wait_s = rest_s = min(FIRST_S, self._interval_s)
         while not self._stopped.wait(min(rest_s, PULSE_S)):
             rest_s -= PULSE_S
@@ -143,7 +142,6 @@ class ReaderLagMonitor(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Look until stopped, if there is any group."""
         while self._probes and not self._stopped.wait(self._interval_s):
             self.look()
 

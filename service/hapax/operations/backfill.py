@@ -34,7 +34,6 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> int:
-        """Offsets of the span that have had their effect."""
         return 0 if self.committed is None else self.span.done(self.committed)
 
     @property
@@ -53,7 +52,6 @@ class Advance(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether everything has had its effect."""
         return self.done >= self.total
 
 
@@ -107,7 +105,6 @@ class Backfill:
         return self._found
 
     def progress(self, parts: Sequence[Part]) -> Advance:
-        """Return how far it is, and at which rate since the looks before."""
         now_s = time.monotonic()
         done, total = sum(one.done for one in parts), sum(one.total for one in parts)
         self._seen = [(at_s, n) for at_s, n in self._seen if now_s - at_s < _RATE_OVER_S]
@@ -119,7 +116,6 @@ class Backfill:
 
 @contextmanager
 def backfill(settings: Settings) -> Iterator[Backfill]:
-    """Open it for the block; close its connections afterwards. Raises PreflightError."""
     words = settings.start
     assert isinstance(words, SpanWords)  # the command sets an end
     if problems := words.problems(int(time.time() * 1000)):

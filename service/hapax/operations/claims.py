@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.dead_letters import dead_letter, is_note
-from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.id_sources import id_source
 from hapax.core.identity import Identity
 from hapax.core.records import Record
-from hapax.kafka.admin.adoption import cluster_id, recommit_here
-from hapax.kafka.admin.group import members
+from hapax.kafka.admin.ids import cluster_id, topic_ids
+from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges
 from hapax.wiring.claims import claim_store
@@ -49,7 +50,6 @@ class ClaimSources:
         }
 
     def claim_of(self, output: Record, event_id: bytes) -> bytes | None:
-        """Return the claim of the record that this output came from; None: it cannot be told."""
         unproven: list[bytes] = []
         for source, identity in self._chain:
             found = identity.identify([output])
@@ -97,7 +97,6 @@ class PipelineClaims:
         self.emptied = False
 
     def owners(self, event_id: bytes) -> dict[str, Owned]:
-        """Return, by source of ids, who owns it there."""
         found = {
             source: self._store.owner(claim)
             for source, claim in self.sources.candidates(event_id).items()
@@ -105,7 +104,6 @@ class PipelineClaims:
         return {source: owned for source, owned in found.items() if owned is not None}
 
     def forget(self, event_id: bytes, source: str) -> bool:
-        """Forget the claim of one source; whether there was one."""
         return self._store.forget(self.sources.candidates(event_id)[source])
 
     def rebuild(self, since_ms: int | None, more_topics: Sequence[str], tell: Tell) -> Rebuilt:
@@ -226,8 +224,7 @@ class Adopting:
         self._here = cluster_id(settings)
 
     def look(self) -> Adoption:
-        """Return what would be adopted; change nothing."""
-        self._refuse_members()
+        GroupOffsets(self._settings).require_empty()
         store = self._store()
         if store is None:
             return Adoption(here=self._here, before=None, claims=False)
@@ -237,7 +234,7 @@ class Adopting:
     def adopt(self) -> Adoption:
         """Adopt the offsets, then the claims; may be repeated when it was cut off in between."""
         found = self.look()
-        found.offsets = recommit_here(self._settings)
+        found.offsets = recommit_here(self._settings, self._here)
         store = self._store()
         if store is not None:
             with closing(store):
@@ -247,14 +244,27 @@ class Adopting:
     def _store(self) -> ClaimStore | None:
         return claim_store(self._settings, cluster_id=self._here)
 
-    def _refuse_members(self) -> None:
-        app, live = self._settings.app, members(self._settings)
-        if live is None:
-            raise PreflightError([f"the coordinator of group {app} does not answer: try again"])
-        if live:
-            problem = (
-                f"group {app} has members ({', '.join(sorted(live))}): stop every process of"
-                f" HAPAX_APP={app}, wait until HAPAX_GROUP__SESSION_TIMEOUT has passed, and try "
-                f"again"
-            )
-            raise PreflightError([problem])
+
+def recommit_here(settings: Settings, here: str) -> Progress:
+    """Commit the group's offsets again, with the ids of this cluster and its topics beside them.
+
+    The offsets themselves stay. Return those that were committed again: all that the group has in
+    the topics it reads. Raises PreflightError, and changes nothing, while the group has members,
+    and when the brokers do not answer.
+    """
+    with closing(BlockingOffsets(settings)) as client:
+        places, ids = client.partitions(settings.read_topics), topic_ids(settings)
+        answers = client.answers(places, stable=True)
+    # Without the leader's epoch: it counts the elections of the cluster that it came from.
+    renewed = {
+        where: (
+            one.offset,
+            msgspec.structs.replace(
+                CommittedMetadata.of(one), topic_id=ids[where[0]], cluster_id=here
+            ),
+        )
+        for where, one in answers.items()
+        if one.offset >= 0
+    }
+    GroupOffsets(settings).commit(renewed)
+    return {where: offset for where, (offset, _beside) in renewed.items()}

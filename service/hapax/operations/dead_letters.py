@@ -71,7 +71,6 @@ class DeadLetters:
         self._tell = tell
 
     def bounds(self) -> Bounds:
-        """Return, per partition, what a read_committed reader can see now."""
         places = self._client.partitions([self.topic])
         lows, ends = self._client.log_starts(places), self._client.last_stable(places)
         return {where: (lows[where], ends[where]) for where in places}
@@ -84,14 +83,12 @@ class DeadLetters:
                 yield one
 
     def notes(self, bounds: Bounds) -> Replayed:
-        """Return what was replayed."""
         replayed = Replayed()
         for seen in self._each(bounds, "reading what was replayed"):
             replayed.take(seen.record)
         return replayed
 
     def look(self, wanted: Wanted, limit: int) -> FoundDeadLetters:
-        """Return those wanted, at most ``limit`` of them."""
         letters: deque[tuple[DeadLetter, bool]] = deque(maxlen=limit)
         found, reasons = FoundDeadLetters(letters=[]), Counter[str]()
         bounds = self.bounds()
@@ -147,7 +144,6 @@ class DeadLetters:
 
 @contextmanager
 def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
-    """Open them for the block; close the connections afterwards."""
     with closing(BlockingOffsets(settings)) as client:
         yield DeadLetters(settings, client, tell)
 
@@ -197,7 +193,6 @@ class Replay:
         self._tried: set[tuple[int, int]] = set()
 
     def preview(self) -> ReplaySummary:
-        """Return what a replay would do, and do nothing."""
         bounds = self._letters.bounds()
         outcome = ReplaySummary()
         for batch in self._batches(bounds, bounds, outcome):
@@ -295,7 +290,6 @@ class Replay:
         yield from open_.values()
 
     def _refusal(self, one: DeadLetter) -> str:
-        """Return why it cannot be replayed by this pipeline."""
         if one.app != self._settings.app:
             return "of another app"
         if one.source.topic not in self._settings.input.topics:
@@ -331,6 +325,5 @@ class Replay:
 def replaying(
     settings: Settings, wanted: Wanted, tell: Tell, *, rate: float | None
 ) -> Iterator[Replay]:
-    """Open a replay for the block; close its connections afterwards."""
     with closing(BlockingOffsets(settings)) as client:
         yield Replay(settings, client, wanted, tell, rate=rate)

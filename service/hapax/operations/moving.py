@@ -43,7 +43,7 @@ from hapax.core.offset_moves import (
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.transform import Cut, Failure
-from hapax.kafka.admin.adoption import topic_ids
+from hapax.kafka.admin.ids import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
 from hapax.kafka.read.offsets_client import BlockingOffsets
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
 
 
 def letter(settings: Settings, skip: Skip, topic: str, cut: Cut) -> Message:
-    """Return the dead letter, as a worker would write it."""
     record = skip.record
     if record is None:
         record = Record(*skip.at, None, None)
@@ -187,7 +186,6 @@ class GroupAdoption:
         return msgspec.structs.replace(one, beside=CommittedMetadata(began=count)), answer.offset
 
     def remarks(self) -> list[str]:
-        """Return what the offsets do not bring, in sentences."""
         settings, group = self._settings, self._group
         found = []
         for topic in settings.input.topics:
@@ -318,7 +316,6 @@ class Moving:
     # -- carrying out -------------------------------------------------------------------------
 
     def members(self) -> dict[str, str]:
-        """Return the client ids of the group's members, each with its host."""
         return self._group.members()
 
     def carry_out(self, moves: Iterable[Move], *, keep_claims: bool = False) -> int:
@@ -438,6 +435,5 @@ class Moving:
 
 @contextmanager
 def moving(settings: Settings, tell: Tell) -> Iterator[Moving]:
-    """Open it for the block; close its connections afterwards."""
     with closing(BlockingOffsets(settings)) as client:
         yield Moving(settings, client, tell)

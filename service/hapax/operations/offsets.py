@@ -64,7 +64,6 @@ class Looks:
         self._reader = RangeReader(settings)
 
     def look(self) -> list[Look]:
-        """Return them by topic and partition. Raises PreflightError."""
         client = self._client
         places = client.partitions(self._settings.input.topics)
         answers = client.answers(places, stable=False)
@@ -110,7 +109,6 @@ def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
 
 @contextmanager
 def looks(settings: Settings) -> Iterator[Looks]:
-    """Open it for the block; close its connections afterwards."""
     with closing(BlockingOffsets(settings)) as client:
         yield Looks(settings, client)
 

@@ -130,14 +130,12 @@ class Sighting(msgspec.Struct, kw_only=True):
 
     @property
     def owner(self) -> Coordinates | None:
-        """Whom its claim belongs to, if to another record than itself or its original."""
         own = {self.at, self.original}
         others = [one for one in (self.owners or {}).values() if one not in own]
         return others[0] if others else None
 
 
 def verdict(one: Sighting) -> str:
-    """Return what became of it, in one sentence."""
     visible = [effect for effect in one.effects if effect.visible]
     hidden = len(one.effects) > len(visible)
     if not one.committed and one.undecodable:
@@ -244,7 +242,6 @@ class Trace:
         self._retry = client.partitions([retry] if retry else [])
 
     def place(self, at: Coordinates, since_ms: int | None) -> list[Sighting]:
-        """Follow the record that stands there, in an input, an output or the dead letters."""
         where = (at.topic, at.partition)
         if where in {*self._inputs, *self._outputs, *self._retry}:
             self._require_begun(at)
@@ -283,7 +280,6 @@ class Trace:
             )
 
     def event(self, event_id: bytes, since_ms: int) -> list[Sighting]:
-        """Follow all records that have this id, among those from then on."""
         found: list[Sighting] = []
         for chunk in self._read(self._inputs, since_ms, "inputs"):
             identified = self._identity.identify(chunk)
@@ -332,7 +328,6 @@ class Trace:
         return sorted(by_place.values(), key=lambda one: one.at)
 
     def _find_waiting(self, by_place: dict[Coordinates, Sighting], since_ms: int) -> None:
-        """Note which of them wait for a later try: a record of the retry topic stands for each."""
         if not self._retry:
             return
         passed = self._client.committed(self._retry, stable=False)
@@ -431,6 +426,5 @@ def following(
     tell: Tell,
     process: LocalProcess | None = None,
 ) -> Iterator[Trace]:
-    """Open a trace for the block; close its connections afterwards."""
     with closing(BlockingOffsets(settings)) as client:
         yield Trace(settings, client, more_topics, tell, process)

@@ -63,7 +63,6 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
 
 
 def carry_out(settings: Settings, group: str, found: Sequence[Translated], tell: Tell) -> None:
-    """Commit the places for a group of the other cluster, which must have no members."""
     offsets = GroupOffsets(_of_group(settings.target, group))
     offsets.await_empty(tell)
     offsets.commit(
@@ -72,7 +71,6 @@ def carry_out(settings: Settings, group: str, found: Sequence[Translated], tell:
 
 
 def _mirrored(settings: Settings) -> str:
-    """Return the topic that is mirrored."""
     problem = ""
     if not settings.elsewhere:
         problem = "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is unset: outputs are where the input is"

@@ -3,7 +3,7 @@
 cluster         facts about brokers, topics and the group
 answers         what brokers answer, as facts: settings, versions of requests, rights
 group           members of the group, partitions that none of them owns
-adoption        ids of the cluster and topics; another cluster's offsets, taken over
+ids             ids of the cluster and of topics
 preflight       what must be there before a start
 requests, wire  requests that the client lacks, to the broker that can answer
 isolated        a query that may cost its process

@@ -58,7 +58,6 @@ def listeners_of(metadata: Any) -> dict[int, Address]:
 
 
 def topic_of(answer: Future[Any], settings: dict[str, str], until_s: float) -> Topic:
-    """Return a topic from the answer to DescribeTopics."""
     found, why = waited(answer, until_s)
     if found is None:
         return Topic(problem=why, settings=settings)
@@ -76,7 +75,6 @@ def topic_of(answer: Future[Any], settings: dict[str, str], until_s: float) -> T
 
 
 def group_of(found: Any) -> ConsumerGroup:
-    """Return the group from the answer to DescribeConsumerGroups."""
     members = [
         GroupMember(
             client_id=each.client_id,
@@ -98,7 +96,6 @@ def group_of(found: Any) -> ConsumerGroup:
 
 
 def names_of(operations: Iterable[Any] | None) -> tuple[str, ...] | None:
-    """Return the names of operations; None where they were not told."""
     return None if operations is None else tuple(sorted(each.name for each in operations))
 
 
@@ -130,7 +127,6 @@ class ApiVersionsLog(logging.Handler):
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the versions of a broker."""
         self._lines += 1
         found = _LINE.search(record.getMessage()) if self._lines < _LINES_MAX else None
         if found is not None:

@@ -96,11 +96,9 @@ class Logs:
         self._foreign: dict[Where, str] = {}
 
     def close(self) -> None:
-        """Close the connections."""
         self._queries.close()
 
     def look(self) -> dict[Where, Log]:
-        """Return what is known of each partition."""
         places = self._places
         # The committed offset first, the ends after it: so an offset is never beyond its log.
         committed = self._committed()
@@ -302,7 +300,6 @@ class _Look:
         ages_of: Callable[[str, Mapping[str, str]], Ages],
         pause_s: float,
     ) -> ClusterState:
-        """Return what brokers that can be reached say."""
         alive = {number for number, each in listeners.items() if each.problem is None}
         topics, settings, group = self._described(alive, metadata)
         with closing(self._logs(topics, alive, ages_of, pause_s)) as logs:
@@ -329,7 +326,6 @@ class _Look:
         )
 
     def _neighbours(self, topics: Mapping[str, Topic], logs: Mapping[Where, Log]) -> dict[str, Any]:
-        """Return who writes the inputs and who reads the outputs, as far as brokers answer."""
         known = {where: log.offsets for where, log in logs.items() if log.offsets is not None}
         first: Callable[..., Any] = partial(last_records, topics=topics)
         found = {}

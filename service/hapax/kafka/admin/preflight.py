@@ -46,7 +46,6 @@ class KafkaPreflight:
         self._served = False
 
     def sentence(self, reason: str) -> str:
-        """Return the one sentence about brokers that are not to be had."""
         return (
             f"{self._setting}__BOOTSTRAP_SERVERS={self._servers}: no broker answered ({reason});"
             " check address, port, protocol and credentials"
@@ -135,7 +134,6 @@ def output_topics(settings: Settings) -> tuple[str, ...]:
 
 
 def required_topics(settings: Settings) -> dict[str, str]:
-    """Return the topics that must be there, each with the setting that names it."""
     topics = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
     topics |= dict.fromkeys(output_topics(settings), "HAPAX_DEAD_LETTER__TOPIC")
     if not settings.elsewhere:

@@ -70,7 +70,6 @@ class KafkaOwners:
     def committed(
         self, partitions: Iterable[Where], within_s: float, *, stable: bool
     ) -> dict[Where, int | None]:
-        """Return the group's committed offsets; None where there is none."""
         if stable and self._progress is not None:
             with self._watch("committed"):
                 return self._progress(partitions)
@@ -110,7 +109,6 @@ class KafkaOwners:
         return found
 
     def close(self) -> None:
-        """Drop the connections."""
         self._queries.close()
 
     def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, tuple[int, int]]:

@@ -117,7 +117,6 @@ class _Heard(TopicIds):
     """Takes the lines of a client, as its logger."""
 
     def log(self, _level: int, _form: str, *parts: Any) -> None:
-        """Take one line."""
         if parts:
             self.hear(str(parts[-1]))
 

@@ -164,7 +164,6 @@ compaction may have removed records."""
 
 
 def reader_probes(settings: Settings) -> dict[str, ReaderLagProbe]:
-    """Return a probe for each group of HAPAX_TELEMETRY__READERS, on the cluster of the outputs."""
     properties, topic = reader_properties(settings.target), settings.output.topic
     return {
         group: ReaderLagProbe({**properties, "group.id": group}, topic)
@@ -262,7 +261,6 @@ class ReaderLagProbe:
 
 
 def _committed(queries: OffsetsClient, places: list[Where]) -> dict[Where, int | None]:
-    """Return the group's offsets, of the partitions that its coordinator answers for."""
     answers = queries.group_offsets(places, REQUEST_TIMEOUT_S, stable=False) if places else {}
     return {where: offset_or_none(one) for where, one in answers.items() if one.error is None}
 

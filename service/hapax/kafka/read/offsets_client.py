@@ -301,7 +301,6 @@ class BlockingOffsets(OffsetsClient):
         }
 
     def cluster_id(self) -> str | None:
-        """Return Kafka's id of the cluster that answers (KIP-78)."""
         found: str | None = self._metadata().cluster_id
         return found
 
@@ -331,19 +330,16 @@ class BlockingOffsets(OffsetsClient):
     def committed(
         self, partitions: Iterable[Where], *, stable: bool = True
     ) -> dict[Where, int | None]:
-        """Return the offsets of the pipeline's group; ``stable`` as in ``group_offsets``."""
         answers = self.answers(partitions, stable=stable)
         return {where: offset_or_none(one) for where, one in answers.items()}
 
     def beside(
         self, partitions: Iterable[Where], *, stable: bool = True
     ) -> dict[Where, CommittedMetadata]:
-        """Return the metadata of the group's offsets."""
         answers = self.answers(partitions, stable=stable)
         return {where: CommittedMetadata.of(one) for where, one in answers.items()}
 
     def answers(self, partitions: Iterable[Where], *, stable: bool) -> dict[Where, TopicPartition]:
-        """Return committed offsets as ``group_offsets`` does."""
         places = list(partitions)
         timeout_s = ANSWER_TIMEOUT_S if stable else BROKERS_TIMEOUT_S
 

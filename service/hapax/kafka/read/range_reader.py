@@ -237,7 +237,6 @@ def _refused(place: str, error: KafkaError) -> PreflightError:
 
 
 def undecodable_problem(where: Where, one: Stuck) -> str:
-    """Return what is to be done about a set that cannot be read."""
     place = f"{where[0]}/{where[1]}/{one.offset}"
     return (
         f"{place}: the set that begins there cannot be read ({one.reason});"

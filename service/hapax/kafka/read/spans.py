@@ -64,7 +64,6 @@ class _Lookup:
         }
 
     def _at(self, text: str) -> Progress:
-        """Return the offsets of a point, of all partitions."""
         named = offsets_of(text)
         if named is None:
             time_ms = time_of(text, self._now_ms)

@@ -56,7 +56,6 @@ class LocalAudit:
     @classmethod
     @contextmanager
     def opened(cls, report: Report) -> Iterator[LocalAudit]:
-        """Keep a workspace for the block."""
         audit = cls(report)
         try:
             yield audit
@@ -64,14 +63,12 @@ class LocalAudit:
             audit._rows.close()
 
     def read_inputs(self, task: ReadInputs, what: str) -> None:
-        """Read all ranges of the task."""
         for rows in self._read(task, what):
             self._named.update(*(row[_TOPICS] for row in rows if row[_TOPICS]))
             kept = [row[:_INPUT_COLUMNS] for row in rows if row[_READ] is None]
             self._rows.add("inputs", kept, _INPUT_COLUMNS)
 
     def read_effects(self, task: ReadEffects, what: str) -> None:
-        """Read all ranges of the task."""
         for rows in self._read(task, what):
             kept = [row[:_EFFECT_COLUMNS] for row in rows if row[_READ] is None]
             self._rows.add("effects", kept, _EFFECT_COLUMNS)
@@ -98,15 +95,12 @@ class LocalAudit:
             done += one.end - one.start
 
     def named_topics(self) -> set[str]:
-        """Return the topics that the transform chose itself."""
         return self._named
 
     def first_named(self, lanes: list[int]) -> dict[int, int]:
-        """Return by place of input the highest of the first offsets that these lanes name."""
         return self._rows.first_named(lanes)
 
     def judge(self, scope: Scope) -> Audit:
-        """Judge what was read."""
         outputs = []
         for lane, bounds in enumerate(scope.outputs):
             records, foreign, hidden = self._outputs.get(lane, (0, 0, 0))

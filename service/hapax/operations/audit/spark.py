@@ -101,7 +101,6 @@ class AuditJudgement:
     # -- what the driver asks -------------------------------------------------------------
 
     def counts(self) -> dict[int, dict[str, int]]:
-        """Return the counts of each place that has any."""
         names = ("records", *ACCOUNTS, *NAMES, *_COUNTED)
         sums = [f.sum(name).alias(name) for name in names if name not in {"out_of_order", "ahead"}]
         found: dict[int, dict[str, int]] = {}
@@ -124,7 +123,6 @@ class AuditJudgement:
         return self.records.where(f.greatest(*flags) > 0)
 
     def disordered(self) -> DataFrame:
-        """Return the effects out of order: repeats are doubled, and counted as such."""
         once = self.slots.where("times = 1").select("place", "offset", "slot", "parts")
         there = self.records.where("records = 1").select("place", "offset")
         return (
@@ -258,13 +256,11 @@ def check_complete(frame: DataFrame, stretches: int) -> None:
 
 
 def named_topics(inputs: DataFrame) -> set[str]:
-    """Return the topics that the transform chose itself."""
     rows = inputs.where("topics is not null").select(f.explode("topics").alias("topic"))
     return {row["topic"] for row in rows.distinct().collect()}
 
 
 def first_named(effects: DataFrame, lanes: list[int]) -> dict[int, int]:
-    """Return by place of input the highest of the first offsets that these lanes name."""
     rows = (
         effects.where(f.col("lane").isin(lanes) & (f.col("place") >= 0))
         .groupBy("place", "lane")
@@ -322,7 +318,6 @@ _SHUFFLES = "spark.sql.shuffle.partitions"
 
 @contextmanager
 def opened(settings: Settings, report: Report) -> Iterator[SparkAudit]:
-    """Start Spark for the block, and stop it."""
     report("starting Spark", 0, 0)
     options = msgspec.structs.replace(SparkOptions.of(settings), app=f"{settings.app}-audit")
     wares = [] if options.local else [*code_of(settings.transform), *named(options.ship)]
@@ -351,23 +346,18 @@ class SparkAudit:
         self.cores = spark.sparkContext.defaultParallelism
 
     def read_inputs(self, task: ReadInputs, what: str) -> None:
-        """Read all ranges of the task."""
         self._inputs.append(self._read(task, INPUTS, what))
 
     def read_effects(self, task: ReadEffects, what: str) -> None:
-        """Read all ranges of the task."""
         self._effects.append(self._read(task, EFFECTS, what))
 
     def named_topics(self) -> set[str]:
-        """Return the topics that the transform chose itself."""
         return {name for frame in self._inputs for name in named_topics(frame)}
 
     def first_named(self, lanes: list[int]) -> dict[int, int]:
-        """Return by place of input the highest of the first offsets that these lanes name."""
         return first_named(self._effects[0], lanes)
 
     def judge(self, scope: Scope) -> Audit:
-        """Judge what was read, and forget it."""
         inputs = self._inputs[0]
         for frame in self._inputs[1:]:
             inputs = inputs.unionByName(frame)

@@ -83,7 +83,6 @@ def read_frame(spark: SparkSession, read: ReadStretch, stretches: int, columns: 
 
 
 def rows_frame(spark: SparkSession, rows: list[Row], columns: str) -> DataFrame:
-    """Return a table of given rows."""
     table = pa.Table.from_batches([_batch(rows, _schema(columns))])
     return spark.createDataFrame(table, columns)
 
@@ -161,7 +160,6 @@ def slots_of(judged: DataFrame) -> DataFrame:
 
 
 def gathered(slots: DataFrame) -> DataFrame:
-    """One row for each record that has effects."""
     output = f.col("slot") > DEAD_SLOT
     return (
         slots.groupBy("place", "offset")

@@ -80,7 +80,6 @@ class AuditTopics:
         client.partitions(self._outputs(set()))  # refuses those that are not there
 
     def lows(self) -> Progress:
-        """Return the first input offsets to read: of what the group was asked to read."""
         lows = self._client.log_starts(self.places)
         since_ms = self._options.since_ms
         if since_ms is None:
@@ -98,7 +97,6 @@ class AuditTopics:
         return self._client.last_stable(self.places)
 
     def compacted(self) -> set[str]:
-        """Return the input topics that are compacted."""
         told = topic_settings(producer_properties(self._settings), self._settings.input.topics)
         return {topic for topic, each in told.items() if TopicRules.of(each).compacted}
 
@@ -132,13 +130,11 @@ class AuditTopics:
         return bounds, committed
 
     def input_task(self, lows: Progress, ends: Progress, cores: int) -> ReadInputs:
-        """Return what reads these ranges of the inputs."""
         spans = [(*where, lows[where], ends[where]) for where in self.places]
         cuts = cut(spans, cores)
         return ReadInputs(self._settings, self.places, cuts, self.compare, self.known)
 
     def effect_task(self, lows: Progress, outputs: list[OutputBounds], cores: int) -> ReadEffects:
-        """Return what reads the outputs."""
         cuts = cut([(one.topic, one.partition, one.low, one.end) for one in outputs], cores)
         starts = [lows[where] for where in self.places]
         return ReadEffects(self._settings, self.places, starts, cuts, self.compare, self._passed)
@@ -208,7 +204,6 @@ class Engine(Protocol):
 
 
 def run(engine: Engine, topics: AuditTopics, *, examples_max: int) -> Audit:
-    """Read everything, judge it, and return the result."""
     lows, ends = topics.lows(), topics.ends()  # 1
     engine.read_inputs(topics.input_task(lows, ends, engine.cores), "reading input")
     outputs, committed = topics.settled_outputs(engine.named_topics())  # 2 to 4

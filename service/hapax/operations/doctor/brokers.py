@@ -91,7 +91,6 @@ def durability(*, replicas: int, acks: Acks, in_sync_min: int) -> Durability:
 
 
 def _level_of_leader(replicas: int) -> Level:
-    """Return the level where one broker's word is enough: the leader's."""
     if replicas <= 1:
         return Level.LOWEST
     return Level.MEDIUM if replicas >= _COPIES_MANY else Level.LOW
@@ -240,7 +239,6 @@ def _offsets_kept(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _lost(context: CheckContext) -> str:
-    """Return what goes with the offsets on this cluster, and what the next start does."""
     begins = f"starts at HAPAX_INPUT__START={context.settings.input.start}"
     if context.side == "input":
         return (

@@ -59,7 +59,6 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, int]:
-    """Return how many findings have each verdict; all verdicts, best first."""
     seen = Counter(finding.verdict for finding in findings)
     return {verdict.value: seen[verdict] for verdict in Verdict}
 
@@ -104,7 +103,6 @@ class CheckContext(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """How the settings of this cluster begin."""
         return "HAPAX_KAFKA__" if self.source is None else "HAPAX_OUTPUT__KAFKA__"
 
     @property
@@ -114,7 +112,6 @@ class CheckContext(NamedTuple):
 
     @property
     def inputs(self) -> dict[str, Topic]:
-        """The input topics that are there."""
         return self._there(self.settings.input.topics)
 
     @property
@@ -147,7 +144,6 @@ class CheckContext(NamedTuple):
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
 
     def broker_settings(self, name: str) -> dict[int, str]:
-        """Return one setting of every broker that reports it."""
         return {
             number: settings[name]
             for number, settings in self.kafka.settings.items()
@@ -227,7 +223,6 @@ def number(text: str | None) -> int | None:
 
 
 def listed(words: Iterable[object]) -> str:
-    """Return words as a sentence has them."""
     return ", ".join(str(word) for word in words)
 
 
@@ -239,7 +234,6 @@ def kept_ms(topic: Topic) -> int | None:
 
 
 def set_topic(topic: str, change: str) -> str:
-    """Return the command that changes a topic."""
     return (
         f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {change}"
     )

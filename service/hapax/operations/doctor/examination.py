@@ -79,7 +79,6 @@ def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
 
 
 def judge(context: CheckContext, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
-    """Yield what the checks say, in their order."""
     for check in checks:
         if check.at not in _JUDGED[context.side]:
             continue
@@ -96,7 +95,6 @@ def refused(problems: Iterable[str]) -> list[Finding]:
 
 
 def look_at_process() -> ProcessState:
-    """Return what is to be known of this process."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ProcessState(
         python=sys.version_info[:3],
@@ -127,7 +125,6 @@ def _target_context(settings: Settings, pause_s: float) -> CheckContext:
 
 
 def _look(settings: Settings, ids: tuple[str, ...], name: str, pause_s: float) -> ClusterState:
-    """Look at one cluster, whose group has that name."""
     ages_of = partial(positions.ages_ms, settings)
     look = partial(look_at_kafka, settings, output_topics(settings), ids, name, ages_of, pause_s)
     try:

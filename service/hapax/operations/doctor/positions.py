@@ -343,7 +343,6 @@ def _dead_letters(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _unread(context: CheckContext, topic: str, age_ms: int) -> list[str]:
-    """Return the partitions whose next unread record is older than that."""
     return [
         place
         for place, log in context.logs(topic)

@@ -187,7 +187,6 @@ def _needed(context: CheckContext, bytes_per_id: int) -> int:
 
 
 def _size(count: int) -> str:
-    """Write bytes for people: the nearest whole unit."""
     for unit in (1 << 30, 1 << 20, 1 << 10):
         if count >= unit:
             return size_text(count // unit * unit)
