@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from hapax.core.headers import SOURCE, coordinates
-from hapax.operations.translating import translated
+from hapax.operations.offsets import translated
 from hapax.settings import load_settings
 from tests.kit.topics import Given, committed, ends, produce_aborted, produce_committed, read_back
 from tests.kit.waiting import await_

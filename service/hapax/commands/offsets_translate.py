@@ -47,12 +47,12 @@ def translate(
     with refusals(as_json=as_json):
         require_one(yes=yes, dry_run=dry_run)
         settings = environment_settings()
-        from hapax.operations.translating import carry_out, translated
+        from hapax.operations.offsets import commit_translated, translated
 
         with progress_line() as line:
             found = translated(settings, group, line.show)
             if yes:
-                carry_out(settings, to_group or group, found, line.show)
+                commit_translated(settings, to_group or group, found, line.show)
     _show(found, to_group or group, done=yes, as_json=as_json)
 
 

@@ -5,6 +5,13 @@ For lag in records:
 1. committed  the group's offsets, in the topics that were named or in all that it has one in
 2. logs       where these begin and end, asked after the offsets: none is beyond its log
 3. records    the committed ones between both; where some offsets hold none, all of them as well
+
+For a mirror's offsets:
+
+1. committed  what the group has read of the input, transactions that hold an offset waited for
+2. progress   how far the mirror is: what it has not written yet cannot be translated
+3. decided    the transactions that wrote it have become visible to readers
+4. places     the first record of each partition that comes from the committed offset or a later one
 """
 
 from __future__ import annotations
@@ -15,19 +22,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.changes import Stuck  # noqa: TC001 - msgspec reads the types
-from hapax.core.errors import PreflightError
+from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.partition_offsets import PartitionOffsets
 from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
+from hapax.core.translation import Halving, Translated
+from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.produce.target_lane import target_progress
 from hapax.kafka.read.group_start import positions
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import COUNTING, RangeReader, count_records
+from hapax.operations.reading import MARGIN_S, await_decided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
     from hapax.core.records import TopicPartition
-    from hapax.core.records import TopicPartition as Where
     from hapax.kafka.read.offsets_client import Isolation, OffsetsClient
     from hapax.kafka.read.range_reader import ReadRecord
     from hapax.operations.reading import Tell
@@ -149,8 +160,8 @@ class _Look:
     def __init__(
         self,
         queries: OffsetsClient,
-        committed: Mapping[Where, int | None],
-        logs: Mapping[Where, LogOffsets],
+        committed: Mapping[TopicPartition, int | None],
+        logs: Mapping[TopicPartition, LogOffsets],
         tell: Tell,
     ) -> None:
         self._queries = queries
@@ -190,10 +201,149 @@ class _Look:
         return found
 
     def _count(
-        self, isolation: Isolation, counted: dict[Where, Counted], ends: Mapping[Where, int]
-    ) -> dict[Where, str]:
+        self,
+        isolation: Isolation,
+        counted: dict[TopicPartition, Counted],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, str]:
         return count_records(self._queries, isolation, counted, ends, self._progress)
 
     def _progress(self, count: int) -> None:
         self._done += count
         self._tell(f"{self._done:,} records read")
+
+
+# -- Offsets of a mirror -----------------------------------------------------------------------
+
+WITHIN_S = 30.0
+"""Longest wait for one look at the mirror."""
+
+
+def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
+    """Return the places of a group's committed offsets, by partition.
+
+    Partitions without an offset are left out. Raises ConfigurationError for a pipeline that is no
+    mirror, HapaxError or PreflightError where a place cannot be told for certain.
+    """
+    topic = _mirrored(settings)
+    with (
+        closing(BlockingOffsets(_of_group(settings, group))) as source,
+        closing(BlockingOffsets(settings.target)) as target,
+    ):
+        places = source.partitions([topic])
+        there = target.partitions([settings.output.topic])
+        if len(places) != len(there):
+            problem = (
+                f"{topic} has {len(places)} partitions and {settings.output.topic} has"
+                f" {len(there)}: records have not kept theirs, and offsets cannot be translated"
+            )
+            raise ConfigurationError([problem])
+        found = source.committed(places)
+        committed = {where: offset for where, offset in found.items() if offset is not None}
+        if not committed:
+            raise PreflightError([f"group {group} has no committed offset in {topic}"])
+        _require_mirrored(settings, committed)
+        _decide(settings, target, there, tell)
+        ends, starts = target.last_stable(there), target.log_starts(there)
+        return _places(settings, committed, starts, ends)
+
+
+def commit_translated(
+    settings: Settings, group: str, found: Sequence[Translated], tell: Tell
+) -> None:
+    offsets = GroupOffsets(_of_group(settings.target, group))
+    offsets.await_empty(tell)
+    offsets.commit(
+        {(one.target, one.partition): (one.offset, CommittedMetadata()) for one in found}
+    )
+
+
+def _mirrored(settings: Settings) -> str:
+    problem = ""
+    if not settings.elsewhere:
+        problem = "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is unset: outputs are where the input is"
+    elif settings.transform is not None:
+        problem = (
+            f"HAPAX_TRANSFORM={settings.transform}: outputs of a function need not keep partition"
+            " and order of their records"
+        )
+    elif len(settings.input.topics) > 1:
+        problem = (
+            f"HAPAX_INPUT__TOPICS={','.join(settings.input.topics)}: in a mirror of several topics"
+            " an offset stands for none of them"
+        )
+    if problem:
+        raise ConfigurationError([f"{problem}; only a mirror of one topic can be translated"])
+    return settings.input.topics[0]
+
+
+def _of_group(settings: Settings, group: str) -> Settings:
+    return settings.model_copy(update={"app": group})
+
+
+def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int]) -> None:
+    """Raise HapaxError where the mirror has not come as far as the group."""
+    behind = []
+    for where, offset in committed.items():
+        progress, _group = target_progress(settings.target, where, None)
+        done = 0 if progress is None else progress.offset
+        if done < offset:
+            behind.append(f"{where[0]}/{where[1]}: {done:,} of {offset:,}")
+    if behind:
+        raise HapaxError(
+            f"the mirror has not come as far as the group ({'; '.join(behind)}): let it catch up,"
+            " then repeat"
+        )
+
+
+def _decide(
+    settings: Settings, target: BlockingOffsets, there: Sequence[TopicPartition], tell: Tell
+) -> None:
+    """Wait until readers see all that was written with the progress."""
+    timeout_ms = settings.transaction.timeout_ms
+    _ends, open_ = await_decided(
+        target, there, timeout_ms, lambda: tell("waiting for transactions on the mirror")
+    )
+    if open_:
+        raise PreflightError(
+            [
+                f"{topic}/{number}: a transaction is open since {MARGIN_S:g} s and more: hapax"
+                " transactions names it"
+                for topic, number in open_
+            ]
+        )
+
+
+def _places(
+    settings: Settings,
+    committed: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> list[Translated]:
+    topic = settings.output.topic
+    searches = {
+        (topic, where[1]): Halving(where, offset, starts[topic, where[1]], ends[topic, where[1]])
+        for where, offset in committed.items()
+    }
+    reader = RangeReader(settings.target)
+    while due := {
+        where: (at, one.end) for where, one in searches.items() if (at := one.at) is not None
+    }:
+        firsts = reader.firsts(due, WITHIN_S)
+        if silent := due.keys() - firsts.keys():
+            raise PreflightError([f"{name}/{number} cannot be read" for name, number in silent])
+        for where, first in firsts.items():
+            searches[where].see(None if first is None else first.record)
+    return [
+        Translated(
+            topic=where[0],
+            partition=where[1],
+            committed=offset,
+            target=topic,
+            offset=ends[topic, where[1]] if found is None else found,
+            record=found is not None,
+            first=starts[topic, where[1]],
+        )
+        for where, offset in sorted(committed.items())
+        for found in (searches[topic, where[1]].found,)
+    ]

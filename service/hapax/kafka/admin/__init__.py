@@ -6,5 +6,4 @@ group           members of the group, partitions that none of them owns
 ids             ids of the cluster and of topics
 preflight       what must be there before a start
 requests, wire  requests that the client lacks, to the broker that can answer
-isolated        a query that may cost its process
 """

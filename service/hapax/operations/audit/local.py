@@ -128,7 +128,6 @@ class LocalJudgement:
         self._done, self._total = 0, 0
 
     def result(self, outputs: list[OutputFindings]) -> Audit:
-        """Judge everything that was read."""
         self._total = self._rows.count("inputs") + 2 * self._rows.count("effects")
         if self._scope.claimed:
             self._rows.index_ids()
@@ -173,7 +172,6 @@ class LocalJudgement:
         self._rows.add("disordered", late, 7)
 
     def _where(self, lane: int, at: int, place: int, offset: int) -> str:
-        """Return why an effect is not judged; nothing where it is."""
         if place < 0:
             return "nowhere"
         bounds = self._scope.inputs[place]
@@ -271,7 +269,6 @@ class LocalJudgement:
         self._found.add("gone" if compacted else "orphaned", key, offence, found.effects)
 
     def _order(self, key: Key, found: FoundEffects, disordered: GroupedRows) -> None:
-        """Count effects out of order; those that are repeated are doubled, and counted as such."""
         while disordered.key is not None and disordered.key < key:
             deque(disordered.take(), 0)  # records that are not judged
         if disordered.key != key:
@@ -362,7 +359,6 @@ class LocalCounts:
             del examples[self._scope.examples_max :]
 
     def audit(self, outputs: list[OutputFindings]) -> Audit:
-        """Return all of it."""
         audit = audit_of(self._scope, self._counts, outputs)
         audit.examples = {
             name: [offence.sentence(name, self._scope) for _key, offence in self._examples[name]]
@@ -441,7 +437,6 @@ class FoundEffects:
 
     @property
     def torn(self) -> bool:
-        """Whether some of its outputs are not there."""
         return self.outs > 0 and self.parts != {self.outs}
 
 

@@ -236,7 +236,6 @@ class AuditJudgement:
 
 
 def result(judgement: AuditJudgement, tables: Tables) -> Audit:
-    """Collect counts and examples."""
     scope = tables.scope
     audit = audit_of(scope, judgement.counts(), _outputs(tables))
     if audit.anomalies and scope.examples_max:

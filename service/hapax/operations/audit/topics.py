@@ -93,7 +93,6 @@ class AuditTopics:
         return {where: late.get(where, end) for where, end in self.ends().items()}
 
     def ends(self) -> Progress:
-        """Return the last stable offsets of the inputs."""
         return self._client.last_stable(self.places)
 
     def compacted(self) -> set[str]:
@@ -103,7 +102,6 @@ class AuditTopics:
     def settled_outputs(
         self, named: set[str]
     ) -> tuple[list[OutputBounds], dict[TopicPartition, int | None]]:
-        """Return where outputs are read to, and the committed offsets asked for in between."""
         client = self._client
         lanes = client.partitions(self._outputs(self._existing(named)))
         settled = client.last_stable(lanes)

@@ -107,7 +107,6 @@ class CheckContext(NamedTuple):
 
     @property
     def read(self) -> dict[str, Topic]:
-        """The input topics, on whichever cluster they are."""
         return self.inputs if self.source is None else self.source.inputs
 
     @property
@@ -116,7 +115,6 @@ class CheckContext(NamedTuple):
 
     @property
     def outputs(self) -> dict[str, Topic]:
-        """The output, the dead-letter and the retry topic, if they are there."""
         from hapax.kafka.admin.preflight import output_topics  # commands import verdicts alone
 
         return self._there(output_topics(self.settings))

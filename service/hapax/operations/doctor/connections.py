@@ -169,7 +169,6 @@ def _listeners(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _silence(context: CheckContext, broker: int) -> str:
-    """Return why questions to one broker stayed without an answer; empty where they did not."""
     for what in ("settings", "offsets"):
         why = context.kafka.untold.get(f"{what} of broker {broker}", "")
         if why.startswith(SILENCE):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import resource
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Final
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from hapax.core.cluster_state import ClusterState, ProcessState
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
-from hapax.kafka.admin.isolated import CrashedError, run_in_subprocess
 from hapax.kafka.admin.preflight import output_topics, target_settings
 from hapax.kafka.produce.target_lane import target_names
 from hapax.kafka.properties import library_version
@@ -29,7 +30,7 @@ from hapax.operations.doctor.check import (
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.claim_store import StoreHealth
     from hapax.operations.doctor.check import Check, CheckResult
@@ -146,3 +147,29 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+# -- Questions that may cost the process that asks them ----------------------------------------
+
+Answer = TypeVar("Answer")
+TRIES = 2
+
+
+class CrashedError(Exception):
+    """Each process that was to answer has died."""
+
+
+def run_in_subprocess(look: Callable[[], Answer]) -> Answer:
+    """Return what ``look`` finds in a process of its own; if that dies, in another one.
+
+    The client's admin calls end their process when a broker dies while they wait (``Assertion
+    `eonce->refcnt > 0' failed``; librdkafka #3663, #4605). ``look`` and its answer are pickled, so
+    is what it raises. Raises CrashedError after two deaths. Starting a process takes 0.3 s.
+    """
+    for _try in range(TRIES):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            try:
+                return pool.submit(look).result()
+            except BrokenProcessPool:
+                continue
+    raise CrashedError(f"the Kafka client has crashed {TRIES} times, as it may while brokers die")
