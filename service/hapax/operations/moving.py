@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from hapax.core.offset_moves import Move
     from hapax.core.ports import Message
     from hapax.core.records import Coordinates, TopicPartition
-    from hapax.core.records import TopicPartition as Where
     from hapax.kafka.read.range_reader import ReadRecord
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
@@ -162,7 +161,7 @@ class GroupAdoption:
         old = settings.model_copy(update={"app": group})
         with closing(BlockingOffsets(old)) as theirs:
             places = theirs.partitions(settings.read_topics)
-            self._answers: dict[Where, Any] = dict(theirs.answers(places, stable=True))
+            self._answers: dict[TopicPartition, Any] = dict(theirs.answers(places, stable=True))
         if all(one.offset < 0 for one in self._answers.values()):
             topics = ", ".join(settings.read_topics)
             raise HapaxError(f"group {group} has no offset in {topics}: check its name")
@@ -207,7 +206,7 @@ class GroupAdoption:
         """Wait for the members of the group to leave; raises PreflightError when some stay."""
         GroupOffsets(self._settings.model_copy(update={"app": self._group})).await_empty(tell)
 
-    def _of(self, topic: str) -> dict[Where, Any]:
+    def _of(self, topic: str) -> dict[TopicPartition, Any]:
         return {where: one for where, one in self._answers.items() if where[0] == topic}
 
     def _beside(self, topic: str) -> dict[int, CommittedMetadata]:
