@@ -130,12 +130,7 @@ GROUP_SESSION_MIN, GROUP_SESSION_MAX = (
 OFFSETS_KEPT_MIN_MS = DAY_MS
 
 
-@check(
-    "transaction-timeout",
-    "`transaction.max.timeout.ms` against `HAPAX_TRANSACTION__TIMEOUT`",
-    "FAIL: the setting is longer.",
-    at="outputs",
-)
+@check("transaction-timeout", at="outputs")
 def _transaction_timeout(context: CheckContext) -> Iterator[CheckResult]:
     allowed = _least(context, "transaction.max.timeout.ms")
     ours = context.settings.transaction.timeout_ms
@@ -172,12 +167,7 @@ def _internal(
     yield graded(topic, count, least, f"move {topic} to 3 replicas, and set min.insync.replicas=2")
 
 
-_transaction_log = check(
-    "transaction-log",
-    "replicas and in-sync minimum of `__transaction_state`",
-    "As for durability. FAIL: fewer brokers than its replicas.",
-    at="outputs",
-)(
+_transaction_log = check("transaction-log", at="outputs")(
     partial(
         _internal,
         topic="__transaction_state",
@@ -185,11 +175,7 @@ _transaction_log = check(
         in_sync="transaction.state.log.min.isr",
     )
 )
-_offsets_log = check(
-    "offsets-log",
-    "replicas and in-sync minimum of `__consumer_offsets`",
-    "As for durability. FAIL: fewer brokers than its replicas.",
-)(
+_offsets_log = check("offsets-log")(
     partial(
         _internal,
         topic="__consumer_offsets",
@@ -199,12 +185,7 @@ _offsets_log = check(
 )
 
 
-@check(
-    "transactional-id-expiry",
-    "`transactional.id.expiration.ms`",
-    "WARN: shorter than an hour.",
-    at="outputs",
-)
+@check("transactional-id-expiry", at="outputs")
 def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
     kept_ms = _least(context, "transactional.id.expiration.ms")
     if kept_ms is None:
@@ -219,11 +200,7 @@ def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"transactional ids are kept for {duration_text(kept_ms)}")
 
 
-@check(
-    "offsets-retention",
-    "`offsets.retention.minutes`",
-    "FAIL: shorter than a day: a stopped pipeline loses its offsets.",
-)
+@check("offsets-retention")
 def _offsets_kept(context: CheckContext) -> Iterator[CheckResult]:
     kept = _least(context, "offsets.retention.minutes")
     if kept is None:
@@ -253,12 +230,7 @@ def _lost(context: CheckContext) -> str:
     return f"its offsets and {begins}"
 
 
-@check(
-    "session-timeout",
-    "`HAPAX_GROUP__SESSION_TIMEOUT` against what the brokers allow",
-    "FAIL: outside of it.",
-    at="input",
-)
+@check("session-timeout", at="input")
 def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
     ours = context.settings.group.session_timeout_ms
     if context.settings.group.protocol == "consumer":
@@ -277,7 +249,7 @@ def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is allowed")
 
 
-@check("auto-create", "`auto.create.topics.enable`", "WARN: true.")
+@check("auto-create")
 def _auto_create(context: CheckContext) -> Iterator[CheckResult]:
     told = context.broker_settings("auto.create.topics.enable")
     if not told:

@@ -155,7 +155,7 @@ At = Literal["none", "input", "outputs", "each"]
 
 
 class Check(NamedTuple):
-    """One check; docs/doctor.md shows ``looks_at`` and ``finds``.
+    """One check; docs/doctor.md says what it looks at and finds.
 
     needs     what must have answered before there is anything to judge
     at        which cluster it judges, where outputs go to another one than that of the input
@@ -164,8 +164,6 @@ class Check(NamedTuple):
     """
 
     name: str
-    looks_at: str
-    finds: str
     needs: Needs
     judge: Judge
     now: bool = False
@@ -173,17 +171,11 @@ class Check(NamedTuple):
 
 
 def check(
-    name: str,
-    looks_at: str,
-    finds: str,
-    needs: Needs = "brokers",
-    *,
-    now: bool = False,
-    at: At | None = None,
+    name: str, *, needs: Needs = "brokers", now: bool = False, at: At | None = None
 ) -> Callable[[Judge], Check]:
     """Declare the function below as a check; what asks brokers asks those of each cluster."""
     at = at or ("each" if needs in {"addresses", "brokers"} else "none")
-    return lambda judge: Check(name, looks_at, finds, needs, judge, now, at)
+    return lambda judge: Check(name, needs, judge, now, at)
 
 
 def declared(*modules: ModuleType) -> tuple[Check, ...]:

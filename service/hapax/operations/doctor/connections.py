@@ -23,19 +23,12 @@ FILES_PER_BROKER, FILES_BESIDE = 8, 128
 FILES_USUAL = 1024
 
 
-@check(
-    "settings",
-    "the environment",
-    "FAIL: a variable that nothing reads, a value that cannot be, two that contradict each "
-    "other. Exit code 2, and nothing else is checked.",
-    needs="process",
-    now=True,
-)
+@check("settings", needs="process", now=True)
 def _settings(_case: CheckContext) -> Iterator[CheckResult]:
     yield ok("the settings can be read and do not contradict each other")
 
 
-@check("python", "the version of Python", "FAIL: older than 3.11.", needs="process")
+@check("python", needs="process")
 def _python(context: CheckContext) -> Iterator[CheckResult]:
     found = ".".join(map(str, context.process.python))
     if context.process.python[:2] < PYTHON_MIN:
@@ -44,12 +37,7 @@ def _python(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"Python {found}")
 
 
-@check(
-    "client-library",
-    "the version of librdkafka",
-    "FAIL: one that loses records. WARN: one that this service was not tested with.",
-    needs="process",
-)
+@check("client-library", needs="process")
 def _client_library(context: CheckContext) -> Iterator[CheckResult]:
     found = context.process.librdkafka
     version = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
@@ -67,12 +55,7 @@ def _client_library(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"librdkafka {found}")
 
 
-@check(
-    "file-descriptors",
-    "how many files this process may open",
-    "FAIL: too few for the connections to all brokers. WARN: fewer than 1024.",
-    needs="process",
-)
+@check("file-descriptors", needs="process")
 def _files(context: CheckContext) -> Iterator[CheckResult]:
     most = context.process.files_max
     needed = FILES_BESIDE + FILES_PER_BROKER * len(context.kafka.listeners)
@@ -95,13 +78,7 @@ SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
 """How reasons begin where no answer came; others are refusals."""
 
 
-@check(
-    "bootstrap",
-    "every address in `HAPAX_KAFKA__BOOTSTRAP_SERVERS`: name service and TCP",
-    "FAIL: none can be reached. WARN: some cannot.",
-    needs="addresses",
-    now=True,
-)
+@check("bootstrap", needs="addresses", now=True)
 def _bootstrap(context: CheckContext) -> Iterator[CheckResult]:
     addresses = context.kafka.bootstrap
     dead = [each for each in addresses if each.problem is not None]
@@ -113,13 +90,7 @@ def _bootstrap(context: CheckContext) -> Iterator[CheckResult]:
         yield fail(saw, fix) if len(dead) == len(addresses) else warn(saw, fix)
 
 
-@check(
-    "brokers",
-    "whether brokers answer there: encryption, login, metadata",
-    "FAIL: a port that is open, and no answer. WARN: no controller.",
-    needs="addresses",
-    now=True,
-)
+@check("brokers", needs="addresses", now=True)
 def _brokers(context: CheckContext) -> Iterator[CheckResult]:
     kafka = context.kafka
     if all(each.problem for each in kafka.bootstrap):
@@ -136,13 +107,7 @@ def _brokers(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"{len(kafka.listeners)} brokers: {listed(kafka.listeners)}")
 
 
-@check(
-    "listeners",
-    "every address that a broker advertises: name service and TCP",
-    "FAIL: one cannot be reached from here, or accepts connections and does not answer.",
-    needs="addresses",
-    now=True,
-)
+@check("listeners", needs="addresses", now=True)
 def _listeners(context: CheckContext) -> Iterator[CheckResult]:
     listeners = context.kafka.listeners
     if not listeners:
@@ -176,12 +141,7 @@ def _silence(context: CheckContext, broker: int) -> str:
     return ""
 
 
-@check(
-    "broker-versions",
-    "the requests that the brokers support",
-    "FAIL: no transactions with fenced offsets (KIP-447, from 2.5), or no KIP-848 where "
-    "`HAPAX_GROUP__PROTOCOL` asks for it.",
-)
+@check("broker-versions")
 def _broker_versions(context: CheckContext) -> Iterator[CheckResult]:
     apis = context.kafka.apis
     if not apis:
@@ -211,13 +171,7 @@ def _broker_versions(context: CheckContext) -> Iterator[CheckResult]:
 URL: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
-@check(
-    "kafka-plaintext",
-    "`HAPAX_KAFKA__SECURITY__PROTOCOL` and where the brokers are",
-    "WARN: plaintext or sasl_plaintext beyond this machine.",
-    needs="process",
-    at="each",
-)
+@check("kafka-plaintext", needs="process", at="each")
 def _plaintext(context: CheckContext) -> Iterator[CheckResult]:
     protocol = context.settings.kafka.security.protocol
     name = f"{context.prefix}SECURITY__PROTOCOL"
@@ -244,13 +198,7 @@ def _plaintext(context: CheckContext) -> Iterator[CheckResult]:
         )
 
 
-@check(
-    "kafka-verification",
-    "`enable.ssl.certificate.verification`, `ssl.endpoint.identification.algorithm`",
-    "WARN: certificates of brokers, or the names in them, are not verified.",
-    needs="process",
-    at="each",
-)
+@check("kafka-verification", needs="process", at="each")
 def _verification(context: CheckContext) -> Iterator[CheckResult]:
     settings = context.settings
     if not settings.kafka.security.protocol.endswith("ssl"):
@@ -275,13 +223,7 @@ def _verification(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("the brokers' certificates and their names are verified")
 
 
-@check(
-    "redis-encryption",
-    "the scheme and the options of `HAPAX_DEDUP__REDIS_URL`",
-    "WARN: no TLS beyond this machine, or TLS that verifies nothing (`ssl_cert_reqs`, "
-    "`ssl_check_hostname`).",
-    needs="process",
-)
+@check("redis-encryption", needs="process")
 def _claim_store(context: CheckContext) -> Iterator[CheckResult]:
     url = context.settings.dedup.claims_url
     if url is None:

@@ -53,12 +53,7 @@ def _of_each(judge: Callable[[CheckContext, str, LastRecords], Iterator[CheckRes
     return judged
 
 
-@check(
-    "keys",
-    "the last records of each input partition: whether their keys lie where Java puts them",
-    "WARN: producers with different partitioners, or one key in two partitions.",
-    at="input",
-)
+@check("keys", at="input")
 @_of_each
 def _keys(context: CheckContext, name: str, sample: LastRecords) -> Iterator[CheckResult]:
     places, chosen = sample.placed_by(), context.settings.output.partitioner
@@ -87,12 +82,7 @@ def _keys(context: CheckContext, name: str, sample: LastRecords) -> Iterator[Che
         yield ok(f"{saw}: no partitioner that is known here puts them where they lie")
 
 
-@check(
-    "timestamps",
-    "the timestamps of the last records of each input partition",
-    "WARN: some lie in the future, were older than `retention.ms` when written, or are missing.",
-    at="input",
-)
+@check("timestamps", at="input")
 @_of_each
 def _timestamps(context: CheckContext, name: str, sample: LastRecords) -> Iterator[CheckResult]:
     stamps, topic = sample.timestamps_ms, context.kafka.topics[name]
@@ -128,14 +118,7 @@ def _timestamps(context: CheckContext, name: str, sample: LastRecords) -> Iterat
         yield ok(f"{saw} all have timestamps in its range")
 
 
-@check(
-    "output-timestamps",
-    "`message.timestamp.type`, `message.timestamp.before.max.ms` and `…after.max.ms` of the output "
-    "against timestamps and retention of the input",
-    "FAIL: the output refuses some, and there is no dead-letter topic. WARN: it refuses some, or "
-    "would refuse old ones.",
-    at="outputs",
-)
+@check("output-timestamps", at="outputs")
 def _output(context: CheckContext) -> Iterator[CheckResult]:
     name, letters = context.settings.output.topic, context.settings.dead_letter.topic
     settings = context.outputs[name].settings if name in context.outputs else {}
@@ -170,13 +153,7 @@ ASSIGNOR: Final = "cooperative-sticky"
 UNUSED: Final = {"DEAD", "UNKNOWN", "UNKOWN"}  # the second spelling is the client's
 
 
-@check(
-    "rights",
-    "what the user may do with topics and group, as the brokers report it, and with its "
-    "transactional id, by trying",
-    "FAIL: something that the service needs is not allowed.",
-    now=True,
-)
+@check("rights", now=True)
 def _rights(context: CheckContext) -> Iterator[CheckResult]:
     missing = False
     for right in _rights_of(context.settings, target=context.side == "outputs"):
@@ -196,13 +173,7 @@ def _rights(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("the permissions that the brokers report are sufficient")
 
 
-@check(
-    "group-state",
-    "the consumer group",
-    "WARN: it has no members and there are unread records, or it keeps rebalancing.",
-    now=True,
-    at="input",
-)
+@check("group-state", now=True, at="input")
 def _state(context: CheckContext) -> Iterator[CheckResult]:
     group = context.kafka.group
     if group is None:
@@ -230,14 +201,7 @@ def _state(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"group {name} is {group.state} with {len(group.members)} members")
 
 
-@check(
-    "group-members",
-    "the members of the consumer group",
-    "FAIL: one of another program, another protocol, one static name twice. WARN: more than "
-    "partitions.",
-    now=True,
-    at="input",
-)
+@check("group-members", now=True, at="input")
 def _members(context: CheckContext) -> Iterator[CheckResult]:
     group = context.kafka.group
     if group is None:
@@ -256,12 +220,7 @@ def _members(context: CheckContext) -> Iterator[CheckResult]:
     yield from found or [ok(f"{len(group.members)} members, all of this pipeline")]
 
 
-@check(
-    "group-offsets",
-    "which client committed the group's offsets",
-    "WARN: another one than Hapax.",
-    at="input",
-)
+@check("group-offsets", at="input")
 def _offsets(context: CheckContext) -> Iterator[CheckResult]:
     app, start = context.settings.app, context.settings.input.start
     logs = [log for name in context.inputs for _place, log in context.logs(name)]
@@ -282,12 +241,7 @@ def _offsets(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"group {app} has offsets of another client in {saw}")
 
 
-@check(
-    "readers",
-    "offsets of other groups against the last records of the outputs",
-    "WARN: markers keep one from the end, so that its end - committed never gets to 0.",
-    at="outputs",
-)
+@check("readers", at="outputs")
 def _readers(context: CheckContext) -> Iterator[CheckResult]:
     for group, readers in groupby(context.kafka.readers, lambda one: one.group):
         found = list(readers)

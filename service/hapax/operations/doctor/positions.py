@@ -53,13 +53,7 @@ def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -
     return tuple(sorted(ages))
 
 
-@check(
-    "cluster-offsets",
-    "Kafka's id of the cluster against the one stored with the group's offsets",
-    "FAIL: they were committed on another cluster.",
-    now=True,
-    at="input",
-)
+@check("cluster-offsets", now=True, at="input")
 def _cluster_of_offsets(context: CheckContext) -> Iterator[CheckResult]:
     here = context.kafka.cluster_id
     if here is None:
@@ -85,13 +79,7 @@ def _cluster_of_offsets(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"cluster {here} answers; no offset says that it belongs to another")
 
 
-@check(
-    "outputs-cluster",
-    "Kafka's id of the cluster of the outputs against that of the input's",
-    "FAIL: `HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS` leads to the cluster that is read.",
-    at="outputs",
-    now=True,
-)
+@check("outputs-cluster", at="outputs", now=True)
 def _outputs_cluster(context: CheckContext) -> Iterator[CheckResult]:
     here = context.kafka.cluster_id
     if context.source is None:
@@ -109,13 +97,7 @@ def _outputs_cluster(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"outputs go to cluster {here}")
 
 
-@check(
-    "claim-cluster",
-    "Kafka's id of the cluster against the one stored with the claims",
-    "FAIL: they were made for another cluster.",
-    needs="claims",
-    now=True,
-)
+@check("claim-cluster", needs="claims", now=True)
 def _cluster_of_claims(context: CheckContext) -> Iterator[CheckResult]:
     here, store = context.kafka.cluster_id, context.claims
     if store is None or store.cluster_id is None or here is None:
@@ -130,13 +112,7 @@ def _cluster_of_claims(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"the claims belong to the cluster that answers, {here}")
 
 
-@check(
-    "positions",
-    "committed offsets against the beginnings and ends of the logs",
-    "FAIL: one is not in its log.",
-    now=True,
-    at="input",
-)
+@check("positions", now=True, at="input")
 def _positions(context: CheckContext) -> Iterator[CheckResult]:
     if "committed offsets" in context.kafka.untold:
         yield unknown(f"committed offsets: {context.kafka.untold['committed offsets']}")
@@ -169,13 +145,7 @@ def _positions(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("every committed offset is in its log")
 
 
-@check(
-    "undecodable",
-    "the next record of every partition with unread ones",
-    "FAIL: its set is damaged, of an unknown codec, too large unpacked, or larger than the client "
-    "takes: the partition is blocked; the fix names the command that passes it.",
-    at="input",
-)
+@check("undecodable", at="input")
 def _undecodable(context: CheckContext) -> Iterator[CheckResult]:
     for (topic, partition), one in sorted(context.kafka.undecodable.items()):
         place = f"{topic}/{partition}/{one.offset}"
@@ -189,13 +159,7 @@ def _undecodable(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("the next record of every partition can be decoded")
 
 
-@check(
-    "open-transactions",
-    "last stable offsets against the ends of the logs, twice",
-    "FAIL: it stays before a record that is older than any live transaction (output: twice "
-    "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it does not move, on the output.",
-    now=True,
-)
+@check("open-transactions", now=True)
 def _open(context: CheckContext) -> Iterator[CheckResult]:
     for name in (*context.inputs, *context.outputs):
         sound = True
@@ -235,13 +199,7 @@ def most(kept: int) -> int:
     return kept * 9 // 10
 
 
-@check(
-    "retention",
-    "the age of the next unread record against `retention.ms`",
-    "FAIL: nine tenths of it. WARN: half of it.",
-    now=True,
-    at="input",
-)
+@check("retention", now=True, at="input")
 def _retention(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in context.inputs.items():
         kept = kept_ms(topic)
@@ -268,7 +226,7 @@ def _retention(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: unread records are far younger than {ground}")
 
 
-@check("retention-bytes", "`retention.bytes` of the input", "WARN: set.", at="input")
+@check("retention-bytes", at="input")
 def _retention_bytes(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in context.inputs.items():
         most_bytes = number(topic.settings.get("retention.bytes"))
@@ -284,12 +242,7 @@ def _retention_bytes(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: no record is deleted for the size of its log")
 
 
-@check(
-    "claim-ttl",
-    "`HAPAX_DEDUP__TTL` against the retention of the input, and against unread records",
-    "FAIL: unread records are older. WARN: shorter than the retention.",
-    at="input",
-)
+@check("claim-ttl", at="input")
 def _claim_ttl(context: CheckContext) -> Iterator[CheckResult]:
     if not context.settings.dedup.enabled:
         yield ok("no claim store")
@@ -316,12 +269,7 @@ def _claim_ttl(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: {ours} outlives its records")
 
 
-@check(
-    "dead-letter-retention",
-    "how long dead letters are kept",
-    "WARN: less than a week.",
-    at="outputs",
-)
+@check("dead-letter-retention", at="outputs")
 def _dead_letters(context: CheckContext) -> Iterator[CheckResult]:
     name = context.settings.dead_letter.topic
     if name is None:
@@ -361,14 +309,7 @@ SPARE_MS: Final = 2 * DAY_MS
 """Beside the longest wait: a weekend without the service."""
 
 
-@check(
-    "retry-topic",
-    "partitions, `retention.ms`, `retention.bytes` and `cleanup.policy` of the retry topic, "
-    "against the longest delay",
-    "FAIL: too few partitions, compacted, or records are deleted before they are due. WARN: soon "
-    "after.",
-    at="input",
-)
+@check("retry-topic", at="input")
 def _retry_topic(context: CheckContext) -> Iterator[CheckResult]:
     name = context.settings.retry_topic
     if name is None:

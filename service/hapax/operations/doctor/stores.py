@@ -39,7 +39,7 @@ def _store_of(context: CheckContext) -> StoreHealth:
     return context.claims
 
 
-def _by_store(name: str, looks_at: str, finds: str, *, now: bool = False) -> Check:
+def _by_store(name: str, *, now: bool = False) -> Check:
     """Return the check of what a store itself makes of one aspect; silent where it has none."""
 
     def judge(context: CheckContext) -> Iterator[CheckResult]:
@@ -47,16 +47,10 @@ def _by_store(name: str, looks_at: str, finds: str, *, now: bool = False) -> Che
         for verdict, saw, fix in judgements.get(name.removeprefix("claim-"), ()):
             yield CheckResult(Verdict(verdict), saw, fix)
 
-    return check(name, looks_at, finds, needs="claims", now=now)(judge)
+    return check(name, needs="claims", now=now)(judge)
 
 
-@check(
-    "claim-store",
-    "whether Redis answers: address, TLS, login",
-    "FAIL: it does not.",
-    needs="claims or nothing",
-    now=True,
-)
+@check("claim-store", needs="claims or nothing", now=True)
 def _store(context: CheckContext) -> Iterator[CheckResult]:
     if context.claims is None:
         yield ok("HAPAX_DEDUP__REDIS_URL is unset: events that were sent twice are not detected")
@@ -70,23 +64,12 @@ def _store(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"{context.claims.name} answers at {context.claims.place}")
 
 
-_version = _by_store("claim-version", "the version of Redis", "FAIL: older than 6.2.")
-_permissions = _by_store(
-    "claim-permissions",
-    "every command that claims need, by trying it on a key of its own",
-    "FAIL: one is refused, for rights or for memory.",
-    now=True,
-)
-_role = _by_store("claim-role", "whether Redis is the primary", "FAIL: it is a replica.", now=True)
+_version = _by_store("claim-version")
+_permissions = _by_store("claim-permissions", now=True)
+_role = _by_store("claim-role", now=True)
 
 
-@check(
-    "claims-present",
-    "whether the claims of this app exist",
-    "WARN: there are none, although the group has committed offsets.",
-    needs="claims",
-    now=True,
-)
+@check("claims-present", needs="claims", now=True)
 def _present(context: CheckContext) -> Iterator[CheckResult]:
     store = _store_of(context)
     worked = [
@@ -104,12 +87,7 @@ def _present(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("claims of this app exist" if store.claimed else "no claim was made yet")
 
 
-@check(
-    "claim-clock",
-    "the clock of Redis against the local clock",
-    "WARN: two seconds apart.",
-    needs="claims",
-)
+@check("claim-clock", needs="claims")
 def _clock(context: CheckContext) -> Iterator[CheckResult]:
     store = _store_of(context)
     skew = store.skew_ms
@@ -124,29 +102,12 @@ def _clock(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"the clock of {store.name} agrees with the local clock")
 
 
-_eviction = _by_store(
-    "claim-eviction",
-    "`maxmemory-policy`",
-    "FAIL: not noeviction. WARN: keys were evicted since Redis started.",
-)
-_persistence = _by_store(
-    "claim-persistence",
-    "append-only file, `appendfsync`, snapshots",
-    "FAIL: nothing on disk. WARN: snapshots only, or not synced at every claim.",
-)
-_replicas = _by_store(
-    "claim-replicas",
-    "replicas and `min-replicas-to-write`",
-    "WARN: none, or claims need not reach one.",
-)
+_eviction = _by_store("claim-eviction")
+_persistence = _by_store("claim-persistence")
+_replicas = _by_store("claim-replicas")
 
 
-@check(
-    "claim-memory",
-    "memory in use and, from TTL and the rate of the last hour, needed; against `maxmemory`",
-    "FAIL: 95 % are in use. WARN: 80 %, or more is needed than there is.",
-    needs="claims",
-)
+@check("claim-memory", needs="claims")
 def _memory(context: CheckContext) -> Iterator[CheckResult]:
     store = _store_of(context)
     used, allowed = store.used_bytes, store.limit_bytes
@@ -196,14 +157,7 @@ def _size(count: int) -> str:
 # -- The schema registry -----------------------------------------------------------------------
 
 
-@check(
-    "schema-registry",
-    "whether the schema registry answers, and has the schema of the outputs; the compatibility of "
-    "its subject",
-    "FAIL: it does not, or refuses the login. WARN: the subject takes any version (NONE).",
-    needs="process",
-    now=True,
-)
+@check("schema-registry", needs="process", now=True)
 def _registry(context: CheckContext) -> Iterator[CheckResult]:
     formats, settings = context.settings.formats, context.settings
     if not formats.needs_registry:

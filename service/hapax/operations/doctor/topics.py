@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 REFUSED: Final = "AUTHORIZATION"
 
 
-@check(
-    "topics", "input, output, dead-letter and retry topics", "FAIL: one does not exist.", now=True
-)
+@check("topics", now=True)
 def _topics(context: CheckContext) -> Iterator[CheckResult]:
     for name, setting in required_topics(context.settings).items():
         topic = context.kafka.topics.get(name)
@@ -42,12 +40,7 @@ def _topics(context: CheckContext) -> Iterator[CheckResult]:
             yield fail(f"{setting}: topic {name}: {why}", "create the topic, or fix the name")
 
 
-@check(
-    "partitions",
-    "leaders and in-sync replicas of these topics and of the brokers' own",
-    "FAIL: no leader, or fewer in sync than `min.insync.replicas`. WARN: under-replicated.",
-    now=True,
-)
+@check("partitions", now=True)
 def _partitions(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in {**context.inputs, **context.outputs, **_internal(context)}.items():
         headless = [one for one, each in topic.partitions.items() if each.leader < 0]
@@ -77,7 +70,7 @@ def _partitions(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: all replicas of all partitions are in sync")
 
 
-@check("leaders", "whether the preferred brokers lead", "WARN: another one does.")
+@check("leaders")
 def _leaders(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in {**context.inputs, **context.outputs}.items():
         moved = [
@@ -94,11 +87,7 @@ def _leaders(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: every partition is led by its preferred broker")
 
 
-@check(
-    "partition-counts",
-    "partitions of the inputs and of the output",
-    "WARN: inputs differ, or the output has fewer.",
-)
+@check("partition-counts")
 def _counts(context: CheckContext) -> Iterator[CheckResult]:
     counts = {name: len(topic.partitions) for name, topic in context.read.items()}
     if len(set(counts.values())) > 1 and context.side != "outputs":
@@ -122,12 +111,7 @@ def _counts(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"{most} input partitions, {out} output partitions")
 
 
-@check(
-    "partitioner",
-    "`HAPAX_OUTPUT__PARTITIONER`: whether a key has the partition that Java gives it",
-    "WARN: it has not.",
-    needs="process",
-)
+@check("partitioner", needs="process")
 def _partitioner(context: CheckContext) -> Iterator[CheckResult]:
     chosen = context.settings.output.partitioner
     if chosen == "murmur2":
@@ -154,12 +138,7 @@ FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
 """Below it the brokers sync their disks all the time; replication is what protects records."""
 
 
-@check(
-    "durability",
-    "acks, replicas and `min.insync.replicas` of these topics (see below)",
-    "FAIL: lowest or low. WARN: medium, or no broker may be away, or the brokers' files ask for "
-    "more in sync than the cluster does.",
-)
+@check("durability")
 def _durability(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in {**context.inputs, **context.outputs}.items():
         least = in_sync_min(topic)
@@ -185,7 +164,7 @@ def _durability(context: CheckContext) -> Iterator[CheckResult]:
         )
 
 
-@check("unclean-election", "`unclean.leader.election.enable`", "FAIL: true.")
+@check("unclean-election")
 def _election(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in {**context.inputs, **context.outputs}.items():
         value = topic.settings.get("unclean.leader.election.enable")
@@ -201,11 +180,7 @@ def _election(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: only replicas in sync become leaders")
 
 
-@check(
-    "flush",
-    "`flush.messages`, `flush.ms`",
-    "WARN: below 1000, so that the broker syncs its disk all the time.",
-)
+@check("flush")
 def _flush(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in {**context.inputs, **context.outputs}.items():
         told = {key: number(topic.settings.get(key)) for key in FLUSH_LEAST}
@@ -223,11 +198,7 @@ def _flush(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: the operating system decides when to write to the disk")
 
 
-@check(
-    "compaction",
-    "`cleanup.policy` of input and dead letters",
-    "FAIL: compacted dead letters. WARN: a compacted input.",
-)
+@check("compaction")
 def _compaction(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in {**context.inputs, **context.outputs}.items():
         policy = topic.settings.get("cleanup.policy")
@@ -257,12 +228,7 @@ RECEIVED_MAX, RESPONSE_ADDED = 100_000_000, 1024
 """The client's ``receive.message.max.bytes``, and about what a response has around a record set."""
 
 
-@check(
-    "fetch-size",
-    "the client's `receive.message.max.bytes` against `max.message.bytes` of the input",
-    "FAIL: smaller, so that a record may be larger than the client takes.",
-    at="input",
-)
+@check("fetch-size", at="input")
 def _fetch_size(context: CheckContext) -> Iterator[CheckResult]:
     name = "receive.message.max.bytes"
     limit = int(context.settings.kafka.properties.get(name, RECEIVED_MAX))
@@ -285,12 +251,7 @@ HEADERS_ADDED = 1024
 """About what our headers take: names, coordinates, an id, the beginning of an error."""
 
 
-@check(
-    "message-size",
-    "`max.message.bytes` of output and dead letters against the input's",
-    "WARN: smaller.",
-    at="outputs",
-)
+@check("message-size", at="outputs")
 def _message_size(context: CheckContext) -> Iterator[CheckResult]:
     told = (number(topic.settings.get("max.message.bytes")) for topic in context.read.values())
     largest = max((most or 0 for most in told), default=0)
