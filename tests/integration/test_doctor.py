@@ -26,7 +26,6 @@ from tests.kit.topics import Given, produce, produce_open
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from hapax.sandbox import Sandbox

@@ -54,9 +54,8 @@ from hapax.wiring.claims import claim_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hapax.core.offset_moves import Move
     from hapax.core.ports import Message
-    from hapax.core.records import Coordinates, TopicPartition
+    from hapax.core.records import TopicPartition
     from hapax.kafka.read.range_reader import ReadRecord
     from hapax.operations.reading import Tell
     from hapax.settings import Settings

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from hapax.core.changes import Stuck
-    from hapax.core.cluster_state import LastRecords, Topic
+    from hapax.core.cluster_state import LastRecords
     from hapax.core.partition_offsets import LogOffsets
     from hapax.core.records import TopicPartition as Where
     from hapax.core.samples import Sampled

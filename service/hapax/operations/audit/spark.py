@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from hapax.operations.audit.result import Audit, Scope
+    from hapax.operations.audit.result import Scope
     from hapax.operations.audit.topics import ReadEffects, ReadInputs, Report
     from hapax.settings import Settings
 

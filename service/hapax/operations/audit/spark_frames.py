@@ -22,11 +22,11 @@ from hapax.operations.audit.rows import DEAD_SLOT, POISON
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from hapax.operations.audit.topics import Report
 
     Row = tuple[Any, ...]
-    Report = Callable[[str, int, int], None]
-    from pyspark.sql import Column
 
 INPUTS = (
     "place int, offset long, visible boolean, owner_place int, owner_offset long, id binary,"

@@ -30,7 +30,7 @@ from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.reading import await_decided
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from hapax.core.records import Progress, TopicPartition
     from hapax.kafka.read.offsets_client import BlockingOffsets
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Report = Callable[[str, int, int], None]
     """Takes what goes on, how much is done, and of how much; 0 of 0: not known."""
-    from collections.abc import Iterator, Sequence
-
     Row = tuple[Any, ...]
 
 

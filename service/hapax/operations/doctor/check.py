@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import ModuleType
 
     from hapax.core.claim_store import StoreHealth
