@@ -17,6 +17,7 @@ from tests.kit.log_brokers import AWAY, OUT, P0, P1, Brokers
 from tests.kit.spark_driver import STOP, done, played
 from tests.kit.waiting import await_
 
+
 class ConfiguredBrokers(Brokers):
     """These also say how topics keep their records."""
 

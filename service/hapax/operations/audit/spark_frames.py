@@ -20,7 +20,7 @@ from hapax.operations.audit.result import Compare
 from hapax.operations.audit.rows import DEAD_SLOT, POISON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
