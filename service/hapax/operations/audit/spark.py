@@ -247,30 +247,6 @@ def result(judgement: AuditJudgement, tables: Tables) -> Audit:
     return audit
 
 
-def check_complete(frame: DataFrame, stretches: int) -> None:
-    """Raise unless every stretch was read to its end. This is also what reads them all."""
-    ended = frame.where("read is not null").count()
-    if ended != stretches:
-        raise IncompleteError(f"{ended} of {stretches} stretches were read to their end")
-
-
-def named_topics(inputs: DataFrame) -> set[str]:
-    rows = inputs.where("topics is not null").select(f.explode("topics").alias("topic"))
-    return {row["topic"] for row in rows.distinct().collect()}
-
-
-def first_named(effects: DataFrame, lanes: list[int]) -> dict[int, int]:
-    rows = (
-        effects.where(f.col("lane").isin(lanes) & (f.col("place") >= 0))
-        .groupBy("place", "lane")
-        .agg(f.min("offset").alias("first"))
-        .groupBy("place")
-        .agg(f.max("first").alias("first"))
-        .collect()
-    )
-    return {row["place"]: row["first"] for row in rows}
-
-
 def _outputs(tables: Tables) -> list[OutputFindings]:
     found = [OutputFindings(bounds=one) for one in tables.scope.outputs]
     sums = [f.sum(name).alias(name) for name in ("read", "foreign", "hidden")]
@@ -351,10 +327,23 @@ class SparkAudit:
         self._effects.append(self._read(task, EFFECTS, what))
 
     def named_topics(self) -> set[str]:
-        return {name for frame in self._inputs for name in named_topics(frame)}
+        found: set[str] = set()
+        for frame in self._inputs:
+            rows = frame.where("topics is not null").select(f.explode("topics").alias("topic"))
+            found |= {row["topic"] for row in rows.distinct().collect()}
+        return found
 
     def first_named(self, lanes: list[int]) -> dict[int, int]:
-        return first_named(self._effects[0], lanes)
+        rows = (
+            self._effects[0]
+            .where(f.col("lane").isin(lanes) & (f.col("place") >= 0))
+            .groupBy("place", "lane")
+            .agg(f.min("offset").alias("first"))
+            .groupBy("place")
+            .agg(f.max("first").alias("first"))
+            .collect()
+        )
+        return {row["place"]: row["first"] for row in rows}
 
     def judge(self, scope: Scope) -> Audit:
         inputs = self._inputs[0]
@@ -372,7 +361,9 @@ class SparkAudit:
         ranges = len(task.stretches)
         frame = read_frame(self._spark, task, ranges, columns)
         with reporting(self._spark, what, self._report):
-            check_complete(frame, ranges)
+            ended = frame.where("read is not null").count()  # this also reads them all
+        if ended != ranges:
+            raise IncompleteError(f"{ended} of {ranges} stretches were read to their end")
         return frame
 
 
