@@ -127,7 +127,6 @@ PROCESS = ProcessState(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, fil
 
 
 def healthy(**environ: str) -> CheckContext:
-    """Return the case of a pipeline without a fault."""
     return CheckContext(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS)
 
 
@@ -163,8 +162,6 @@ def healthy_there(**environ: str) -> CheckContext:
 def with_topic(
     name: str, *partitions: Partition, **settings: str
 ) -> Callable[[CheckContext], CheckContext]:
-    """Return what sets one topic."""
-
     def change(case: CheckContext) -> CheckContext:
         topics = {**case.kafka.topics, name: topic(*partitions, **settings)}
         return case._replace(kafka=replace(case.kafka, topics=topics))
@@ -189,7 +186,6 @@ def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[CheckCont
 
 
 def with_kafka(**facts: Any) -> Callable[[CheckContext], CheckContext]:
-    """Return what sets facts of the brokers."""
     return lambda case: case._replace(kafka=replace(case.kafka, **facts))
 
 
@@ -208,12 +204,10 @@ def with_log(name: str, **offsets: Any) -> Callable[[CheckContext], CheckContext
 
 
 def with_sample(name: str = "in", **facts: Any) -> Callable[[CheckContext], CheckContext]:
-    """Return what sets facts of the last records of an input."""
     return with_kafka(samples={name: replace(SAMPLE, **facts)})
 
 
 def with_group(**facts: Any) -> Callable[[CheckContext], CheckContext]:
-    """Return what sets facts of the group."""
     group = KAFKA.group
     assert group is not None
     return with_kafka(group=replace(group, **facts))
@@ -222,8 +216,6 @@ def with_group(**facts: Any) -> Callable[[CheckContext], CheckContext]:
 def with_claims(
     info: dict[str, str] | None = None, settings: dict[str, str] | None = None, **facts: Any
 ) -> Callable[[CheckContext], CheckContext]:
-    """Return what sets facts of the claim store."""
-
     def change(case: CheckContext) -> CheckContext:
         found = judged_health(
             CLAIMS.place,
@@ -237,7 +229,6 @@ def with_claims(
 
 
 def with_process(**facts: Any) -> Callable[[CheckContext], CheckContext]:
-    """Return what sets facts of this process."""
     return lambda case: case._replace(process=replace(PROCESS, **facts))
 
 
@@ -254,5 +245,4 @@ def troubles(findings: Iterable[Finding]) -> dict[str, Verdict]:
 
 
 def judged(case: CheckContext) -> list[Finding]:
-    """Return all findings."""
     return list(judge(case))

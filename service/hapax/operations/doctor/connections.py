@@ -24,7 +24,7 @@ FILES_USUAL = 1024
 
 
 @check("settings", needs="process", now=True)
-def _settings(_case: CheckContext) -> Iterator[CheckResult]:
+def _settings(_context: CheckContext) -> Iterator[CheckResult]:
     yield ok("the settings can be read and do not contradict each other")
 
 
