@@ -246,22 +246,31 @@ def look_at_kafka(
     begin are looked up. Raises ConfigurationError for properties that the client does not take.
     """
     found = tuple(probe(settings.kafka.bootstrap_servers.split(",")).values())
-    look = _Look(settings, (*settings.input.topics, *outputs), ids, group)
+    topics = (*settings.input.topics, *outputs)
+    look = _Look(settings, topics, ids=ids, group=group, ages_of=ages_of, pause_s=pause_s)
     if all(address.problem for address in found):
         return ClusterState(
             bootstrap=found, problem="none of the bootstrap addresses can be reached"
         )
-    return look.all(found, ages_of, pause_s)
+    return look.all(found)
 
 
 class _Look:
     """One pass over a cluster."""
 
     def __init__(
-        self, settings: Settings, topics: Iterable[str], ids: Iterable[str], group: str
+        self,
+        settings: Settings,
+        topics: Iterable[str],
+        *,
+        ids: Iterable[str],
+        group: str,
+        ages_of: Callable[[str, Mapping[str, str]], Ages],
+        pause_s: float,
     ) -> None:
         self._settings = settings
         self._group = group
+        self._ages_of, self._pause_s = ages_of, pause_s
         self._topics = list(dict.fromkeys(topics))
         self._ids = list(ids)
         self._client_log = ApiVersionsLog()
@@ -271,12 +280,7 @@ class _Look:
         self._untold: dict[str, str] = {}
         self._overridden: dict[int, str] = {}
 
-    def all(
-        self,
-        bootstrap: tuple[Address, ...],
-        ages_of: Callable[[str, Mapping[str, str]], Ages],
-        pause_s: float,
-    ) -> ClusterState:
+    def all(self, bootstrap: tuple[Address, ...]) -> ClusterState:
         try:
             metadata = self._admin.list_topics(timeout=METADATA_TIMEOUT_S)
         except KafkaException as error:
@@ -290,19 +294,14 @@ class _Look:
                 listeners=listeners,
                 problem="no broker can be reached at the address that it advertises",
             )
-        return self._described_by(metadata, bootstrap, listeners, ages_of, pause_s)
+        return self._described_by(metadata, bootstrap, listeners)
 
     def _described_by(
-        self,
-        metadata: Any,
-        bootstrap: tuple[Address, ...],
-        listeners: dict[int, Address],
-        ages_of: Callable[[str, Mapping[str, str]], Ages],
-        pause_s: float,
+        self, metadata: Any, bootstrap: tuple[Address, ...], listeners: dict[int, Address]
     ) -> ClusterState:
         alive = {number for number, each in listeners.items() if each.problem is None}
         topics, settings, group = self._described(alive, metadata)
-        with closing(self._logs(topics, alive, ages_of, pause_s)) as logs:
+        with closing(self._logs(topics, alive)) as logs:
             with ThreadPoolExecutor(1) as pool:
                 tried = pool.submit(self._try_ids, settings, group)
                 offsets = logs.look()
@@ -427,13 +426,7 @@ class _Look:
                 self._untold[f"transactional id {name}"] = str(error)
         return found
 
-    def _logs(
-        self,
-        topics: Mapping[str, Topic],
-        alive: set[int],
-        ages_of: Callable[[str, Mapping[str, str]], Ages],
-        pause_s: float,
-    ) -> Logs:
+    def _logs(self, topics: Mapping[str, Topic], alive: set[int]) -> Logs:
         return Logs(
             self._properties,
             leaders={
@@ -447,6 +440,6 @@ class _Look:
                 for name in self._settings.input.topics
                 for number in topics[name].partitions
             ],
-            ages_ms={name: ages_of(name, topics[name].settings) for name in self._topics},
-            pause_s=pause_s,
+            ages_ms={name: self._ages_of(name, topics[name].settings) for name in self._topics},
+            pause_s=self._pause_s,
         )
