@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hapax.core.errors import ConfigurationError, Poison, SchemasUnavailableError
 from hapax.core.formats import FormatOptions, RegistryOptions, Secret
 from hapax.core.records import Record
+from hapax.operations.doctor.check import Verdict
 from hapax.operations.doctor.examination import judge
-from hapax.operations.doctor.findings import Verdict
 from hapax.schemas.codec import Decoder, Encoder, check_output
 from hapax.schemas.lookup import Lookup
 from tests.kit.doctor import healthy
@@ -22,7 +22,7 @@ from tests.kit.schema_registry import RegistryDouble
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from hapax.operations.doctor.check import Case
+    from hapax.operations.doctor.check import CheckContext
 
 ORDER = {
     "type": "record",
@@ -242,5 +242,5 @@ def test_doctor_tells_a_registry_that_is_away_one_without_the_subject_and_one_th
     assert _registry_verdict(case) is Verdict.FAIL
 
 
-def _registry_verdict(case: Case) -> Verdict:
+def _registry_verdict(case: CheckContext) -> Verdict:
     return next(one.verdict for one in judge(case) if one.check == "schema-registry")

@@ -31,7 +31,7 @@ def traced(record: Record) -> Output:
         sys.setprofile(_visit)
     elif _calls == ENDS:
         sys.setprofile(None)
-        print(VISITED + json.dumps(sorted(_files)), file=sys.stderr, flush=True)
+        sys.stderr.write(f"{VISITED}{json.dumps(sorted(_files))}\n")
     return Output(record.value)
 
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from hapax.core.headers import SOURCE, coordinates
-from hapax.operations.translating import translated
+from hapax.operations.offsets import translated
 from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
 from tests.kit.at_work import QUICK, at_work, await_exit, await_told, delete_topic, refused

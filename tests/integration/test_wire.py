@@ -5,7 +5,7 @@ import pytest
 from hapax.core.rights import Right
 from hapax.kafka.admin.requests import RecordSet, producers, set_at, wire_properties
 from hapax.kafka.admin.wire import WireError
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, WAYS, login, settings_of, way
 
@@ -22,7 +22,7 @@ def test_a_record_sets_header_and_producers_are_had_on_every_way_but_tokens(
     if chosen.user is not None:
         guarded.rights.allow(chosen.user, Right("TOPIC", route.source, "READ", "is read"))
     settings = settings_of(route)
-    client = OffsetClient(settings)
+    client = BlockingOffsets(settings)
     leader = client.leaders()[where]
     client.close()
     properties = wire_properties(settings)
@@ -43,7 +43,7 @@ def test_a_wrong_password_is_told_without_it(guarded, tmp_path):
     wrong = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD="not-the-password")  # noqa: S106 - it is wrong
     route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
     route.create()
-    client = OffsetClient(settings_of(route))
+    client = BlockingOffsets(settings_of(route))
     leader = next(iter(client.leaders().values()))
     client.close()
     with pytest.raises(WireError, match="refuses the configured user or password") as caught:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hapax.operations.claims import Adoption
 from typer.testing import CliRunner
 
 from hapax.commands.tree import app
@@ -20,15 +21,13 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.core.reader_lag import ReaderLag
 from hapax.core.records import Coordinates, Record
 from hapax.core.translation import Translated
-from hapax.operations.adopt import Adoption
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.claims import Rebuilt
-from hapax.operations.dead_letters import FoundDeadLetters
+from hapax.operations.dead_letters import FoundDeadLetters, ReplaySummary
+from hapax.operations.doctor.check import Finding, Verdict
 from hapax.operations.doctor.examination import Examination
-from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.operations.offsets import Look
-from hapax.operations.replay import ReplaySummary
-from hapax.operations.trace_result import Effect, Sighting, Within
+from hapax.operations.trace import Effect, Sighting, Within
 from tests.kit.doctor import healthy
 from tests.unit.test_settings import REQUIRED
 
@@ -165,7 +164,7 @@ CLAIMS = SimpleNamespace(
 )
 ADOPTED = Adoption(here="here", before="there", claims=True, offsets={("in", 0): 4})
 ANSWERS: dict[str, Any] = {
-    "adopt.Adopting": SimpleNamespace(look=lambda: ADOPTED, adopt=lambda: ADOPTED),
+    "claims.Adopting": SimpleNamespace(look=lambda: ADOPTED, adopt=lambda: ADOPTED),
     "audit.run.audit": AUDIT,
     "claims.claims": nullcontext(CLAIMS),
     "consume.consume": [[RECORD]],
@@ -173,11 +172,13 @@ ANSWERS: dict[str, Any] = {
     "doctor.examination.examine": Examination(healthy(), FINDINGS),
     "moving.moving": nullcontext(moving()),
     "offsets.looks": nullcontext(SimpleNamespace(look=lambda: LOOKS)),
-    "reader_lag.reader_lags": LAGS,
-    "replay.replaying": nullcontext(SimpleNamespace(preview=lambda: REPLAY, run=lambda: REPLAY)),
+    "offsets.reader_lags": LAGS,
+    "dead_letters.replaying": nullcontext(
+        SimpleNamespace(preview=lambda: REPLAY, run=lambda: REPLAY)
+    ),
     "trace.following": nullcontext(SimpleNamespace(place=lambda *_: SIGHTINGS)),
-    "translating.carry_out": None,
-    "translating.translated": [
+    "offsets.commit_translated": None,
+    "offsets.translated": [
         Translated(
             topic="in", partition=0, committed=9, target="m", offset=7_000, record=True, first=3
         ),

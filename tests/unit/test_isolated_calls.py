@@ -19,9 +19,9 @@ from hapax.core.retry_later import Later, Retrying, RetryTopic
 from hapax.core.transform import Failure
 from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.isolated_process import memory_left, receive, send
-from hapax.kafka.admin.isolated import TRIES, CrashedError, run_in_subprocess
 from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
+from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess
 from tests.kit.leaving import DEEDS
 
 LIMIT_S = 20.0

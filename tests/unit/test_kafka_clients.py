@@ -16,7 +16,7 @@ from hapax.kafka.properties import (
     producer_properties,
     transactional_id,
 )
-from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offsets_client import reader_properties
 from hapax.settings import Settings, load_settings
 from hapax.wiring import builders
 from tests.kit.managed_process import required

@@ -28,8 +28,7 @@ from hapax.core.errors import HapaxError
 
 if TYPE_CHECKING:
     from hapax.core.claim_store import Owned
-    from hapax.operations.adopt import Adoption
-    from hapax.operations.claims import Rebuilt
+    from hapax.operations.claims import Adoption, Rebuilt
     from hapax.settings import Settings
 
 EventId = Annotated[
@@ -162,7 +161,7 @@ def adopt(
     """
     with refusals(as_json=as_json):
         settings = environment_settings()
-        from hapax.operations.adopt import Adopting
+        from hapax.operations.claims import Adopting
 
         asked = Adopting(settings)
         found = asked.look()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from hapax.commands.screen import Cell
     from hapax.core.dead_letters import DeadLetter
-    from hapax.operations.replay import ReplaySummary
+    from hapax.operations.dead_letters import ReplaySummary
 
 _FAILED = [field for field in Failed.__struct_fields__ if field != "truncated"]
 _VALUE_SHOWN, _ERROR_SHOWN = 20_000, 80
@@ -184,7 +184,7 @@ def replay(
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
         settings = one_cluster_settings()
-        from hapax.operations.replay import replaying
+        from hapax.operations.dead_letters import replaying
 
         with progress_line() as line, replaying(settings, wanted, line.show, rate=rate) as work:
             outcome = work.preview()

@@ -11,7 +11,7 @@ import typer
 
 from hapax.commands.screen import JsonFlag, print_json, printable, refusals, show
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.operations.doctor.findings import Finding, Verdict, counts, worst_first
+from hapax.operations.doctor.check import Finding, Verdict, counts, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hapax.commands.screen import Cell
     from hapax.core.rights import Right
     from hapax.operations.doctor.acls import ClusterRights
-    from hapax.operations.doctor.check import Case
+    from hapax.operations.doctor.check import CheckContext
 
 _FAILED = 1
 _COLOURS = {
@@ -91,7 +91,7 @@ def doctor(
     raise typer.Exit(code)
 
 
-def _examined() -> tuple[Sequence[Finding], tuple[Case | None, Case | None], int]:
+def _examined() -> tuple[Sequence[Finding], tuple[CheckContext | None, CheckContext | None], int]:
     from hapax.operations.doctor.examination import examine, refused
     from hapax.settings import load_settings
 
@@ -100,7 +100,7 @@ def _examined() -> tuple[Sequence[Finding], tuple[Case | None, Case | None], int
     except ConfigurationError as error:
         return refused(error.problems), (None, None), int(ExitCode.CONFIGURATION)
     failed = any(finding.verdict is Verdict.FAIL for finding in found.findings)
-    return found.findings, (found.case, found.there), _FAILED if failed else 0
+    return found.findings, (found.context, found.target), _FAILED if failed else 0
 
 
 def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:

@@ -255,12 +255,12 @@ def translate(
     with refusals(as_json=as_json):
         require_one(yes=yes, dry_run=dry_run)
         settings = environment_settings()
-        from hapax.operations.translating import carry_out, translated
+        from hapax.operations.offsets import commit_translated, translated
 
         with progress_line() as line:
             found = translated(settings, group, line.show)
             if yes:
-                carry_out(settings, to_group or group, found, line.show)
+                commit_translated(settings, to_group or group, found, line.show)
     if as_json:
         parts = [{name: getattr(one, name) for name in _TRANSLATED_FIGURES} for one in found]
         print_json({"group": to_group or group, "done": yes, "partitions": parts})
@@ -298,7 +298,7 @@ def lag(
     with refusals(as_json=as_json):
         rest = {name: text for name, text in _REST.items() if not os.environ.get(name)}
         settings = one_cluster_settings(rest)
-        from hapax.operations.reader_lag import reader_lags
+        from hapax.operations.offsets import reader_lags
 
         with progress_line() as line:
             found = reader_lags(settings, group, topic or (), line.show, exact=exact)

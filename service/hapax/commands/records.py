@@ -25,11 +25,11 @@ from hapax.commands.screen import (
 )
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.records import Coordinates
-from hapax.operations.trace_result import verdict
+from hapax.operations.trace import verdict
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
-    from hapax.operations.trace_result import Sighting
+    from hapax.operations.trace import Sighting
 
 _DEFAULT_SINCE = "24h"
 

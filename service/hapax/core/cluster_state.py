@@ -30,11 +30,6 @@ class Address(msgspec.Struct, frozen=True):
     unknown: bool = False
 
 
-CONSUMER_PROTOCOL, KIP_848 = "ConsumerGroupHeartbeat", 1
-"""The request of consumer groups, and its version from which on brokers serve them. Kafka 3.9 lists
-version 0, of the preview; a member of such a group gets no partition and no error (measured)."""
-
-
 class BrokerAnswers(NamedTuple):
     """What one query of the brokers found.
 

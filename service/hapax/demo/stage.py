@@ -20,7 +20,7 @@ from hapax.demo.orders import (
     PRICED,
 )
 from hapax.demo.traffic import OrderPublisher, Traffic
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import STOP_TIMEOUT_S, ManagedProcess
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -99,8 +99,10 @@ class Stage:
         ]
         self.settings = load_settings(self.environment())
         self.ordinary_settings = load_settings(self.environment() | _ORDINARY)
-        self.offsets = exits.enter_context(closing(OffsetClient(self.settings)))
-        self.ordinary_offsets = exits.enter_context(closing(OffsetClient(self.ordinary_settings)))
+        self.offsets = exits.enter_context(closing(BlockingOffsets(self.settings)))
+        self.ordinary_offsets = exits.enter_context(
+            closing(BlockingOffsets(self.ordinary_settings))
+        )
         self.publisher = OrderPublisher(servers, Traffic(seed), rate)
         exits.callback(self.publisher.stop)
 
@@ -211,7 +213,7 @@ class Stage:
         return process
 
 
-def committed(client: OffsetClient, *, stable: bool = False) -> dict[int, int]:
+def committed(client: BlockingOffsets, *, stable: bool = False) -> dict[int, int]:
     """Return the committed offsets of a group by partition of the orders, 0 where there is none.
 
     ``stable``: wait for the outcome of transactions that carry an offset.
@@ -220,7 +222,7 @@ def committed(client: OffsetClient, *, stable: bool = False) -> dict[int, int]:
     return {number: 0 if at is None else at for (_topic, number), at in answers.items()}
 
 
-def lag(client: OffsetClient, *, stable: bool = False) -> int:
+def lag(client: BlockingOffsets, *, stable: bool = False) -> int:
     """Return the offsets between what is committed and the last stable offsets."""
     done = committed(client, stable=stable)
     ends = client.last_stable(INPUTS)

@@ -24,7 +24,7 @@ from hapax.kafka.admin.group import members
 from hapax.kafka.admin.requests import producers, wire_properties, write_marker
 from hapax.kafka.admin.wire import WireError
 from hapax.kafka.produce.standalone import fence
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges, undecided
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Open(msgspec.Struct, kw_only=True):
 class Transactions:
     """The transactions of one pipeline."""
 
-    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
         self._settings = settings
         self._client = client
         self._tell = tell
@@ -289,5 +289,5 @@ def _gap(
 @contextmanager
 def transactions(settings: Settings, tell: Tell) -> Iterator[Transactions]:
     """Open them for the block; close the connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Transactions(settings, client, tell)

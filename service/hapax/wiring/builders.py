@@ -19,10 +19,9 @@ from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.file_watch import FileWatch
 from hapax.engines.gathered_calls import GatheredCalls, retrying
 from hapax.engines.idle_offsets import Bounds, Ends
-from hapax.engines.lag_monitor import LagMonitor
+from hapax.engines.lag_monitor import LagMonitor, ReaderLagMonitor
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.preflight import Brokers, await_brokers
-from hapax.engines.reader_lag_monitor import ReaderLagMonitor
 from hapax.engines.recovery import Recovery
 from hapax.engines.schema_hold import schema_hold
 from hapax.engines.suspects import Suspects
@@ -40,8 +39,7 @@ from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
-from hapax.kafka.read.lag_probe import KafkaLagProbe
-from hapax.kafka.read.reader_lag import reader_probes
+from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
 from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring.calls import call_limit_s, retry_source, with_later_tries

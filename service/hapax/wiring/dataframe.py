@@ -19,7 +19,7 @@ from hapax.engines.spark.dataframe.source_options import session_properties
 from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.kafka.read.input_logs import LogLookup
-from hapax.kafka.read.offset_client import input_logs
+from hapax.kafka.read.offsets_client import input_logs
 from hapax.spark import open_publisher, register
 from hapax.wiring import builders as parts
 

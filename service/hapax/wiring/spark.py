@@ -19,7 +19,7 @@ from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.produce.fences import LaneFences
 from hapax.kafka.read.group_start import start_remarks
-from hapax.kafka.read.task_progress import TaskProgress
+from hapax.kafka.read.lag_probe import TaskProgress
 from hapax.wiring import builders as parts
 from hapax.wiring.task import run_plans
 

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from hapax.core.transaction_states import Holder
 from hapax.kafka.admin.wire import Packer, Wire, WireError
 from hapax.kafka.properties import admin_properties
-from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offsets_client import reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,7 @@ from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLost
 from hapax.core.group_start import began, by_start, of_another_client
 from hapax.core.span import Span, SpanWords
 from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.read.offset_client import unjoined
-from hapax.kafka.read.offset_queries import EARLIEST, LATEST
+from hapax.kafka.read.offsets_client import EARLIEST, LATEST, unjoined
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:

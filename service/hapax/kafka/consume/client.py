@@ -19,7 +19,7 @@ from hapax.kafka.errors import (
     is_of_classic_group,
 )
 from hapax.kafka.properties import build
-from hapax.kafka.read.offset_queries import list_offsets
+from hapax.kafka.read.offsets_client import list_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

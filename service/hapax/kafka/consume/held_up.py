@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import BatchAbortedError
-from hapax.kafka.read.offset_client import unjoined
-from hapax.kafka.read.offset_queries import LATEST
+from hapax.kafka.read.offsets_client import LATEST, unjoined
 from hapax.kafka.read.too_large import too_large
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hapax.core.committed_metadata import CommittedMetadata, text_of
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.kafka.consume.beginning import Beginning
-from hapax.kafka.read.offset_queries import EARLIEST, LATEST
+from hapax.kafka.read.offsets_client import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

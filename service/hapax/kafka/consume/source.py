@@ -25,7 +25,7 @@ from hapax.kafka.consume.silence import AnsweredSource
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.read.offset_queries import LATEST
+from hapax.kafka.read.offsets_client import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from hapax.core.micro_batches import PublishedRecord
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PublishedRecords:
         Raises PreflightError when brokers do not answer, or do not let us read.
         """
         wanted = set(topics)
-        with closing(OffsetClient(self._settings)) as client:
+        with closing(BlockingOffsets(self._settings)) as client:
             partitions = client.partitions(sorted(wanted - client.absent(wanted)))
             lows, ends = client.log_starts(partitions), client.last_stable(partitions)
         far = min(FAR_OFFSETS, FAR_OFFSETS_ALL // max(1, len(partitions)))

@@ -14,7 +14,7 @@ from hapax.kafka.admin.requests import set_at, wire_properties
 from hapax.kafka.admin.wire import WireError
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import build
-from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offsets_client import reader_properties
 from hapax.kafka.read.range_reader import RangeFetch, record_of
 from hapax.kafka.read.too_large import TooLarge
 
