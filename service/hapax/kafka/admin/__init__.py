@@ -6,6 +6,6 @@ group           members of the group, partitions that none of them owns
 adoption        ids of the cluster and topics; another cluster's offsets, taken over
 preflight       what must be there before a start
 request_versions  which requests the brokers serve
-requests, wire  requests that the client lacks, to the broker that can answer
+second_client   requests that confluent-kafka lacks, by kafka-python
 isolated        a query that may cost its process
 """
