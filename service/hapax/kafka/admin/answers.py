@@ -15,15 +15,19 @@ from confluent_kafka import (
     KafkaException,
     Producer,
 )
+from confluent_kafka.admin import AdminClient
 
 from hapax.core.cluster_state import Address, ConsumerGroup, GroupMember, Partition, Topic
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import FORBIDDEN, describe, transactional_error
-from hapax.kafka.properties import build
+from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.read.offset_client import reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
+
+    from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 3.0
 TIMEOUT_MS = 2_147_000_000
@@ -205,3 +209,31 @@ def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: 
             return describe(error)
         raise UntoldError(describe(error)) from exception
     return ""
+
+
+# -- which requests the brokers serve ------------------------------------------------------------
+
+_VERSIONS_TIMEOUT_S = 2.0
+
+
+def request_versions(settings: Settings) -> dict[str, int]:
+    """Return the highest version of each request that every broker serves; {}: not known."""
+    log = ApiVersionsLog()
+    client = telling_client(reader_properties(settings), log)
+    try:
+        client.list_topics(timeout=_VERSIONS_TIMEOUT_S)
+    except KafkaException:
+        return {}
+    client.poll(0)
+    return log.apis
+
+
+def telling_client(properties: Mapping[str, Any], log: ApiVersionsLog) -> AdminClient:
+    """Return a client that tells ``log`` what the brokers serve, and why it cannot connect."""
+    telling = {
+        **admin_properties(properties),
+        "error_cb": log.error,
+        "debug": "feature",
+        "log_level": 7,  # the level of the lines about versions
+    }
+    return build(AdminClient, telling, log.logger)

@@ -26,11 +26,11 @@ from hapax.kafka.admin.answers import (
     check_transactional_id_acl,
     group_of,
     listeners_of,
+    telling_client,
     topic_of,
     values_of,
     waited,
 )
-from hapax.kafka.admin.request_versions import telling_client
 from hapax.kafka.admin.second_client import RequestError, value_in_file
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe

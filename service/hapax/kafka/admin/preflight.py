@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.cluster_state import CONSUMER_PROTOCOL, KIP_848, BrokerAnswers
 from hapax.core.retry_levels import LEVELS, create_command
-from hapax.kafka.admin.request_versions import request_versions
+from hapax.kafka.admin.answers import request_versions
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
 

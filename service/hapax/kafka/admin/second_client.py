@@ -101,14 +101,17 @@ def write_marker(
 
 
 def _commit(client: Any, spec: Any) -> None:
-    """Send the request of ``abort_transaction`` with the other outcome, which has no method."""
-    manager = client._manager  # noqa: SLF001 - no public method sends a request
+    """Send the request of ``abort_transaction`` with the other outcome, which has no method.
+
+    A part of kafka-python that is not public, so its version is bounded in pyproject.toml.
+    """
+    manager = client._manager
     where = spec.topic_partition
-    request = client._abort_transaction_request(spec)  # noqa: SLF001 - as above
+    request = client._abort_transaction_request(spec)
     request.markers[0].transaction_result = True
-    leaders = manager.run(client._async_get_leader_for_partitions, [where])  # noqa: SLF001 - as above
+    leaders = manager.run(client._async_get_leader_for_partitions, [where])
     answer = manager.run(manager.send, request, next(iter(leaders)))
-    client._abort_transaction_process_response(answer, spec)  # noqa: SLF001 - as above
+    client._abort_transaction_process_response(answer, spec)
 
 
 def value_in_file(settings: Settings, broker: int, name: str) -> str | None:
