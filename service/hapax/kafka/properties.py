@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import KafkaException, libversion
+from confluent_kafka import Consumer, KafkaException, Producer, libversion
 
 from hapax.core.errors import ConfigurationError, PreflightError
 from hapax.kafka.client_files import property_of
+from hapax.kafka.msk_token import require_signer
 from hapax.kafka.property_names import nearest_property
 from hapax.kafka.tokens import token_problem, token_source
 from hapax.settings.redaction import secret_values
@@ -243,3 +244,24 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
             "debug": "broker",
         }
     return properties
+
+
+_CONNECTING = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
+"""What makes a client connect as soon as it is built, to brokers and token services, or talk."""
+
+
+def check_client_properties(settings: Settings) -> None:
+    """Build both clients, without a connection.
+
+    Raises ConfigurationError for what one of them does not take or find.
+    """
+    if settings.kafka.security.oauth_msk_region is not None:
+        require_signer()
+    for client, properties in (
+        (Consumer, consumer_properties(settings)),
+        (Producer, producer_properties(settings)),
+    ):
+        kept = {name: text for name, text in properties.items() if not name.startswith(_CONNECTING)}
+        built = build(client, {**kept, "log_level": 0}, None)
+        if isinstance(built, Consumer):
+            built.close()

@@ -290,11 +290,8 @@ class Moving:
             raise HapaxError(f"{at}: the group is past it already, at {start}")
         if at.offset >= placed.log.last_stable:
             raise HapaxError(f"{at} is beyond the last stable offset, {placed.log.last_stable}")
-        where = (at.topic, at.partition)
-        found = first_from(
-            self._settings, at._replace(offset=start), self._client.leaders().get(where)
-        )
-        skip = skip_of(at, found)
+        end = placed.log.last_stable
+        skip = skip_of(at, first_from(self._settings, at._replace(offset=start), end))
         return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
 
     def adopt(self, group: str) -> tuple[list[Move], GroupAdoption]:

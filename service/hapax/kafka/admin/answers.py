@@ -207,9 +207,9 @@ def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: 
     return ""
 
 
-# -- Requests that the brokers serve -----------------------------------------------------------
+# -- which requests the brokers serve ------------------------------------------------------------
 
-_TIMEOUT_S = 2.0
+_VERSIONS_TIMEOUT_S = 2.0
 
 
 def request_versions(settings: Settings) -> dict[str, int]:
@@ -217,7 +217,7 @@ def request_versions(settings: Settings) -> dict[str, int]:
     log = ApiVersionsLog()
     client = telling_client(reader_properties(settings), log)
     try:
-        client.list_topics(timeout=_TIMEOUT_S)
+        client.list_topics(timeout=_VERSIONS_TIMEOUT_S)
     except KafkaException:
         return {}
     client.poll(0)

@@ -42,8 +42,7 @@ from hapax.kafka.admin.answers import (
     values_of,
     waited,
 )
-from hapax.kafka.admin.requests import value_in_file, wire_properties
-from hapax.kafka.admin.wire import WireError
+from hapax.kafka.admin.second_client import RequestError, value_in_file
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties
@@ -377,7 +376,7 @@ class _Look:
             for number, answer in brokers.items()
         }
         by_broker = {number: values_of(entries) for number, entries in told.items()}
-        self._overridden = self._in_files(metadata, told)
+        self._overridden = self._in_files(told)
         members = self._result("consumer group", group[self._group], until_s)
         return (
             topics,
@@ -385,17 +384,16 @@ class _Look:
             None if members is None else group_of(members),
         )
 
-    def _in_files(self, metadata: Any, told: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+    def _in_files(self, told: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
         """Return, by broker, the in-sync minimum of its file where another one is served."""
         found: dict[int, str] = {}
         for number, entries in told.items():
             served = entries.get(IN_SYNC_MIN)
             if served is None or served.source != ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value:
                 continue
-            place = (metadata.brokers[number].host, metadata.brokers[number].port)
             try:
-                value = value_in_file(wire_properties(self._settings), place, number, IN_SYNC_MIN)
-            except WireError as error:
+                value = value_in_file(self._settings, number, IN_SYNC_MIN)
+            except RequestError as error:
                 self._untold[f"{IN_SYNC_MIN} in the file on {number}"] = str(error)
             else:
                 if value not in {None, served.value}:
