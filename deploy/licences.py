@@ -35,6 +35,7 @@ ALLOWED: Final = frozenset(
         "CC0-1.0",
         "ISC",
         "MIT",
+        "MIT-0",
         "MPL-2.0",
         "PSF-2.0",
         "Zlib",
@@ -46,6 +47,7 @@ RECORDED: Final = {
     # Read in the wheels, by hand: a new version has to be read again.
     "async-timeout 5.0.1": "Apache-2.0",
     "colorama 0.4.6": "BSD-3-Clause",
+    "httpx2-jsfetch 1.0": "BSD-3-Clause",
     "numpy 2.4.6": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
     "numpy 2.5.5": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
     "py4j 0.10.9.9": "BSD-3-Clause",

@@ -129,7 +129,7 @@ def test_the_files_of_the_status_page_are_in_it(image):
 def test_what_wheels_bundle_is_in_its_bill(image):
     found = {(each["name"], each.get("version")) for each in contents(image.root)}
     names = {name for name, _ in found}
-    assert {"librdkafka", "OpenSSL", "confluent-kafka", "opentelemetry-sdk", "orjson"} <= names
+    assert {"librdkafka", "OpenSSL", "confluent-kafka", "opentelemetry-sdk", "msgspec"} <= names
     assert {name for name, version in found if name == "OpenSSL" and not version} == set()
     assert names & {"pip", "setuptools", "pytest"} == set()
 

@@ -19,16 +19,16 @@ from prometheus_client import (
 )
 
 from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, RANGES, SIZES, Label, Row
-from hapax.telemetry.reader_metrics import ReaderMetrics
 
 PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
 MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = Label("partition", limit=10_000)
+_READER = (Label("group", limit=100), _TOPIC, _PARTITION)
 
 
-class Metrics(ReaderMetrics):
+class Metrics:
     """The table, built into a registry of its own.
 
     Each row is a Family on the instance: ``metrics.records_consumed.of("orders").inc(12)``.
@@ -278,6 +278,24 @@ class Metrics(ReaderMetrics):
         Label("python", limit=1),
         Label("librdkafka", limit=1),
     )
+    reader_lag_records = Row(
+        Gauge,
+        "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at least: "
+        "without markers of transactions, aborted records and an open tail. Of the worker that has "
+        "partition 0 of the first input topic; no series while the group cannot be queried.",
+        *_READER,
+    )
+    reader_lag_records_max = Row(
+        Gauge,
+        "The same at most: more where the group has no valid offset, so that its client decides "
+        "where it begins, and while a long backlog is still being counted.",
+        *_READER,
+    )
+    reader_lag_open = Row(
+        Gauge,
+        "Offsets that such a group has not read and that wait for open transactions.",
+        *_READER,
+    )
 
     def __init__(self) -> None:
         # A "_created" series for each counter doubles the scrape and no alert here reads it.
@@ -292,5 +310,5 @@ class Metrics(ReaderMetrics):
 
 def rows() -> list[Row[Any]]:
     """Return the table in its order."""
-    table = {**vars(Metrics), **vars(ReaderMetrics)}
+    table = vars(Metrics)
     return [row for row in table.values() if isinstance(row, Row)]
