@@ -11,7 +11,7 @@ from deploy.licences import page as licences_page
 from hapax.engines.producer_startup import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
-from hapax.telemetry.reference import metrics_reference
+from hapax.telemetry.metrics import metrics_reference
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
 from tests.deploy.api_page import api_page
