@@ -40,7 +40,7 @@ def registry():
 
 
 def options(registry: RegistryDouble, **more: Any) -> FormatOptions:
-    told = RegistryOptions(**{"urls": (registry.url,), "timeout_s": 0.5, **more})
+    told = RegistryOptions(**{"url": (registry.url,), "timeout_ms": 500, **more})
     return FormatOptions(input="avro", output="avro", topic="orders", registry=told)
 
 
@@ -96,7 +96,7 @@ def test_a_refusal_is_no_outage(registry, status):
 def test_an_unknown_id_is_waited_for_and_given_up_after_its_grace(registry):
     registry.hidden.add(1)
     now_s = [0.0]
-    formats = options(registry, after_grace="dead-letter", grace_s=60.0)
+    formats = options(registry, after_grace="dead-letter", grace_ms=60_000)
     lookup = Lookup(formats.registry, monotonic=lambda: now_s[0])
     decoder = Decoder(formats, lookup, Any)
     with pytest.raises(SchemasUnavailableError):
@@ -115,7 +115,7 @@ def test_an_unknown_id_is_waited_for_and_given_up_after_its_grace(registry):
 
 def test_an_unknown_id_is_held_for_ever_where_that_is_the_policy(registry):
     registry.hidden.add(1)
-    formats = options(registry, grace_s=0.0)
+    formats = options(registry, grace_ms=0)
     lookup = Lookup(formats.registry)
     decoder = Decoder(formats, lookup, Any)
     for _ in range(2):
@@ -166,7 +166,7 @@ def test_a_missing_subject_is_told_before_the_start_and_registered_where_that_is
         output="avro",
         topic="bills",
         schema=str(file),
-        registry=RegistryOptions(urls=(registry.url,), auto_register=True),
+        registry=RegistryOptions(url=(registry.url,), auto_register=True),
     )
     lookup = Lookup(allowed.registry)
     check_output(allowed, lookup)
@@ -181,7 +181,7 @@ def test_a_missing_subject_is_told_before_the_start_and_registered_where_that_is
 def test_subjects_are_named_by_the_strategy(registry, tmp_path, subjects, subject):
     file = tmp_path / "bill.avsc"
     file.write_text('{"type": "record", "name": "shop.Bill", "fields": []}')
-    told = RegistryOptions(urls=(registry.url,), subjects=subjects)
+    told = RegistryOptions(url=(registry.url,), subjects=subjects)
     formats = FormatOptions(output="avro", topic="bills", schema=str(file), registry=told)
     assert Encoder(formats, Lookup(told)).key("bills").startswith(f"subject:{subject}\n")
 

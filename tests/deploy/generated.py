@@ -18,7 +18,7 @@ from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode
 from hapax.engines.producer_startup import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
-from hapax.telemetry.reference import metrics_reference
+from hapax.telemetry.metrics import metrics_reference
 from hapax.testing import pytest_plugin
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S

@@ -133,6 +133,8 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel):
     }
     assert found == sources
     assert "hapax/py.typed" in found
+    page = {"page.html", "page.css", "page.js", "uPlot.iife.min.js", "uPlot.LICENSE"}
+    assert page <= {Path(name).name for name in found if "/telemetry/http/" in name}
 
 
 @pytest.mark.deep

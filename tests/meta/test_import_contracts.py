@@ -15,7 +15,7 @@ PLANTED = [
     ("core/low.py", "import hapax.engines", "Arrows point down only"),
     ("kafka/read/sideways.py", "import hapax.engines", "Arrows point down only"),
     ("stray.py", "", "Arrows point down only"),
-    ("core/knows.py", "import orjson", "The core knows"),
+    ("core/knows.py", "import yaml", "The core knows"),
     ("engines/direct.py", "import confluent_kafka", "One door to Kafka"),
     ("claims/other.py", "from confluent_kafka import Producer", "One door to Kafka"),
     ("kafka/claims.py", "import redis.asyncio", "One door to Redis"),

@@ -18,7 +18,7 @@ from hapax.kafka.consume import beginning
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce import producer
 from hapax.kafka.undecodable import StuckPartitions
-from hapax.schemas import avro_unions
+from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
 from tests.mutations.forked import Broken, Forked, Played
@@ -78,7 +78,7 @@ def branch_guessed() -> None:
         fit = [at for at, one in enumerate(self._branches) if one.fits(data, loose=True)]
         return fit[0] if fit else None
 
-    avro_unions._Union._index = first  # type: ignore[method-assign]
+    avro._Union._index = first  # type: ignore[method-assign]
 
 
 def log_write_in_the_loop() -> None:

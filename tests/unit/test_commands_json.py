@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hapax.operations.claims import Adoption
 from typer.testing import CliRunner
 
 from hapax.commands.tree import app
@@ -22,7 +21,7 @@ from hapax.core.reader_lag import ReaderLag
 from hapax.core.records import Coordinates, Record
 from hapax.core.translation import Translated
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
-from hapax.operations.claims import Rebuilt
+from hapax.operations.claims import Adoption, Rebuilt
 from hapax.operations.dead_letters import FoundDeadLetters, ReplaySummary
 from hapax.operations.doctor.check import Finding, Verdict
 from hapax.operations.doctor.examination import Examination

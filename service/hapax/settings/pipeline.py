@@ -32,7 +32,6 @@ from hapax.settings.value_types import (
     TEXT,
     TOPIC,
     TOPICS,
-    FiledSecret,
     choice,
     duration,
     flag,
@@ -189,31 +188,16 @@ class RegistrySettings(SettingsGroup):
 
     def options(self, call_ms: int | None) -> RegistryOptions:
         """Return the same as it travels to where calls are made; ``call_ms``: the longest call."""
-        return RegistryOptions(
-            wait_s=_WAIT_S if call_ms is None else min(_WAIT_S, call_ms / 2000),
-            urls=self.url or (),
-            user=self.user,
-            password=_secret(self.password),
-            token=_secret(self.token),
-            ca_file=self.ca_file,
-            certificate_file=self.certificate_file,
-            key_file=self.key_file,
-            key_password=_secret(self.key_password),
-            timeout_s=self.timeout_ms / 1000,
-            cache=self.cache,
-            grace_s=self.grace_ms / 1000,
-            after_grace=self.after_grace,
-            subjects=self.subjects,
-            auto_register=self.auto_register,
-            placement=self.placement,
-        )
+        names = RegistryOptions.__struct_fields__
+        given = {name: _travelling(getattr(self, name)) for name in names if name != "wait_s"}
+        wait_s = _WAIT_S if call_ms is None else min(_WAIT_S, call_ms / 2000)
+        return RegistryOptions(**given, wait_s=wait_s)
 
 
-def _secret(secret: SecretStr | None) -> Secret | None:
-    if secret is None:
-        return None
-    path = secret.path if isinstance(secret, FiledSecret) else None
-    return Secret(secret.get_secret_value(), path)
+def _travelling(value: Any) -> Any:
+    if not isinstance(value, SecretStr):
+        return value
+    return Secret(value.get_secret_value(), getattr(value, "path", None))
 
 
 class DeadLetterSettings(SettingsGroup):
