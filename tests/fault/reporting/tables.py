@@ -21,6 +21,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
+def filled_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table without the columns in which nothing was measured."""
+    lines = list(rows)
+    kept = [at for at, _ in enumerate(heads) if not lines or any(row[at] != "" for row in lines)]
+    return table([heads[at] for at in kept], ([row[at] for at in kept] for row in lines))
+
+
 def total(runs: Iterable[Run]) -> Counts:
     """Return the counts of all runs together."""
     whole = Counts()
@@ -92,9 +99,9 @@ def faults_table(runs: Sequence[Run]) -> str:
             kinds[strike.fault].append(strike)
             if not run.shared:
                 timed[strike.fault].append(strike)
-    return table(
+    return filled_table(
         (
-            *("fault", "rows", "faults#", "struck#", "p50 s#", "p99 s#", "max s#"),
+            *("fault", "rows", "faults#", "struck#", "p50 s#", "max s#"),
             *("beyond the brokers, max s#", "LSO stall s#"),
         ),
         (
@@ -121,7 +128,7 @@ def promises_table(runs: Sequence[Run]) -> str:
                 found_s = math.inf if strike.recovery_s is None else strike.recovery_s
                 kinds[strike.promise, strike.promised_s].append(found_s)
     return table(
-        ("after", "promised s#", "faults#", "within#", "p50 s#", "p99 s#", "max s#"),
+        ("after", "promised s#", "faults#", "within#", "p50 s#", "max s#"),
         (
             (
                 promise,
@@ -135,17 +142,18 @@ def promises_table(runs: Sequence[Run]) -> str:
     )
 
 
-def violations_table(runs: Sequence[Run]) -> str:
-    """Return one line for each class, with the bound that so many events allow."""
+def violations_list(runs: Sequence[Run]) -> str:
+    """Return the classes that were found, and those that were not with the bound of that."""
     events = max(1, total(runs).distinct)
     found: dict[str, int] = defaultdict(int)
     for run in runs:
         for name, count in run.judgement.violations.items():
             found[name] += count
-    return table(
-        ("class", "found#", "at 95 % fewer than one in#"),
-        ((name, found[name], _bound(found[name], events)) for name in VIOLATIONS),
-    )
+    lines = [f"- **{name}: {found[name]:,}**" for name in VIOLATIONS if found[name]]
+    absent = ", ".join(name for name in VIOLATIONS if not found[name])
+    # The rule of three.
+    lines.append(f"- Not found, each at 95 % fewer than one in {events / 3:,.0f} events: {absent}.")
+    return "\n".join(lines)
 
 
 def controls_table(runs: Sequence[Run]) -> str:
@@ -178,11 +186,18 @@ def matrix_table(runs: Sequence[Run], cases: Sequence[Case]) -> str:
     for case in cases:
         for row in case.rows:
             tests[row].append(case)
+    above = [""] + [row.must_hold for row in ROWS.values()]
     return table(
-        ("row", "fault", "must hold beyond I1-I8", "struck in runs#", "tests"),
+        ("row", "fault", "must hold beyond I1-I8", "struck in runs#", "tests#"),
         (
-            (name, row.fault, row.must_hold, struck[name] or "", _shown(name, struck, tests))
-            for name, row in ROWS.items()
+            (
+                name,
+                row.fault,
+                '"' if row.must_hold and row.must_hold == before else row.must_hold,
+                struck[name] or "",
+                _shown(name, struck, tests),
+            )
+            for before, (name, row) in zip(above, ROWS.items(), strict=False)
         ),
     )
 
@@ -196,15 +211,11 @@ def gaps(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
 
 
 def _shown(row: str, struck: dict[str, int], tests: dict[str, list[Case]]) -> str:
-    words = [
-        f"`{case.test.rpartition('::')[2].partition('[')[0]}`"
-        + ("" if case.outcome == "passed" else f" **{case.outcome}**")
-        for case in tests[row]
-    ]
-    words = sorted(set(words))
-    if not words and not struck[row]:
-        return NOT_BUILT.get(row, GAP)
-    return ", ".join(words)
+    names = {case.test.rpartition("::")[2].partition("[")[0] for case in tests[row]}
+    if not names:
+        return "" if struck[row] else NOT_BUILT.get(row, GAP)
+    news = {f"**{case.outcome}**" for case in tests[row] if case.outcome != "passed"}
+    return ", ".join([str(len(names)), *sorted(news)])
 
 
 def _found(run: Run) -> str:
@@ -222,10 +233,6 @@ def _verdict(run: Run) -> str:
     )
 
 
-def _bound(found: int, events: int) -> str:
-    return f"{events / 3:,.0f}" if found == 0 else ""  # the rule of three
-
-
 def _beyond_s(strike: Strike) -> float:
     """Return what recovery took after the brokers led every partition again; 0: not measured."""
     if strike.recovery_s is None or strike.kafka_s is None:
@@ -233,12 +240,10 @@ def _beyond_s(strike: Strike) -> float:
     return max(0.0, strike.recovery_s - strike.kafka_s)
 
 
-def _spread(seconds: list[float]) -> tuple[str, str, str]:
+def _spread(seconds: list[float]) -> tuple[str, str]:
     if not seconds:
-        return "", "", ""
-    ordered = sorted(seconds)
-    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    return _seconds(statistics.median(ordered)), _seconds(p99), _seconds(ordered[-1])
+        return "", ""
+    return _seconds(statistics.median(seconds)), _seconds(max(seconds))
 
 
 def _seconds(value: float) -> str:
