@@ -5,7 +5,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from tests.fault.reporting.matrix import NOT_BUILT, ROWS
+from tests.fault.reporting.matrix import DELIVERIES, NOT_BUILT, ROWS
 from tests.fault.results import VIOLATIONS, Case, Counts, Run, Strike
 
 GAP = "**gap**"
@@ -101,13 +101,12 @@ def faults_table(runs: Sequence[Run]) -> str:
                 timed[strike.fault].append(strike)
     return filled_table(
         (
-            *("fault", "rows", "faults#", "struck#", "p50 s#", "max s#"),
+            *("fault", "faults#", "struck#", "p50 s#", "max s#"),
             *("beyond the brokers, max s#", "LSO stall s#"),
         ),
         (
             (
                 fault,
-                " ".join(sorted({row for one in strikes for row in one.rows})),
                 len(strikes),
                 sum(one.struck for one in strikes),
                 *_spread([one.recovery_s for one in timed[fault] if one.recovery_s is not None]),
@@ -159,13 +158,11 @@ def violations_list(runs: Sequence[Run]) -> str:
 def controls_table(runs: Sequence[Run]) -> str:
     """Return one line for each control and mutant: what it must show, and what it showed."""
     return table(
-        ("control", "kind", "records#", "faults#", "must show one of", "showed", "verdict"),
+        ("control", "records#", "must show one of", "showed", "verdict"),
         (
             (
                 run.name,
-                run.kind,
                 run.judgement.counts.records,
-                len(run.strikes),
                 ", ".join(run.expected) or "nothing",
                 _found(run),
                 _verdict(run),
@@ -186,20 +183,35 @@ def matrix_table(runs: Sequence[Run], cases: Sequence[Case]) -> str:
     for case in cases:
         for row in case.rows:
             tests[row].append(case)
-    above = [""] + [row.must_hold for row in ROWS.values()]
-    return table(
-        ("row", "fault", "must hold beyond I1-I8", "struck in runs#", "tests#"),
-        (
+    lines = []
+    before = ""
+    for names, fault, must_hold in _grouped():
+        counts = ", ".join(f"{struck[name]:,}" for name in names if struck[name])
+        same = must_hold and must_hold == before
+        lines.append(
             (
-                name,
-                row.fault,
-                '"' if row.must_hold and row.must_hold == before else row.must_hold,
-                struck[name] or "",
-                _shown(name, struck, tests),
+                " ".join(names),
+                fault,
+                '"' if same else must_hold,
+                counts,
+                _shown(names, struck, tests),
             )
-            for before, (name, row) in zip(above, ROWS.items(), strict=False)
-        ),
-    )
+        )
+        before = must_hold
+    return table(("row", "fault", "must hold beyond I1-I8", "struck in runs#", "tests#"), lines)
+
+
+def _grouped() -> list[tuple[list[str], str, str]]:
+    """Return the rows, with those that differ in what becomes of one request as one."""
+    groups: list[tuple[list[str], str, str]] = []
+    for name, row in ROWS.items():
+        begin, _, moment = row.fault.rpartition(", ")
+        last = groups[-1] if groups else None
+        if moment in DELIVERIES and last and last[1].startswith(begin + ", "):
+            groups[-1] = ([*last[0], name], f"{last[1]}, {moment}", row.must_hold)
+        else:
+            groups.append(([name], row.fault, row.must_hold))
+    return groups
 
 
 def gaps(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
@@ -210,11 +222,12 @@ def gaps(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
     return [row for row in ROWS if row not in covered and row not in NOT_BUILT]
 
 
-def _shown(row: str, struck: dict[str, int], tests: dict[str, list[Case]]) -> str:
-    names = {case.test.rpartition("::")[2].partition("[")[0] for case in tests[row]}
+def _shown(rows: list[str], struck: dict[str, int], tests: dict[str, list[Case]]) -> str:
+    cases = [case for row in rows for case in tests[row]]
+    names = {case.test.rpartition("::")[2].partition("[")[0] for case in cases}
     if not names:
-        return "" if struck[row] else NOT_BUILT.get(row, GAP)
-    news = {f"**{case.outcome}**" for case in tests[row] if case.outcome != "passed"}
+        return "" if all(struck[row] for row in rows) else NOT_BUILT.get(rows[0], GAP)
+    news = {f"**{case.outcome}**" for case in cases if case.outcome != "passed"}
     return ", ".join([str(len(names)), *sorted(news)])
 
 
