@@ -93,7 +93,7 @@ def test_figures_of_a_run_stand_on_the_page():
     recovered = [strike(recovery_s=seconds) for seconds in (1.0, 2.0, 9.0)]
     text = report.page([run(judgement=judgement, strikes=recovered)], ALL_ROWS)
     assert "| input records | 1,234,567 |" in text
-    assert "| worker killed | 3 | 3 | 2.0 | 9.0 |" in text
+    assert "| worker killed | 3 | 2.0 | 9.0 |" in text
     assert "at 95 % fewer than one in 400,000 events: lost-write, lost, " in text
     assert "{1: 1,200,000}" in text
 
@@ -108,14 +108,14 @@ def test_a_promise_of_a_time_is_told_with_how_often_it_was_kept():
 def test_what_brokers_took_themselves_is_taken_off_the_time_to_recover():
     strikes = [strike(recovery_s=8.0, kafka_s=6.5), strike(recovery_s=5.0, kafka_s=3.0)]
     text = tables.faults_table([run(strikes=[*strikes, strike(recovery_s=1.0)])])
-    assert "| worker killed | 3 | 3 | 5.0 | 8.0 | 2.0 |" in text
+    assert "| worker killed | 3 | 5.0 | 8.0 | 2.0 |" in text
 
 
 def test_times_of_a_run_on_a_shared_machine_are_left_out_and_its_faults_are_counted():
     slow = [strike(promise="back, static", promised_s=2.0, recovery_s=40.0)]
     quick = [strike(promise="back, static", promised_s=2.0, recovery_s=1.0)]
     runs = [run(strikes=slow, shared=True), run(strikes=quick)]
-    assert "| worker killed | 2 | 2 | 1.0 | 1.0 |" in tables.faults_table(runs)
+    assert "| worker killed | 2 | 1.0 | 1.0 |" in tables.faults_table(runs)
     assert "| back, static | 2 | 1 | 1 |" in tables.promises_table(runs)
     assert "| shared |" in tables.runs_table(runs)
 
