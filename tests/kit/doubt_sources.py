@@ -179,7 +179,7 @@ class Table:
         return Row().plus(found)
 
     def text(self) -> str:
-        """Return it as it is in docs/decisions/own-detector.md."""
+        """Return it as tables, which docs/decisions/own-detector.md sums up."""
         lines = []
         for late, heading in HEADINGS.items():
             rows = {name: row for (name, is_late), row in self._rows.items() if is_late == late}
