@@ -23,7 +23,6 @@ from hapax.testing import pytest_plugin
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
-from tests.deploy.quoted import quoted
 from tests.deploy.values_schema import THRESHOLDS, schema
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DOCS: Final = DEPLOY.parent / "docs"
-# Pages with figures of docs/proof.md and docs/performance.md.
-QUOTING: Final = tuple(DOCS / f"{name}.md" for name in ("node-loss", "capacity", "costs"))
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
 DASHBOARD: Final = DEPLOY / "monitoring" / "dashboard.json"
 CLUSTER: Final = KUSTOMIZE / "components/cluster"
@@ -73,7 +70,6 @@ def files() -> dict[Path, str]:
         DOCS / "settings.md": markdown(),
         DOCS / "metrics.md": metrics_reference(),
         DOCS / "api.md": api_page(),
-        **{page: quoted(page) for page in QUOTING},
         CHART / "values.schema.json": json.dumps(schema(), indent=1) + "\n",
         CHART / "alerts.yaml": _tokens(alerts),
         CHART / "dashboard.json": DASHBOARD.read_text(),

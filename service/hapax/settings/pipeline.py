@@ -1,6 +1,6 @@
 """Settings of the way of a record: topics, formats, ids, transform, dead letters, operation."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, SecretStr
 

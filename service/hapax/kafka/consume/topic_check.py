@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WAYS_OUT = (
     "Give the pipeline a new HAPAX_APP; or, when this cluster continues where the other one "
-    "stopped, stop all its processes and run `hapax claims adopt`. docs/another-cluster.md helps "
+    "stopped, stop all its processes and run `hapax claims adopt`. docs/other-cluster.md helps "
     "to choose and describes what happens to records in flight"
 )
 
