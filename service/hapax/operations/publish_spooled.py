@@ -59,7 +59,7 @@ class FilePosition(msgspec.Struct, frozen=True, array_like=True, tag="hapax-publ
     offset: int = 0
     line: int = 0
     columns: tuple[str, ...] = ()
-    checksum: bytes = b""
+    checksum: bytes = sha256().digest()
 
 
 class FileChangedError(PositionLostError):
@@ -338,7 +338,7 @@ def compared(descriptor: int, place: FilePosition) -> HASH:
             raise FileChangedError(place, f"is shorter ({place.offset - left:,} bytes)")
         checksum.update(chunk)
         left, last = left - len(chunk), chunk[-1:]
-    if place.offset and checksum.digest() != place.checksum:
+    if checksum.digest() != place.checksum:
         raise FileChangedError(place, "has other content")
     following = os.pread(descriptor, 2, place.offset) if last != b"\n" else b""
     if following.removeprefix(b"\r")[:1] not in {b"", b"\n"}:
