@@ -27,8 +27,7 @@ from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
 from hapax.testing.broker import MemoryBroker
-from hapax.testing.claims import MemoryClaims
-from hapax.testing.owners import MemoryOwners
+from hapax.testing.claims import MemoryClaims, MemoryOwners
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError, Script, StuckError, Ticking, Told

@@ -26,7 +26,7 @@ from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker
-from hapax.testing.owners import MemoryOwners
+from hapax.testing.claims import MemoryOwners
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.simulation.business import DEAD, OUT, RETRY

@@ -9,8 +9,7 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.forms import form_of, load_form
-from hapax.testing.broker import MemoryBroker
-from hapax.testing.log import MemoryLog
+from hapax.testing.broker import MemoryBroker, MemoryLog
 
 if TYPE_CHECKING:
     from collections import Counter

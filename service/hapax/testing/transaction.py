@@ -14,7 +14,7 @@ from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.ports import IN_DOUBT
 from hapax.core.suspicion import Mark
-from hapax.testing.coordinator import OFFSETS, InvalidTransactionStateError
+from hapax.testing.broker import OFFSETS, InvalidTransactionStateError
 from hapax.testing.source import no_faults
 
 if TYPE_CHECKING:
