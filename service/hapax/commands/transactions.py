@@ -11,7 +11,9 @@ import typer
 from hapax.commands.screen import (
     JsonFlag,
     YesFlag,
+    age_text,
     confirm,
+    moment_text,
     one_cluster_settings,
     print_json,
     print_table,
@@ -19,7 +21,6 @@ from hapax.commands.screen import (
     progress_line,
     refusals,
 )
-from hapax.commands.times import age_text, moment_text
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.offset_moves import Target
 
