@@ -179,9 +179,9 @@ COMPILE  = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashe
 
 lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where it can
 	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
-	$(COMPILE) --extra tracing --extra registry --extra publish -o requirements/worker.txt
-	$(COMPILE) --extra tracing --extra registry --extra publish --extra spark -c requirements/worker.txt -o requirements/spark.txt
-	$(COMPILE) --extra sandbox --extra spark --extra tracing --extra registry --extra msk-iam --extra publish --group test --group lint \
+	$(COMPILE) --extra tracing --extra registry -o requirements/worker.txt
+	$(COMPILE) --extra tracing --extra registry --extra spark -c requirements/worker.txt -o requirements/spark.txt
+	$(COMPILE) --extra sandbox --extra spark --extra tracing --extra registry --extra msk-iam --group test --group lint \
 	    -c requirements/spark.txt -o requirements/test.txt
 	$(COMPILE) --extra sandbox -c requirements/test.txt -o requirements/sandbox.txt
 	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \

@@ -22,7 +22,6 @@ PLANTED = [
     ("kafka/aws.py", "import aws_msk_iam_sasl_signer", "One door to AWS"),
     ("engines/values.py", "import fastavro", "One door to the formats of values"),
     ("core/fast.py", "import hapax_fast", "One door to the native path"),
-    ("spool/other.py", "import google_crc32c", "One door to checksums"),
     ("commands/spark.py", "import pyspark", "One door to Spark"),
     ("engines/logs.py", "import structlog", "One door to logs and metrics"),
     ("kafka/metrics.py", "import prometheus_client", "One door to logs and metrics"),
