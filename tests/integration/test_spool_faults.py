@@ -24,7 +24,7 @@ from hapax.publish import (
 )
 from hapax.publish.acceptance import Acceptance
 from hapax.spool.folder import Folder
-from hapax.spool.spool import Spool
+from hapax.spool.spool import SpoolStore
 from tests.kit import topics
 from tests.kit.configs import configure
 from tests.kit.proof import rounds
@@ -207,7 +207,7 @@ def test_a_spool_of_another_app_or_cluster_is_refused(stage):
         publisher.publish(stage.topic, b"a")
     with pytest.raises(SpoolMovedError, match="not of other"):
         Publisher(stage.folder, sink_settings(stage.servers, "other"))
-    spool = Spool(Folder(stage.folder), stage.topic, disk_max_bytes=1 << 30)
+    spool = SpoolStore(Folder(stage.folder), stage.topic, disk_max_bytes=1 << 30)
     assert spool.meta.cluster is not None
     spool.settle("another", stage.topic)
     spool.close()

@@ -13,7 +13,7 @@ from random import Random
 from struct import Struct
 
 from hapax.spool.folder import Folder
-from hapax.spool.spool import Spool
+from hapax.spool.spool import SpoolStore
 
 NUMBER = Struct("<Q")
 CALL, BOUND = 3, 1 << 20
@@ -23,8 +23,8 @@ def record(number: int) -> bytes:
     return NUMBER.pack(number) + bytes(number % 700)
 
 
-def opened(path: str) -> Spool:
-    return Spool(Folder(path), "app", disk_max_bytes=BOUND)
+def opened(path: str) -> SpoolStore:
+    return SpoolStore(Folder(path), "app", disk_max_bytes=BOUND)
 
 
 def append(path: str, pipe: int) -> None:

@@ -22,7 +22,7 @@ from hapax.spool.errors import (
     SpoolOwnedError,
 )
 from hapax.spool.folder import Folder
-from hapax.spool.spool import ACKNOWLEDGED, DAMAGED_WAL, DATABASE, WAL, Spool
+from hapax.spool.spool import ACKNOWLEDGED, DAMAGED_WAL, DATABASE, WAL, SpoolStore
 from tests.kit.proof import rounds
 
 ROOT = Path(__file__).parents[2]
@@ -30,11 +30,11 @@ RECORDS = [[b"one" * 300, b"two" * 700], [b"three" * 900], [b"", b"five" * 20]]
 FLAT = [record for group in RECORDS for record in group]
 
 
-def opened(path: Path, *, disk_max_bytes: int = 1 << 30, adopt: bool = False) -> Spool:
-    return Spool(Folder(path), "app", disk_max_bytes=disk_max_bytes, adopt=adopt)
+def opened(path: Path, *, disk_max_bytes: int = 1 << 30, adopt: bool = False) -> SpoolStore:
+    return SpoolStore(Folder(path), "app", disk_max_bytes=disk_max_bytes, adopt=adopt)
 
 
-def content(spool: Spool) -> bytes:
+def content(spool: SpoolStore) -> bytes:
     rows = spool.read(spool.first, 1000, 1 << 30)
     return b"".join(row.content for row in rows)
 
@@ -172,7 +172,7 @@ def test_a_copied_folder_is_refused_unless_it_is_adopted_and_one_of_another_app_
     opened(killed, adopt=True).close()
     opened(killed).close()
     with pytest.raises(SpoolMovedError, match="not of other"):
-        Spool(Folder(killed), "other", disk_max_bytes=1 << 30)
+        SpoolStore(Folder(killed), "other", disk_max_bytes=1 << 30)
 
 
 @pytest.mark.parametrize("name", ["spool.id", "00000000000000000001.log"])
@@ -211,7 +211,7 @@ def test_a_spool_refuses_what_its_bound_has_no_room_for_and_takes_it_once_record
     spool.close()
 
 
-def fill(spool: Spool, bound: int, chance: Random) -> None:
+def fill(spool: SpoolStore, bound: int, chance: Random) -> None:
     while spool.size_bytes <= bound:
         spool.append([bytes(chance.randrange(1, 20_000))])
         spool.checkpoint()
@@ -286,9 +286,9 @@ FORK = """
 import os, sys
 from hapax.core.errors import StopError
 from hapax.spool.folder import Folder
-from hapax.spool.spool import Spool
+from hapax.spool.spool import SpoolStore
 path = sys.argv[1]
-spool = Spool(Folder(path), "app", disk_max_bytes=1 << 20)
+spool = SpoolStore(Folder(path), "app", disk_max_bytes=1 << 20)
 spool.append([b"a"])
 if not os.fork():
     try:
@@ -300,7 +300,7 @@ if not os.fork():
 os.wait()
 spool.append([b"b"])
 spool.close()
-spool = Spool(Folder(path), "app", disk_max_bytes=1 << 20)
+spool = SpoolStore(Folder(path), "app", disk_max_bytes=1 << 20)
 spool.append([b"c"])
 print(b"".join(row.content for row in spool.read(1, 9, 99)))
 """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Message
     from hapax.publish.read_ahead import Upcoming
     from hapax.settings import Settings
-    from hapax.spool.spool import Spool
+    from hapax.spool.spool import SpoolStore
 
 KEEP_ALIVE_S = 12 * 3600.0
 """Brokers forget offsets of a group that commits nothing for a week (offsets.retention.minutes)."""
@@ -92,7 +92,7 @@ class Drainer:
 
     def __init__(
         self,
-        spool: Spool,
+        spool: SpoolStore,
         settings: Settings,
         *,
         id_header: str,
@@ -342,7 +342,7 @@ class Drainer:
                 self._wake.wait(seconds)
 
 
-def agree(marker: SpoolMarker, spool: Spool) -> None:
+def agree(marker: SpoolMarker, spool: SpoolStore) -> None:
     """Raise SpoolDisagreesError unless the marker can be that of this very spool."""
     if marker.spool != spool.meta.id:
         raise SpoolDisagreesError(

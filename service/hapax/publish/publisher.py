@@ -20,7 +20,7 @@ from hapax.publish.stored import stored, with_id
 from hapax.spool.errors import SpoolFullError
 from hapax.spool.folder import Folder
 from hapax.spool.group_commit import Group, GroupCommit
-from hapax.spool.spool import Spool
+from hapax.spool.spool import SpoolStore
 from hapax.telemetry.spool_metrics import SpoolMetrics
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Publisher:
         names = [source.header for source in map(id_source, self._settings.dedup.id)]
         self._id_header = next((name for name in names if name), "message-id")
         self._acceptance = Acceptance(self._settings)
-        self._spool = Spool(
+        self._spool = SpoolStore(
             Folder(spool),
             self._settings.app,
             disk_max_bytes=given.disk_max_bytes,
@@ -260,6 +260,7 @@ class Publisher:
                 if left_s <= 0:
                     return False
                 self._drained.wait(min(left_s, _LOOK_S))
+            self._gauges.publish()  # the drainer has said so, and is about to call
         if self._drainer.problem is not None:
             raise self._drainer.problem
         return True
@@ -298,9 +299,9 @@ class Publisher:
         self._drainer.wake()
 
     def _look(self) -> None:
-        self._gauges.publish()
         self._commit.made_room()
         with self._drained:
+            self._gauges.publish()
             self._drained.notify_all()
 
 
@@ -311,7 +312,7 @@ def _id_of(message: Message, id_header: str) -> bytes | None:
 class _Gauges:
     """Metrics of one publisher."""
 
-    def __init__(self, spool: Spool, drainer: Drainer) -> None:
+    def __init__(self, spool: SpoolStore, drainer: Drainer) -> None:
         self.table = SpoolMetrics()
         self._spool = spool
         self._drainer = drainer

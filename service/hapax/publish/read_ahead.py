@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Message
     from hapax.settings import Settings
-    from hapax.spool.spool import Spool
+    from hapax.spool.spool import SpoolStore
 
 
 class Upcoming(NamedTuple):
@@ -34,7 +34,7 @@ class Upcoming(NamedTuple):
 class ReadAhead:
     """Reads the spool for one thread, of which ``begin`` reads ahead on another."""
 
-    def __init__(self, spool: Spool, settings: Settings, id_header: str) -> None:
+    def __init__(self, spool: SpoolStore, settings: Settings, id_header: str) -> None:
         self._spool = spool
         self._limits = settings.transaction.records_max, settings.transaction.bytes_max
         self._id_header = id_header

@@ -14,7 +14,7 @@ from hapax.spool.errors import SpoolFullError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hapax.spool.spool import Spool
+    from hapax.spool.spool import SpoolStore
 
 GROUP_BYTES_MAX = 4 << 20
 """A group that has so much takes no further call; one call may be larger."""
@@ -58,7 +58,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        spool: Spool,
+        spool: SpoolStore,
         *,
         disk_max_bytes: int,
         memory_max_records: int,
@@ -100,7 +100,7 @@ class GroupCommit:
     ) -> Group:
         """Hand records over; return their group, which may hold others, too.
 
-        position, notes  as Spool.append has them
+        position, notes  as SpoolStore.append has them
         then       called with the group and the index of the first record in it, when it is
                    accepted or refused, before its callers return
         timeout_s  in place of the usual time to wait for room

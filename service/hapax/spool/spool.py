@@ -114,7 +114,7 @@ class SpoolRow(NamedTuple):
     content: bytes
 
 
-class Spool:
+class SpoolStore:
     """An open spool. One thread appends, another one reads and deletes.
 
     meta   as of the newest append
@@ -194,8 +194,8 @@ class Spool:
         self.first, self.next = self._scan()
         if acknowledged is None and self.next > FIRST:
             raise SpoolDamagedError(ACKNOWLEDGED, "it is missing, or not what was written")
-        if self.next < (acknowledged or FIRST):
-            lost = f"records {self.next} to {(acknowledged or FIRST) - 1} were acknowledged and are"
+        if acknowledged is not None and self.next < acknowledged:
+            lost = f"records {self.next} to {acknowledged - 1} were acknowledged and are"
             raise SpoolDamagedError(DATABASE, f"{lost} not sound in it or in {WAL}")
         if self.meta.app != app:
             problem = f"is one of app {self.meta.app}, not of {app}: give each its own"
@@ -531,7 +531,7 @@ class Spool:
         )
 
 
-_open_spools: weakref.WeakSet[Spool] = weakref.WeakSet()
+_open_spools: weakref.WeakSet[SpoolStore] = weakref.WeakSet()
 
 
 def _forget_in_child() -> None:

@@ -288,7 +288,7 @@ class ModelVfs(apsw.VFS):
         return name
 
 
-def _error(code: int, kind: type[apsw.Error] = apsw.IOError) -> apsw.Error:
+def _error(code: int, kind: type[apsw.Error] = apsw.IOError) -> Any:
     error: Any = kind("the disk has an error")
     error.extendedresult = code
     return error

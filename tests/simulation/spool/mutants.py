@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.publish.drainer import Drainer
 from hapax.spool import spool
-from hapax.spool.spool import Spool, SpoolRow
+from hapax.spool.spool import SpoolRow, SpoolStore
 from tests.simulation.spool.disk import ModelDisk
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Mutant = Callable[[pytest.MonkeyPatch], None]
 
-_append, _publish, _go_on = Spool.append, Drainer._publish, Drainer._go_on
+_append, _publish, _go_on = SpoolStore.append, Drainer._publish, Drainer._go_on
 
 
 def does_not_sync_commits(patch: pytest.MonkeyPatch) -> None:
@@ -25,15 +25,15 @@ def does_not_sync_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledges_without_writing_it_down(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Spool, "_acknowledge", lambda _self, _sequence: None)
+    patch.setattr(SpoolStore, "_acknowledge", lambda _self, _sequence: None)
 
 
 def writes_down_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: Spool, records: Sequence[bytes], *more: Any) -> int:
+    def broken(self: SpoolStore, records: Sequence[bytes], *more: Any) -> int:
         self._acknowledge(self.next + len(records))
         return _append(self, records, *more)
 
-    patch.setattr(Spool, "append", broken)
+    patch.setattr(SpoolStore, "append", broken)
 
 
 def never_syncs_the_folder(patch: pytest.MonkeyPatch) -> None:
@@ -49,11 +49,11 @@ def deletes_before_the_marker(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletes_the_newest_record(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: Spool, sequence: int) -> None:
+    def broken(self: SpoolStore, sequence: int) -> None:
         with self._mutex, self._transaction():
             self._connection.execute("DELETE FROM records WHERE first < ?", (sequence,))
 
-    patch.setattr(Spool, "delete_below", broken)
+    patch.setattr(SpoolStore, "delete_below", broken)
 
 
 def believes_what_is_in_the_tables(patch: pytest.MonkeyPatch) -> None:
@@ -64,16 +64,16 @@ def believes_what_is_in_the_tables(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_what_is_there_for_all(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: Spool) -> int | None:
+    def broken(self: SpoolStore) -> int | None:
         found = acknowledged(self)
         return None if found is None else spool.FIRST
 
-    acknowledged = Spool._acknowledged
-    patch.setattr(Spool, "_acknowledged", broken)
+    acknowledged = SpoolStore._acknowledged
+    patch.setattr(SpoolStore, "_acknowledged", broken)
 
 
 def believes_the_cache_after_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Spool, "_write_log_again", lambda _self: None)
+    patch.setattr(SpoolStore, "_write_log_again", lambda _self: None)
 
 
 def does_not_read_the_marker_after_a_doubt(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from hapax.spool.errors import (
     SpoolFullError,
 )
 from hapax.spool.group_commit import Group, GroupCommit
-from hapax.spool.spool import Spool
+from hapax.spool.spool import SpoolStore
 from tests.simulation.spool.disk import ModelDisk
 
 APP, TOPIC = "app", "topic"
@@ -100,7 +100,7 @@ class Play:
         self.brokers = Brokers(self.chance)
         self.flips = flips
         self.flipped = ""
-        self.spool: Spool | None = None
+        self.spool: SpoolStore | None = None
         self.given = 0
         self.acknowledged: list[int] = []
         self.faults: dict[str, int] = {}
@@ -156,11 +156,11 @@ class Play:
         if chance.random() < 0.3:
             spool.close()
 
-    def _opened(self) -> tuple[Spool, GroupCommit, Drainer]:
+    def _opened(self) -> tuple[SpoolStore, GroupCommit, Drainer]:
         disk: Any = self.disk
         disk_max_bytes = self.chance.choice([1 << 18, 1 << 22])
         self.spool = None
-        spool = self.spool = Spool(disk, APP, disk_max_bytes=disk_max_bytes)
+        spool = self.spool = SpoolStore(disk, APP, disk_max_bytes=disk_max_bytes)
         if not self.flipped and self.acknowledged and spool.next == 1:
             raise WrongError(f"lost: all of {self.acknowledged}")
         at = int(spool.meta.position or b"0")
@@ -210,7 +210,7 @@ class Play:
             commit._give_up(error)
             raise
 
-    def _drain(self, spool: Spool, drainer: Drainer) -> None:
+    def _drain(self, spool: SpoolStore, drainer: Drainer) -> None:
         """Publish once, where there is anything; a drainer in doubt asks for the marker first."""
         before = len(self.brokers.numbers)
         if drainer.state == "starting" and not spool.read(spool.first, 1, 1):
