@@ -79,7 +79,6 @@ _FAILURES = frozenset(
         sqlite3.SQLITE_LOCKED,
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_READONLY,
     }
 )
 
