@@ -150,7 +150,6 @@ def test_the_metadata_says_what_it_is_and_under_which_licence(wheel):
     assert "hapax = hapax.__main__:main" in scripts
     assert set(metadata.get_all("Provides-Extra") or ()) == {
         "msk-iam",
-        "publish",
         "registry",
         "sandbox",
         "spark",

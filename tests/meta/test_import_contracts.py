@@ -23,7 +23,6 @@ PLANTED = [
     ("engines/values.py", "import fastavro", "One door to the formats of values"),
     ("core/fast.py", "import hapax_fast", "One door to the native path"),
     ("kafka/admin/other.py", "import kafka", "One door to the second Kafka client"),
-    ("spool/other.py", "import google_crc32c", "One door to checksums"),
     ("commands/files.py", "import dotenv", "One door to files of variables"),
     ("commands/spark.py", "import pyspark", "One door to Spark"),
     ("engines/logs.py", "import structlog", "One door to logs and metrics"),
