@@ -18,8 +18,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from hapax.core.formats import FormatOptions, RegistryOptions
-from hapax.core.forms import form_of
 from hapax.core.records import Output, Record
+from hapax.core.transform import form_of
 from hapax.schemas.codec import Decoder, Encoder
 from hapax.schemas.data import with_data
 from hapax.schemas.lookup import lookup_of

@@ -17,7 +17,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from hapax import __version__
-from hapax.engines.spark.connector import CONNECTOR
+from hapax.engines.spark.session import CONNECTOR
 from hapax.jars import Jar, locked
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 import hapax
-from hapax.engines.spark.connector import CONNECTOR
+from hapax.engines.spark.session import CONNECTOR
 from hapax.jars import locked
 from tests.deploy.steps import ROOT
 

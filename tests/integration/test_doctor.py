@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
 from hapax.commands.tree import app as commands
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.sandbox.processes import Ports
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin, redis_server, tell

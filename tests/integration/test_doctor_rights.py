@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
-from hapax.core.rights import Right
+from hapax.core.cluster_state import Right
 from hapax.operations.doctor.acls import target_rights
 from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import Authority

@@ -19,8 +19,7 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.kafka.produce import producer as kafka_producer
-from hapax.kafka.produce.doubts import ClientLog
-from hapax.kafka.produce.requests import NativeRequests
+from hapax.kafka.produce.producer import ClientLog, NativeRequests
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS, build
 from hapax.sandbox import Broker, SandboxTopic
 from tests.fault.cluster import Cluster
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from hapax.kafka.produce.doubts import LogLine
+    from hapax.kafka.produce.producer import LogLine
 
 # Both sources of doubt on the same transactions: requests as they are counted, and the lines.
 #

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.sandbox import Sandbox
 from tests.kit.damage import damage
 from tests.kit.night import Desk, ran

@@ -31,8 +31,8 @@ from tests.kit.waiting import await_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hapax.core.offset_moves import Translated
     from hapax.core.records import Record
-    from hapax.core.translation import Translated
 
 # Offsets of a topic to those of its mirror, each compared with what is on both clusters.
 #

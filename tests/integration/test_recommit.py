@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.admin.ids import cluster_id
 from hapax.operations.claims import Adopting, recommit_here
 from hapax.sandbox import SandboxTopic

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
 
-from hapax.core.rights import Right
+from hapax.core.cluster_state import Right
 from hapax.kafka.admin.second_client import RequestError, producers, value_in_file
 from tests.kit.configs import configure
 from tests.kit.hanging import hang, unverified

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser
 
-from hapax.core.changes import Stuck
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
+from hapax.core.ports import Stuck
 from hapax.core.records import Record
 from tests.integration.test_status_browser import opened_browser, served, shown, words
 from tests.kit.status_page import Told

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.admin.ids import cluster_id
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings

@@ -18,7 +18,7 @@ from hapax.core.cluster_state import (
     Topic,
 )
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.retry_levels import LEVELS
+from hapax.core.retry_later import LEVELS
 from hapax.kafka.admin.preflight import target_settings
 from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import judge

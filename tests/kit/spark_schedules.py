@@ -22,8 +22,8 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.exactly_once import ExactlyOnce
-from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.ports import Interrupt
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
@@ -46,9 +46,9 @@ from tests.simulation.business import work as upper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from hapax.core.crash_markers import Marks
     from hapax.core.ports import Clock
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.suspicion import Marks
     from hapax.engines.spark.plan import RangePlan, RangeReport
     from hapax.telemetry.events import Events
     from hapax.testing.group import Shift

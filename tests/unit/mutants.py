@@ -14,7 +14,7 @@ import pytest
 
 from hapax.core import group_start
 from hapax.core.input_logs import InputLogs
-from hapax.kafka.consume import beginning
+from hapax.kafka.consume import positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce import producer
 from hapax.kafka.undecodable import StuckPartitions
@@ -52,7 +52,7 @@ def topic_id_of_a_checkpoint_not_compared() -> None:
 
 def start_ignored_for_a_partition() -> None:
     """Read from its first record what other clients have left without an offset."""
-    for module in (group_start, beginning):
+    for module in (group_start, positions):
         module.by_start = lambda _number, beside: not beside  # type: ignore[attr-defined]
 
 

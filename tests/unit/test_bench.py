@@ -15,7 +15,7 @@ from bench.report.goals import goals
 from bench.report.tables import goals_table
 from bench.transforms import STRAGGLER
 from hapax import Output, Record
-from hapax.core.forms import load_transform
+from hapax.core.transform import load_transform
 
 RECORDS = 3
 

@@ -11,15 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from hapax.commands.tree import app
-from hapax.core.changes import Stuck
 from hapax.core.claim_store import Owned
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.dead_letters import DeadLetter
-from hapax.core.offset_moves import Move, Placed, Skip
+from hapax.core.offset_commit import CommittedMetadata
+from hapax.core.offset_moves import Move, Placed, Skip, Translated
 from hapax.core.partition_offsets import LogOffsets
+from hapax.core.ports import Stuck
 from hapax.core.reader_lag import ReaderLag
 from hapax.core.records import Coordinates, Record
-from hapax.core.translation import Translated
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.claims import Adoption, Rebuilt
 from hapax.operations.dead_letters import FoundDeadLetters, ReplaySummary

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from hapax.claims.redis_health import judged_health
-from hapax.core.changes import Stuck
 from hapax.core.cluster_state import Address, ClusterState, Log, Partition, ReaderAtRest, Topic
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.retry_levels import LEVELS
+from hapax.core.ports import Stuck
+from hapax.core.retry_later import LEVELS
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.check import Check, CheckContext, CheckResult, Verdict, ok, worst_first
 from hapax.operations.doctor.examination import CHECKS, judge

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.property_names import nearest_property, property_names
+from hapax.kafka.properties import nearest_property, property_names
 from hapax.settings.env_file import assignment, read_env_file
 from tests.kit.commands import run_captured
 from tests.unit.test_settings import REQUIRED

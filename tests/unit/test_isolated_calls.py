@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hapax.core.calls import CallLimits
+from hapax.core.call_window import CallLimits
+from hapax.core.crash_markers import Death, IsolationError
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Retried
-from hapax.core.isolation import Death, IsolationError
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later, Retrying, RetryTopic
 from hapax.core.transform import Failure

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
-from hapax.kafka.consume.member_metadata import parse_metadata
+from hapax.kafka.consume.client import parse_metadata
 from tests.kit.consumers import event, metadata, source
 
 Patch = pytest.MonkeyPatch

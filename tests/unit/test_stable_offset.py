@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, HapaxError, StopError
-from hapax.kafka.produce import stable_offset as stable_offset_module
-from hapax.kafka.produce.stable_offset import stable_offset
+from hapax.kafka.produce import marked_transaction as stable_offset_module
+from hapax.kafka.produce.marked_transaction import stable_offset
 
 HANGS = "hapax transactions list"
 

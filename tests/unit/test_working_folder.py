@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hapax.core.calls import CallLimits
+from hapax.core.call_window import CallLimits
 from hapax.core.records import Output, Record
 from hapax.engines.isolated_calls import IsolatedCalls
 from tests.kit.managed_process import clean_environment, required

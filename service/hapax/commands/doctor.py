@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hapax.claims.kind import StoreRights
     from hapax.commands.screen import Cell
-    from hapax.core.rights import Right
+    from hapax.core.cluster_state import Right
     from hapax.operations.doctor.acls import ClusterRights
     from hapax.operations.doctor.check import CheckContext
 

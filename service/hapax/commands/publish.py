@@ -20,7 +20,7 @@ from hapax.commands.screen import (
     refusals,
 )
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.core.id_sources import id_source
+from hapax.core.identity import id_source
 
 if TYPE_CHECKING:
     from hapax.operations.publish import Lines, PublishSummary

@@ -245,7 +245,7 @@ def point_ms(option: str, text: str) -> int:
 
     Raises ConfigurationError that names the ``option``.
     """
-    from hapax.core.moments import moment_ms
+    from hapax.core.durations import moment_ms
 
     try:
         return moment_ms(text, int(time.time() * 1000))

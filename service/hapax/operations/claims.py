@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.dead_letters import dead_letter, is_note
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.headers import ID, SOURCE, coordinates
-from hapax.core.id_sources import id_source
-from hapax.core.identity import Identity
+from hapax.core.identity import Identity, id_source
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Record
 from hapax.kafka.admin.ids import cluster_id, topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets

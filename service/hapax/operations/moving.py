@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import (
     BatchAbortedError,
     ConfigurationError,
@@ -29,6 +28,7 @@ from hapax.core.errors import (
 from hapax.core.group_start import began, of_another_client, partly_begun
 from hapax.core.headers import TRUNCATED
 from hapax.core.identity import Identity
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.offset_moves import (
     Move,
     Placed,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, PositionLostError
-from hapax.core.interrupt import Interrupt
+from hapax.core.ports import Interrupt
 from hapax.engines.lifecycle import Lifecycle
 from hapax.operations.publish import LineError
 from hapax.operations.rows import RowForm, SourceRows, whole_lines

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hapax.core.errors import StopError
-from hapax.core.id_sources import id_source
+from hapax.core.identity import id_source
 from hapax.core.ports import Message
 from hapax.publish.acceptance import Acceptance
 from hapax.publish.drainer import Drainer

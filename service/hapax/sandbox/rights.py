@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from hapax.core.rights import Right
+from hapax.core.cluster_state import Right
 from hapax.sandbox.broker import metadata_client
 from hapax.sandbox.guard import LOGIN
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import force_setattr, replace
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.forms import data_type
 from hapax.core.headers import VALUE_SCHEMA
 from hapax.core.records import Output
-from hapax.core.transform import identity
+from hapax.core.transform import data_type, identity
 from hapax.schemas.codec import Decoder, Encoder, head_of, key_of, require
 from hapax.schemas.lookup import lookup_of
 from hapax.schemas.wire import split
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.core.formats import FormatOptions
-    from hapax.core.forms import TransformForm
     from hapax.core.records import Record
+    from hapax.core.transform import TransformForm
     from hapax.schemas.lookup import Lookup
     from hapax.schemas.registry import Schema
 

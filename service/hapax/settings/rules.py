@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.formats import WITH_REGISTRY
-from hapax.core.id_sources import id_source
+from hapax.core.identity import id_source
 from hapax.core.span import WORDS
 from hapax.settings.base import Problem
 from hapax.settings.connection_rules import (

@@ -22,9 +22,8 @@ from pydantic import SecretStr
 from pydantic_core import core_schema
 
 from hapax.claims.store import KINDS, kind_of
-from hapax.core.durations import DURATION_UNITS, QUANTITY, duration_ms, whole_units
-from hapax.core.id_sources import id_source
-from hapax.core.moments import moment_ms
+from hapax.core.durations import DURATION_UNITS, QUANTITY, duration_ms, moment_ms, whole_units
+from hapax.core.identity import id_source
 from hapax.core.span import WORDS, offsets_of
 from hapax.settings.redaction import HIDDEN, hidden, secrets_in
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
     from hapax.settings.secrets import Strike
-    from hapax.telemetry.events.clients import ClientEvents
+    from hapax.telemetry.events.service import ClientEvents
     from hapax.telemetry.recent_errors import Troubles
 
 Level = Literal["debug", "info", "warning", "error"]

@@ -23,9 +23,9 @@ from hapax.testing.group import InstantGroup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from hapax.core.crash_markers import Marks
     from hapax.core.ports import Clock, Message
     from hapax.core.records import Headers, Progress, TopicPartition
-    from hapax.core.suspicion import Marks
     from hapax.testing.group import MemoryGroup, Shift
 
     Place = TopicPartition | str

@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from hapax.core.calls import BLOCKING
-from hapax.core.claim_owners import ClaimOwners
-from hapax.core.claiming import Claiming
+from hapax.core.call_window import BLOCKING
 from hapax.core.dead_letters import dead_letter
+from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import BatchAbortedError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
-from hapax.core.interrupt import Interrupt
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
+from hapax.core.ports import Interrupt
 from hapax.core.records import Coordinates, Record
-from hapax.core.retry_levels import LEVELS
-from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer, retrying
+from hapax.core.retry_later import LEVELS
+from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hapax.core.records import TopicPartition
-    from hapax.engines.gathered_calls import Making
+    from hapax.engines.overlapping_calls import Making
     from hapax.settings import Settings
 
 DEFAULTS = {

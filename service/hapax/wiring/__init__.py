@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 from hapax import __version__
 from hapax.core.errors import ExitCode, PreflightError, StopError
-from hapax.engines.gathered_calls import load_calls
 from hapax.engines.heap import keep_freed_memory
+from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.connection import unanswered
 from hapax.kafka.native import record_path
-from hapax.kafka.produce.target_lane import shown_id
+from hapax.kafka.produce.target import shown_id
 from hapax.kafka.properties import library_version
 from hapax.kafka.read.group_start import start_remarks
 from hapax.settings.secrets import Strike, secrets_around, secrets_of

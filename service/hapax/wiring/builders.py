@@ -6,27 +6,24 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hapax.core.claim_owners import ClaimOwners
-from hapax.core.claiming import Claiming
+from hapax.core.call_window import Window
+from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
-from hapax.core.interrupt import Interrupt
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.retry_policy import RetryPolicy
-from hapax.core.window import Window
-from hapax.engines.batch_runner import BatchRunner, Sizing
+from hapax.core.ports import Interrupt
+from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
 from hapax.engines.file_watch import FileWatch
-from hapax.engines.gathered_calls import GatheredCalls, retrying
+from hapax.engines.hold import schema_hold
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lag_monitor import LagMonitor, ReaderLagMonitor
 from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.overlapping_calls import GatheredCalls, retrying
 from hapax.engines.preflight import Brokers, await_brokers
 from hapax.engines.recovery import Recovery
-from hapax.engines.schema_hold import schema_hold
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
-from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
@@ -51,9 +48,9 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.isolation import Isolation
+    from hapax.core.crash_markers import Isolation
     from hapax.core.lag import GroupProgress
-    from hapax.core.mirror import OtherCluster
+    from hapax.core.plan import OtherCluster
     from hapax.core.ports import AppliesAll, Watch
     from hapax.core.transform import Transformer
     from hapax.kafka.native import NativePath

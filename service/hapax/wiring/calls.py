@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hapax.core.crash_markers import Isolation
 from hapax.core.errors import BatchAbortedError
-from hapax.core.isolation import Isolation
 from hapax.core.lag import GroupProgress
 from hapax.core.later_calls import LaterCalls
-from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.isolated_calls import IsolatedCalls
+from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.properties import consumer_properties
 from hapax.telemetry.logs import ClientLogger
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from hapax.core.forms import TransformForm
     from hapax.core.ports import AppliesAll
     from hapax.core.records import Coordinates, Record
-    from hapax.core.transform import Transformer
-    from hapax.engines.gathered_calls import Making
+    from hapax.core.transform import Transformer, TransformForm
+    from hapax.engines.overlapping_calls import Making
     from hapax.kafka.consume.source import KafkaSource
     from hapax.settings import Settings
     from hapax.telemetry.events import Events

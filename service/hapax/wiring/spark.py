@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.limits import FenceBudget
-from hapax.engines.gathered_calls import load_calls
 from hapax.engines.idle_offsets import Bounds
+from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import check
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.executors import Executors

@@ -24,9 +24,9 @@ from hapax.core.cluster_state import (
     ReaderAtRest,
     Topic,
 )
-from hapax.core.committed_metadata import CommittedMetadata, text_of
 from hapax.core.errors import PreflightError
 from hapax.core.group_start import client_of
+from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.partition_offsets import position
 from hapax.core.samples import sample_of
 from hapax.kafka.admin.answers import (
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.changes import Stuck
     from hapax.core.cluster_state import LastRecords
     from hapax.core.partition_offsets import LogOffsets
+    from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition as Where
     from hapax.core.samples import Sampled
     from hapax.settings import Settings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.cluster_state import BrokerAnswers
-from hapax.core.retry_levels import LEVELS, create_command
+from hapax.core.retry_later import LEVELS, create_command
 from hapax.kafka.admin.answers import request_versions
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from hapax.core.row_needs import TopicTakes, row_problems
-from hapax.core.topic_rules import TopicRules
+from hapax.core.topic_rules import TopicRules, TopicTakes, row_problems
 from hapax.kafka.admin.answers import values_of
 from hapax.kafka.connection import no_broker
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.row_needs import RowNeeds
+    from hapax.core.topic_rules import RowNeeds
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 5.0

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PreflightError
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.ports import Batch
 from hapax.core.span import SpanWords, other_span
 from hapax.kafka.consume.client import ANSWER_TIMEOUT_S

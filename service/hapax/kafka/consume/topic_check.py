@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PositionLostError
 from hapax.core.group_start import of_another_client
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S
 
 if TYPE_CHECKING:

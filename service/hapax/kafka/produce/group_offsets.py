@@ -25,7 +25,7 @@ from hapax.kafka.read.offsets_client import OffsetsClient, reader_properties
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.offset_commit import CommittedMetadata
     from hapax.core.ports import Clock, Message
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError, PreflightError
 from hapax.core.group_start import (
     by_start,
@@ -26,6 +25,7 @@ from hapax.core.group_start import (
     topics_of,
 )
 from hapax.core.headers import APP, SOURCE, coordinates
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.span import SpanWords
 from hapax.kafka.admin.ids import topic_ids
 from hapax.kafka.properties import admin_properties

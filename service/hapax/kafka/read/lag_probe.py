@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from hapax.core.lag import OffsetSnapshot, retention_of
-from hapax.core.oldest_unread import TimestampSearch
+from hapax.core.lag import OffsetSnapshot, TimestampSearch, retention_of
 from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
 from hapax.kafka.connection import answers, unanswered
 from hapax.kafka.errors import FORBIDDEN, describe
@@ -85,7 +84,7 @@ class KafkaLagProbe:
         topic = self._outputs[0] if self._outputs else None
         if answers(self._client().read_uncommitted, REQUEST_TIMEOUT_S, topic):
             return ""
-        self._queries = None  # it may be cut off (kafka/consume/silence.py)
+        self._queries = None  # it may be cut off (kafka/consume/client.py)
         return unanswered(str(self._properties["bootstrap.servers"]))
 
     def _client(self) -> OffsetsClient:

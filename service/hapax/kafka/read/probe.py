@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError
 
-from hapax.core.changes import Stuck
 from hapax.core.errors import PreflightError
 from hapax.core.offset_moves import Unreadable
+from hapax.core.ports import Stuck
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import build
 from hapax.kafka.read.offsets_client import reader_properties

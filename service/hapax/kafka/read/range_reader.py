@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from hapax.core.changes import Stuck
 from hapax.core.errors import HapaxError, PreflightError
+from hapax.core.ports import Stuck
 from hapax.core.records import Record
 from hapax.kafka.errors import (
     FORBIDDEN,

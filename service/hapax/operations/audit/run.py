@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.forms import load_form
+from hapax.core.transform import load_form
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import EngineName

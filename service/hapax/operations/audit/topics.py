@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from hapax.core.calls import CallLimits
-from hapax.core.forms import load_form
+from hapax.core.call_window import CallLimits
 from hapax.core.topic_rules import TopicRules
-from hapax.engines.gathered_calls import open_transformer, retrying
+from hapax.core.transform import load_form
+from hapax.engines.overlapping_calls import open_transformer, retrying
 from hapax.kafka.admin.topic_limits import topic_settings
 from hapax.kafka.properties import producer_properties
 from hapax.kafka.read.offsets_client import reader_properties

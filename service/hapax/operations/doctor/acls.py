@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hapax.claims.store import kind_of
-from hapax.core.rights import Right
+from hapax.core.cluster_state import Right
 from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
-from hapax.kafka.produce.target_lane import target_prefixes
+from hapax.kafka.produce.target import target_prefixes
 from hapax.kafka.properties import (
     APART,
     lane_id,

@@ -17,7 +17,7 @@ import msgspec
 from hapax.core.cluster_state import ClusterState, ProcessState
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
 from hapax.kafka.admin.preflight import output_topics, target_settings
-from hapax.kafka.produce.target_lane import target_names
+from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions, stores, topics
 from hapax.operations.doctor.check import (

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.topic_rules import UNLIMITED, TopicRules
-from hapax.kafka.produce.target_lane import target_prefixes
+from hapax.kafka.produce.target import target_prefixes
 from hapax.operations.doctor.acls import kafka_rights, target_rights
 from hapax.operations.doctor.check import (
     DAY_MS,
@@ -26,8 +26,7 @@ from hapax.operations.doctor.check import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hapax.core.cluster_state import ConsumerGroup, LastRecords
-    from hapax.core.rights import Right
+    from hapax.core.cluster_state import ConsumerGroup, LastRecords, Right
     from hapax.operations.doctor.check import CheckContext, CheckResult, Judge
     from hapax.settings import Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.core.retry_levels import LEVELS, LONGEST_MS, create_command
+from hapax.core.retry_later import LEVELS, LONGEST_MS, create_command
 from hapax.kafka.admin.preflight import output_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
