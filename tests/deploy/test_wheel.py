@@ -154,6 +154,7 @@ def test_the_metadata_says_what_it_is_and_under_which_licence(wheel):
         "sandbox",
         "spark",
         "tracing",
+        "transactions",
     }
     assert "Typing :: Typed" in (metadata.get_all("Classifier") or ())
     assert str(metadata.get_payload()).startswith("# Hapax")
