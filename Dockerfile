@@ -79,7 +79,7 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=
     && /opt/fetch/bin/pip install --no-compile \
         --only-binary :all: --require-hashes --requirement requirements/sandbox.txt
 RUN XDG_CACHE_HOME=/build/cache PYTHONPATH=/build/service /opt/fetch/bin/python -c \
-        'from hapax.engines.spark.connector import connector_jars; print(*connector_jars(), sep="\n")' \
+        'from hapax.engines.spark.session import connector_jars; print(*connector_jars(), sep="\n")' \
         > jars.txt \
     && mkdir /opt/hapax/jars \
     && xargs -a jars.txt cp --target-directory /opt/hapax/jars

@@ -22,7 +22,7 @@ TURN      ?= $(shell $(PYTHON) tests/kit/turn.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup environment sandbox demo test deep full fault-long soak unit sanitize lint format simulate fault-cluster matrix world proof \
-        api-server image sbom scan release generate site bench guard lock upgrade clean
+        image sbom licences release generate site bench guard lock upgrade clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -94,11 +94,6 @@ unit: setup  ## the tests that need no broker
 sanitize: setup  ## tests of the native path with address and undefined-behaviour sanitizers
 	@.ci/part 'tests: hapax_fast with sanitizers' .ci/sanitize
 
-# Not a part of CI: it takes a core for ten minutes and more. Once built, `make deep` uses it.
-api-server: setup  ## build the Kubernetes API server that tests of deploy/ use, into the cache; needs Go
-	nice -n 10 $(BIN)/python -m tests.deploy.control_plane
-	@$(BIN)/python -m tests.gate note $@
-
 # What takes minutes lies in the cache afterwards, and `make deep` builds and tries the rest on it.
 TARGET ?= worker
 image: setup  ## build the image by its Dockerfile, without an engine, and print its size; root on Debian
@@ -108,11 +103,11 @@ image: setup  ## build the image by its Dockerfile, without an engine, and print
 sbom: setup  ## bills of materials of both images, from the locks
 	$(BIN)/python -m deploy.sbom build/sbom
 
-# A file, a folder or an archive of OSV records; without one nothing is compared, and that is said.
-ADVISORIES ?=
-scan: sbom  ## compare both bills of materials with known weaknesses: ADVISORIES=FILE
-	@.ci/part 'known weaknesses of what the images hold' \
-	    $(BIN)/python -m deploy.scan build/sbom $(ADVISORIES)
+# Names of another licence than [tool.pip-licenses] in pyproject.toml allows end it.
+licences: setup  ## which licences the libraries of both images state, in build/sbom/licences.md
+	@mkdir -p build/sbom
+	$(BIN)/python -m piplicenses --format markdown --output-file build/sbom/licences.md \
+	    --packages $$(sed -n 's/==.*//p' requirements/worker.txt requirements/spark.txt)
 
 # Of the commit, not of the folder: what is not committed is not released. TAG=v1.2.3 is compared with
 # the version that the sources have; without it this is a rehearsal, as in CI.
@@ -121,8 +116,7 @@ TAG     ?=
 # Of make release and make matrix: further interpreters, by name or path.
 PYTHONS ?=
 EACH_PYTHON = $(foreach one,$(PYTHONS),--python $(one))
-release: scan  ## what a release publishes, except images: in build/release, with SHA256SUMS; TAG=v1.2.3 PYTHONS=…
-	$(BIN)/python -m deploy.licences
+release: sbom licences  ## what a release publishes, except images: in build/release, with SHA256SUMS; TAG=v1.2.3 PYTHONS=…
 	@.ci/part 'wheel, sdist, bills of materials and their sums' \
 	    $(BIN)/python -m deploy.release build/sbom $(RELEASE) $(TAG) $(EACH_PYTHON)
 
@@ -179,9 +173,11 @@ COMPILE  = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashe
 
 lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where it can
 	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
-	$(COMPILE) --extra tracing --extra registry --extra publish -o requirements/worker.txt
-	$(COMPILE) --extra tracing --extra registry --extra publish --extra spark -c requirements/worker.txt -o requirements/spark.txt
-	$(COMPILE) --extra sandbox --extra spark --extra tracing --extra registry --extra msk-iam --extra publish --group test --group lint \
+	$(COMPILE) --extra tracing --extra registry --extra transactions \
+	    -o requirements/worker.txt
+	$(COMPILE) --extra tracing --extra registry --extra transactions --extra spark \
+	    -c requirements/worker.txt -o requirements/spark.txt
+	$(COMPILE) --extra sandbox --extra spark --extra tracing --extra registry --extra msk-iam --extra transactions --group test --group lint \
 	    -c requirements/spark.txt -o requirements/test.txt
 	$(COMPILE) --extra sandbox -c requirements/test.txt -o requirements/sandbox.txt
 	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \

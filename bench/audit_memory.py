@@ -15,7 +15,7 @@ import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from hapax.kafka.read.offset_range import OffsetRange
+from hapax.kafka.read.range_reader import OffsetRange
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import InputRow
@@ -30,7 +30,7 @@ DUPLICATE, MISSING = 100, 10_000
 
 
 class _Inputs:
-    """Yields inputs of one partition, as hapax.operations.audit.tasks.ReadInputs does."""
+    """Yields inputs of one partition, as hapax.operations.audit.topics.ReadInputs does."""
 
     def __init__(self, each: int) -> None:
         self.stretches = [
@@ -50,7 +50,7 @@ class _Inputs:
 
 
 class _Effects:
-    """Yields outputs of one partition, as hapax.operations.audit.tasks.ReadEffects does."""
+    """Yields outputs of one partition, as hapax.operations.audit.topics.ReadEffects does."""
 
     def __init__(self, each: int) -> None:
         self.stretches = [

@@ -16,7 +16,7 @@ from bench import latency, throughput, traffic
 from bench.contenders import Service
 from bench.measure import VoidRunError, noise
 from bench.transforms import CALL_S, STRAGGLER, STRAGGLER_S
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

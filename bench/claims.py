@@ -31,11 +31,10 @@ from bench.measure import server_cpu_s
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import connect
-from hapax.claims.redis_exchange import Exchange
+from hapax.claims.redis_exchange import Exchange, Replies
 from hapax.claims.redis_layout import DIGEST_BYTES, Layout, setnx
-from hapax.claims.redis_replies import Replies
 from hapax.core.records import Record
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 

@@ -15,7 +15,7 @@ from bench.peers import contenders as peers
 from bench.peers.environments import MissingError
 from bench.results import Made, Results, today, write
 from hapax.sandbox import Sandbox
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ from bench.course import sandbox_and_folder
 from bench.measure import noise
 from bench.peers.contenders import PLAIN
 from bench.peers.environments import MissingError
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

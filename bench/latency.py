@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bench import traffic
 from bench.contenders import Contender, Job
 from bench.measure import VoidRunError, noise, percentile
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from bench.contenders import Job, Service
 from hapax.sandbox import Sandbox
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 DAY_S = 86_400
 START_S = 60.0

@@ -111,7 +111,11 @@ class Summary:
         return cls(statistics.median(values), min(values), max(values))
 
     def text(self, digits: int) -> str:
-        return f"{self.median:,.{digits}f} ({self.least:,.{digits}f}-{self.most:,.{digits}f})"
+        """Return the median, and the range where it is seen at so many digits."""
+        median, least, most = (
+            f"{value:,.{digits}f}" for value in (self.median, self.least, self.most)
+        )
+        return median if least == most else f"{median} ({least}-{most})"
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -23,7 +23,7 @@ from bench.contenders import FUNCTION, Job, Service
 from bench.measure import Summary, VoidRunError, noise
 from bench.traffic import apart, message_id
 from hapax.sandbox import Sandbox
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from bench.contenders import Contender, Service
 from bench.measure import Summary, noise
 from hapax.engines.batch_runner import BatchRunner
 from hapax.sandbox import Sandbox
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 ALONE = "--one-batch-at-a-time"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import throughput
 from bench.measure import VoidRunError, noise
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 Run = dict[str, float]
 Runs = dict[str, list[Run | None]]

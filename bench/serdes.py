@@ -8,18 +8,18 @@ import time
 from io import SEEK_END, BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
+import jsonschema_rs
+import msgspec
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.json_format import MessageToDict, ParseDict
-from jsonschema import Draft202012Validator
 
 from hapax.core.formats import FormatOptions, RegistryOptions
-from hapax.core.forms import form_of
 from hapax.core.records import Output, Record
+from hapax.core.transform import form_of
 from hapax.schemas.codec import Decoder, Encoder
 from hapax.schemas.data import with_data
 from hapax.schemas.lookup import lookup_of
@@ -164,17 +164,17 @@ def _json_schema() -> Case:
     line = {"sku": _of("string"), "price": _of("number"), "count": _of("integer")}
     lines = {"type": "array", "items": _object(line)}
     whole = _object({"id": _of("integer"), "customer": _of("string"), "lines": lines})
-    validate = Draft202012Validator(whole).validate
+    validate = jsonschema_rs.validator_for(whole).validate
 
     def bare(value: bytes) -> bytes:
-        data = orjson.loads(value[5:])
+        data = msgspec.json.decode(value[5:])
         validate(data)
         validate(data)
-        return PREFIX + orjson.dumps(data)
+        return PREFIX + msgspec.json.encode(data)
 
-    value = PREFIX + orjson.dumps(DATA)
+    value = PREFIX + msgspec.json.encode(DATA)
     schema = Schema(text=json.dumps(whole), kind="JSON", id=1)
-    return Case("json-schema", schema, value, bare, "orjson, and jsonschema once on each side")
+    return Case("json-schema", schema, value, bare, "msgspec, and jsonschema-rs once on each side")
 
 
 def _of(kind: str) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _measure(case: Case) -> None:
         input=case.format,
         output=case.format,
         topic=f"out-{case.what}",
-        registry=RegistryOptions(urls=(f"memory:{case.what}",)),
+        registry=RegistryOptions(url=(f"memory:{case.what}",)),
     )
     lookup = lookup_of(options)
     lookup.add("id:1", case.schema)

@@ -20,10 +20,9 @@ from pathlib import Path
 from bench import traffic
 from bench.spark import fill, rate
 from bench.transforms import pipeline
-from hapax.engines.spark.connector import connector_jars
-from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
 from hapax.sandbox import Sandbox
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 from hapax.spark import register
 
 MODES = ("together", "parallel")

@@ -21,7 +21,7 @@ from bench import traffic
 from bench.contenders import NATIVE, native_environment
 from bench.measure import Child, VoidRunError, noise, percentile
 from bench.peers.environments import MissingError
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

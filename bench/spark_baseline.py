@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.transforms import reversed_value
 from hapax.engines.spark import shipping
-from hapax.engines.spark.connector import connector_jars
-from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

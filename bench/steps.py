@@ -22,7 +22,7 @@ from bench.contenders import Service
 from bench.latency import Pace
 from bench.measure import Summary, noise, percentile
 from hapax.sandbox import Sandbox
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

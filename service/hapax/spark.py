@@ -33,12 +33,11 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.micro_batches import Marker
-from hapax.engines.spark.connector import connector_jars
-from hapax.engines.spark.dataframe.desk import DeskAddress, JobDesk
-from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
+from hapax.engines.spark.dataframe.parts import DeskAddress, JobDesk, LanePlan, LaneReport
 from hapax.engines.spark.dataframe.publication import Publishing
 from hapax.engines.spark.dataframe.sink import ExactlyOnceSink, SinkOptions
 from hapax.engines.spark.dataframe.staging import StagedRowsError
+from hapax.engines.spark.session import connector_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -176,7 +175,7 @@ def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[Lan
 
 
 def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
-    from hapax.kafka.produce.sink_lane import LanePublished, LanePublisher
+    from hapax.kafka.produce.micro_batch import LanePublished, LanePublisher
 
     published, problem, lost = LanePublished(), "", False
     try:

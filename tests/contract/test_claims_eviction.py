@@ -3,7 +3,7 @@
 import pytest
 
 from hapax.claims.redis_connection import PERMISSIONS
-from hapax.claims.redis_info import health_of
+from hapax.claims.redis_health import health_of
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox.redis_server import Redis

@@ -12,7 +12,7 @@ from hapax.claims.redis_connection import PERMISSIONS, Tls
 from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from tests.kit import redis_with_tls
 from tests.kit.claim_stores import admin, bare, records, tell

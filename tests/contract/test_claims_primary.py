@@ -10,8 +10,7 @@ from hapax.claims.redis import RedisClaims
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
-from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import Server
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import bare, ids, records
@@ -51,7 +50,7 @@ def redis_sentinel(folder: Path) -> Iterator[tuple[Redis, Replica, str]]:
         f"sentinel failover-timeout {SERVICE} {FAILOVER_TIMEOUT_MS}\n"
     )
     command: list[str | Path] = [machine.redis_server(), configuration, "--sentinel"]
-    sentinel = Server("Sentinel", command, folder / "sentinel.log", watchdog)
+    sentinel = ManagedProcess("Sentinel", command, folder / "sentinel.log", watchdog)
     try:
         for server in (primary, replica):
             server.start()
@@ -62,7 +61,7 @@ def redis_sentinel(folder: Path) -> Iterator[tuple[Redis, Replica, str]]:
         await_(lambda: "+slave" in sentinel.last_words(), 30, sentinel.last_words)
         yield primary, replica, f"redis+sentinel://{LOOPBACK}:{port}/{SERVICE}"
     finally:
-        servers: tuple[Server, ...] = (sentinel, replica, primary)
+        servers: tuple[ManagedProcess, ...] = (sentinel, replica, primary)
         for each in servers:
             if each.running:
                 each.kill()

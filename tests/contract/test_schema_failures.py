@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hapax.core.errors import ConfigurationError, Poison, SchemasUnavailableError
 from hapax.core.formats import FormatOptions, RegistryOptions, Secret
 from hapax.core.records import Record
+from hapax.operations.doctor.check import Verdict
 from hapax.operations.doctor.examination import judge
-from hapax.operations.doctor.findings import Verdict
 from hapax.schemas.codec import Decoder, Encoder, check_output
 from hapax.schemas.lookup import Lookup
 from tests.kit.doctor import healthy
@@ -22,7 +22,7 @@ from tests.kit.schema_registry import RegistryDouble
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from hapax.operations.doctor.check import Case
+    from hapax.operations.doctor.check import CheckContext
 
 ORDER = {
     "type": "record",
@@ -40,7 +40,7 @@ def registry():
 
 
 def options(registry: RegistryDouble, **more: Any) -> FormatOptions:
-    told = RegistryOptions(**{"urls": (registry.url,), "timeout_s": 0.5, **more})
+    told = RegistryOptions(**{"url": (registry.url,), "timeout_ms": 500, **more})
     return FormatOptions(input="avro", output="avro", topic="orders", registry=told)
 
 
@@ -96,7 +96,7 @@ def test_a_refusal_is_no_outage(registry, status):
 def test_an_unknown_id_is_waited_for_and_given_up_after_its_grace(registry):
     registry.hidden.add(1)
     now_s = [0.0]
-    formats = options(registry, after_grace="dead-letter", grace_s=60.0)
+    formats = options(registry, after_grace="dead-letter", grace_ms=60_000)
     lookup = Lookup(formats.registry, monotonic=lambda: now_s[0])
     decoder = Decoder(formats, lookup, Any)
     with pytest.raises(SchemasUnavailableError):
@@ -115,7 +115,7 @@ def test_an_unknown_id_is_waited_for_and_given_up_after_its_grace(registry):
 
 def test_an_unknown_id_is_held_for_ever_where_that_is_the_policy(registry):
     registry.hidden.add(1)
-    formats = options(registry, grace_s=0.0)
+    formats = options(registry, grace_ms=0)
     lookup = Lookup(formats.registry)
     decoder = Decoder(formats, lookup, Any)
     for _ in range(2):
@@ -166,7 +166,7 @@ def test_a_missing_subject_is_told_before_the_start_and_registered_where_that_is
         output="avro",
         topic="bills",
         schema=str(file),
-        registry=RegistryOptions(urls=(registry.url,), auto_register=True),
+        registry=RegistryOptions(url=(registry.url,), auto_register=True),
     )
     lookup = Lookup(allowed.registry)
     check_output(allowed, lookup)
@@ -181,7 +181,7 @@ def test_a_missing_subject_is_told_before_the_start_and_registered_where_that_is
 def test_subjects_are_named_by_the_strategy(registry, tmp_path, subjects, subject):
     file = tmp_path / "bill.avsc"
     file.write_text('{"type": "record", "name": "shop.Bill", "fields": []}')
-    told = RegistryOptions(urls=(registry.url,), subjects=subjects)
+    told = RegistryOptions(url=(registry.url,), subjects=subjects)
     formats = FormatOptions(output="avro", topic="bills", schema=str(file), registry=told)
     assert Encoder(formats, Lookup(told)).key("bills").startswith(f"subject:{subject}\n")
 
@@ -242,5 +242,5 @@ def test_doctor_tells_a_registry_that_is_away_one_without_the_subject_and_one_th
     assert _registry_verdict(case) is Verdict.FAIL
 
 
-def _registry_verdict(case: Case) -> Verdict:
+def _registry_verdict(case: CheckContext) -> Verdict:
     return next(one.verdict for one in judge(case) if one.check == "schema-registry")

@@ -10,7 +10,7 @@ import pytest
 from hapax.core.errors import ConfigurationError, SchemasUnavailableError
 from hapax.core.formats import FormatOptions, RegistryOptions
 from hapax.core.records import Record
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
 from hapax.schemas.codec import Decoder, check_output
 from hapax.schemas.lookup import Lookup
 from hapax.schemas.registry import Registry, Schema
@@ -34,13 +34,13 @@ def registry():
 
 
 def lookup(registry: RegistryDouble, **more: Any) -> Lookup:
-    return Lookup(RegistryOptions(urls=(registry.url,), **more))
+    return Lookup(RegistryOptions(url=(registry.url,), **more))
 
 
 def test_a_call_waits_a_fraction_of_an_answer_and_the_next_ones_not_at_all(registry):
     ids = [registry.add("orders-value", ORDER | {"doc": str(number)}) for number in range(5)]
     registry.hang = True
-    waiting = lookup(registry, timeout_s=30.0, wait_s=0.05)
+    waiting = lookup(registry, timeout_ms=30_000, wait_s=0.05)
     with pytest.raises(SchemasUnavailableError, match=r"has not answered within 0\.05 s"):
         waiting.get("id:1")
     for number in ids[1:]:
@@ -109,7 +109,7 @@ def test_a_descriptor_that_is_answered_with_no_text_is_an_outage(registry, monke
         return (200, nothing) if "format" in path else whole(path, body)
 
     monkeypatch.setattr(registry, "found", found)
-    formats = FormatOptions(input="protobuf", registry=RegistryOptions(urls=(registry.url,)))
+    formats = FormatOptions(input="protobuf", registry=RegistryOptions(url=(registry.url,)))
     decoder = Decoder(formats, Lookup(formats.registry), Any)
     record: Record[Any] = Record("orders", 0, 0, None, b"\0" + number.to_bytes(4, "big") + b"\0")
     with pytest.raises(SchemasUnavailableError, match="what is no schema") as outage:
@@ -142,7 +142,7 @@ def test_files_of_tls_that_have_changed_are_read_and_those_that_cannot_be_are_to
             looking.get(f"id:{known}")
         assert not outage.value.refused  # it may just be written
         formats = FormatOptions(
-            input="avro", registry=RegistryOptions(urls=(registry.url,), ca_file=str(trusted))
+            input="avro", registry=RegistryOptions(url=(registry.url,), ca_file=str(trusted))
         )
         with pytest.raises(ConfigurationError, match="HAPAX_REGISTRY__CA_FILE"):
             check_output(formats, looking)

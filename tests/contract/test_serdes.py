@@ -68,7 +68,7 @@ def registry():
 def formats(
     registry: RegistryDouble, kind: Format, placement: Placement = "prefix", topic: str = TOPIC
 ) -> FormatOptions:
-    options = RegistryOptions(urls=(registry.url,), placement=placement)
+    options = RegistryOptions(url=(registry.url,), placement=placement)
     return FormatOptions(input=kind, output=kind, topic=topic, registry=options)
 
 

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from hapax.core.lag import GroupProgress
-from hapax.kafka.read.task_progress import TaskProgress
+from hapax.kafka.read.lag_probe import TaskProgress
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, transaction
 

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+import inspect
 import json
 import re
 import textwrap
-from typing import TYPE_CHECKING, Final
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from deploy.licences import page as licences_page
+import hapax
+from hapax import publish, spark, testing
+from hapax.core.dead_letters import DeadLetter
+from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
 from hapax.engines.producer_startup import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
-from hapax.telemetry.reference import metrics_reference
+from hapax.telemetry.metrics import metrics_reference
+from hapax.testing import pytest_plugin
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
-from tests.deploy.api_page import api_page
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
-from tests.deploy.quoted import quoted
 from tests.deploy.values_schema import THRESHOLDS, schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 DOCS: Final = DEPLOY.parent / "docs"
-# Pages with figures of docs/proof.md and docs/performance.md.
-QUOTING: Final = tuple(DOCS / f"{name}.md" for name in ("node-loss", "capacity", "costs"))
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
 DASHBOARD: Final = DEPLOY / "monitoring" / "dashboard.json"
 CLUSTER: Final = KUSTOMIZE / "components/cluster"
@@ -65,8 +70,6 @@ def files() -> dict[Path, str]:
         DOCS / "settings.md": markdown(),
         DOCS / "metrics.md": metrics_reference(),
         DOCS / "api.md": api_page(),
-        DOCS / "licences.md": licences_page(),
-        **{page: quoted(page) for page in QUOTING},
         CHART / "values.schema.json": json.dumps(schema(), indent=1) + "\n",
         CHART / "alerts.yaml": _tokens(alerts),
         CHART / "dashboard.json": DASHBOARD.read_text(),
@@ -91,6 +94,121 @@ def _defaults() -> str:
     lines = [f"  {name}: {defaults[name]}" for name in DURATIONS]
     margins = [f"  {name}: {seconds:g}" for name, seconds in MARGINS.items()]
     return "\n".join([_DEFAULTS, "defaults:", *lines, "margins:", *margins, ""])
+
+
+_HEAD: Final = """\
+# API
+
+Every public name, from its docstring; `make generate` writes this page.
+Other modules are internal: they may change in any version.
+"""
+LINE_MAX: Final = 88
+SECTIONS: Final[dict[str, list[Any]]] = {
+    "hapax: what a transform needs": [hapax.Record, hapax.Output, hapax.Poison, hapax.Coordinates],
+    "hapax.core.errors: what a test may meet": [
+        HapaxError,
+        ConfigurationError,
+        DeadLetterLimitError,
+        ExitCode,
+    ],
+    "hapax.testing: records through a pipeline in memory": [
+        testing.Pipeline,
+        testing.Processed,
+        DeadLetter,
+        inspect.unwrap(pytest_plugin.hapax_pipeline),
+    ],
+    "hapax.publish: records from outside, without loss": [
+        publish.Publisher,
+        publish.PublisherOptions,
+        publish.Receipt,
+    ],
+    "hapax.spark: the sink of PySpark jobs": [
+        spark.register,
+        spark.refresh_marker,
+        spark.set_marker,
+    ],
+}
+
+
+def api_page() -> str:
+    """Return the page."""
+    parts = [_HEAD]
+    for title, members in SECTIONS.items():
+        parts.append(f"## {title}\n")
+        parts += [_entry(member) for member in members]
+    return "\n".join(parts)
+
+
+def _entry(member: Any) -> str:
+    lines = [f"### {member.__name__}\n"]
+    tree = _tree(member)
+    if signature := _signature(tree, member):
+        lines.append(f"```py\n{signature}\n```\n")
+    lines.append(f"```text\n{_docstring(member.__doc__)}\n```\n")
+    if isinstance(tree, ast.ClassDef):
+        lines += [f"{line}\n" for line in _members(tree, member)]
+    return "\n".join(lines)
+
+
+def _tree(member: Any) -> ast.ClassDef | ast.FunctionDef:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(member))).body[0]
+    assert isinstance(tree, ast.ClassDef | ast.FunctionDef)
+    return tree
+
+
+def _signature(tree: ast.ClassDef | ast.FunctionDef, member: Any) -> str:
+    """Return how it is called; nothing for errors and enumerations, which users only meet."""
+    if isinstance(tree, ast.FunctionDef):
+        return _call(tree.name, tree)
+    if issubclass(member, BaseException | IntEnum):
+        return ""
+    for each in tree.body:
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+            return _call(tree.name, each)
+    own = [base for base in reversed(member.__mro__) if base.__module__.startswith("hapax.")]
+    bodies = [each for base in own for each in cast("ast.ClassDef", _tree(base)).body]
+    fields = [ast.unparse(each) for each in bodies if isinstance(each, ast.AnnAssign)]
+    return f"class {tree.name}:\n" + textwrap.indent("\n".join(fields), "    ")
+
+
+def _call(name: str, tree: ast.FunctionDef) -> str:
+    """Return name, arguments and result; one argument a line where one line would be long."""
+    arguments = copy.deepcopy(tree.args)
+    arguments.args = [each for each in arguments.args if each.arg not in {"self", "cls"}]
+    result = f" -> {ast.unparse(tree.returns)}" if tree.returns else ""
+    if name[0].isupper():
+        result = ""
+    text = f"{name}({ast.unparse(arguments)}){result}"
+    if len(text) <= LINE_MAX:
+        return text
+    # The black style of the project, by its own formatter, is not worth a process: a comma at the
+    # depth of the arguments ends a line.
+    depth, lines, start = 0, [], len(name) + 1
+    for at, letter in enumerate(text[: len(text) - len(result) - 1]):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 1:
+            lines.append(text[start:at].strip())
+            start = at + 1
+    lines.append(text[start : len(text) - len(result) - 1].strip())
+    return f"{name}(\n" + "".join(f"    {line},\n" for line in lines) + f"){result}"
+
+
+def _members(tree: ast.ClassDef, member: type) -> Iterator[str]:
+    """Yield a line for each public method, and for each member of an enumeration."""
+    if issubclass(member, IntEnum):
+        yield "\n".join(f"- {one.value}: `{one.name}`" for one in member)
+        return
+    for each in tree.body:
+        if not isinstance(each, ast.FunctionDef) or each.name.startswith("_"):
+            continue
+        plain = any(ast.unparse(one) == "property" for one in each.decorator_list)
+        call = each.name if plain else _call(each.name, each)
+        text = _docstring(ast.get_docstring(each))
+        yield f"#### {tree.name}.{each.name}\n\n```py\n{call}\n```\n\n```text\n{text}\n```"
+
+
+def _docstring(text: str | None) -> str:
+    return inspect.cleandoc(text or "").replace("``", "`")
 
 
 if __name__ == "__main__":

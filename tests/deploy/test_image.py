@@ -243,7 +243,7 @@ def test_what_the_file_builds_for_spark_has_all_that_spark_needs(tmp_path):
     place = tmp_path / "opt/hapax"
     script = (
         "import pyspark, pandas, pyarrow\n"
-        "from hapax.engines.spark.connector import connector_jars\n"
+        "from hapax.engines.spark.session import connector_jars\n"
         f"print(pyspark.__version__, len(connector_jars('{place}/jars')))"
     )
     done = subprocess.run(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 
-from tests.deploy.api_stub import api_server
 from tests.deploy.expressions import known_metrics, metrics_in
 from tests.deploy.manifests import WORKLOADS, Object, charted, driver, kustomized, only
 from tests.deploy.schemas import problems
 from tests.deploy.settled import SECRETS, secret_files, settled
 from tests.deploy.test_values import BOTH, refusal, rendered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.deep  # needs kubectl and Helm
 SASL = {"SCRAM-SHA-512": "scram_sha512", "SCRAM-SHA-256": "scram_sha256", "PLAIN": "plaintext"}
@@ -257,3 +263,73 @@ def test_a_switch_to_autoscaling_keeps_the_pods_that_run(kind):
             server = ("--dry-run=server", "--kube-apiserver", address)
             made = charted(options=(*words, *server, "--disable-openapi-validation"))
         assert only(made, kind)["spec"].get("replicas") == wanted
+
+
+_KINDS: Final = {
+    "v1": ["ConfigMap", "Service", "ServiceAccount"],
+    "apps/v1": ["StatefulSet", "Deployment"],
+    "policy/v1": ["PodDisruptionBudget"],
+    "keda.sh/v1alpha1": ["ScaledObject", "TriggerAuthentication"],
+}
+
+
+@contextmanager
+def api_server(objects: dict[str, Any]) -> Iterator[str]:
+    """Serve ``objects``, path by path; yield the address."""
+    answers = _discovery() | objects
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = answers.get(self.path.partition("?")[0])
+            body = json.dumps(found or {"kind": "Status", "code": 404, "reason": "NotFound"})
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _discovery() -> dict[str, Any]:
+    groups = [version for version in _KINDS if "/" in version]
+    return {
+        "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.0"},
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [
+                {
+                    "name": version.partition("/")[0],
+                    "versions": [{"groupVersion": version, "version": version.partition("/")[2]}],
+                }
+                for version in groups
+            ],
+        },
+    } | {
+        f"/{'apis' if '/' in version else 'api'}/{version}": {
+            "kind": "APIResourceList",
+            "groupVersion": version,
+            "resources": [
+                {
+                    "name": f"{kind.lower()}s",
+                    "singularName": kind.lower(),
+                    "namespaced": True,
+                    "kind": kind,
+                    "verbs": ["get"],
+                }
+                for kind in kinds
+            ],
+        }
+        for version, kinds in _KINDS.items()
+    }

@@ -116,7 +116,7 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(which, wheel, tmp_p
     said(tmp_path, "pip", "install", "--disable-pip-version-check", str(wheel), "pytest")
     assert said(tmp_path, "hapax", "--version") == f"hapax {hapax.__version__}\n"
     assert "orders/settings.env\n" in said(tmp_path, "hapax", "init", "orders")
-    checked = said(project, "hapax", "config", "check", "--env-file", "settings.env")
+    checked = said(project, "hapax", "--env-file", "settings.env", "config", "check")
     assert checked == "settings are fine\n"
     assert "4 passed" in said(project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
@@ -133,6 +133,8 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel):
     }
     assert found == sources
     assert "hapax/py.typed" in found
+    page = {"page.html", "page.css", "page.js", "uPlot.iife.min.js", "uPlot.LICENSE"}
+    assert page <= {Path(name).name for name in found if "/telemetry/http/" in name}
 
 
 @pytest.mark.deep
@@ -148,11 +150,11 @@ def test_the_metadata_says_what_it_is_and_under_which_licence(wheel):
     assert "hapax = hapax.__main__:main" in scripts
     assert set(metadata.get_all("Provides-Extra") or ()) == {
         "msk-iam",
-        "publish",
         "registry",
         "sandbox",
         "spark",
         "tracing",
+        "transactions",
     }
     assert "Typing :: Typed" in (metadata.get_all("Classifier") or ())
     assert str(metadata.get_payload()).startswith("# Hapax")

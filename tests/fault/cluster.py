@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import ResourceType
 
-from hapax.sandbox import metadata
+from hapax.sandbox.broker import metadata_client
 from tests.fault.watching import wire
 from tests.kit.configs import configure
 from tests.kit.waiting import reaches
@@ -32,7 +32,7 @@ class Cluster:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.brokers = sandbox.kafka.brokers
-        self._admin = metadata.admin(sandbox.bootstrap_servers)
+        self._admin = metadata_client(sandbox.bootstrap_servers)
 
     def leader(self, topic: str, partition: int) -> Broker:
         """Return who leads a partition; waits while nobody does."""

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.ports import LOOPBACK, Ports
+from hapax.sandbox.processes import LOOPBACK, Ports
 from hapax.sandbox.spark_cluster import driver_properties
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from hapax.kafka.produce.target_lane import target_names
+from hapax.kafka.produce.target import target_names
 from hapax.sandbox import Broker
 from tests.fault.cluster import Cluster
 from tests.kit.at_work import QUICK, at_work

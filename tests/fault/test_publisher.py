@@ -1,10 +1,7 @@
 """A publisher with a spool before a pipeline, without Redis: all are killed, its disk is full."""
 
 import csv
-import io
-import json
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -19,90 +16,60 @@ from tests.kit.flow import Flow
 from tests.kit.managed_process import ManagedProcess, WorkerProcess
 from tests.kit.proof import rounds
 from tests.kit.small_disk import fill, small_disk
+from tests.kit.topics import ends
 from tests.kit.waiting import await_
 
 DISK_BYTES = 8 << 20
+VALUE_BYTES = 800
+"""The spool's disk holds a third of what is published in a round."""
 KEYS = 40
-PER_S = 800
-ROTATE_EVERY = 5000
+LINES = 24_000
+SLOW, FAST = {"HAPAX_TRANSACTION__RECORDS_MAX": "20"}, {"HAPAX_TRANSACTION__RECORDS_MAX": "5000"}
 
 
-class EventFile(threading.Thread):
-    """Appends events to a CSV file, all that the rules of the fault suite ask for; rotates it."""
+def event_file(path: Path, run: str, count: int) -> Ledger:
+    """Write events to a CSV file, all that the rules of the fault suite ask for.
 
-    def __init__(self, path: Path, run: str) -> None:
-        super().__init__()
-        self._path = path
-        self._run = run
-        self._ending = threading.Event()
-        self.written = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        self._file = self._path.open("ab", buffering=0)
-        self._file.write(b"id,key,value\n")
-
-    def run(self) -> None:
-        began_s = time.monotonic()
-        while not self._ending.wait(0.01):
-            while self.written < (time.monotonic() - began_s) * PER_S:
-                self._write(self.written)
-                self.written += 1
-        self._file.close()
-
-    def _write(self, number: int) -> None:
-        if number % ROTATE_EVERY == ROTATE_EVERY - 1:
-            self._path.rename(self._path.with_name(f"{self._path.name}.{number // ROTATE_EVERY}"))
-            self._file.close()
-            self._begin()
-        key, kseq = number % KEYS, number // KEYS
-        content = rules.Content(number, key, kseq, time.time_ns() // 1_000_000)
-        row = io.StringIO()
-        value = rules.encode(content).decode()
-        csv.writer(row, lineterminator="\n").writerow(
-            [f"{self._run}-{number}", f"key-{key}", value]
-        )
-        self._file.write(row.getvalue().encode())
-
-    def end(self) -> Ledger:
-        """Write nothing more; return that everything written has to be there."""
-        self._ending.set()
-        self.join()
-        fates = np.full((self.written, COPIES), Fate.NEVER, np.uint8)
-        fates[:, 0] = Fate.OK
-        return Ledger(self._run, fates)
+    Returns that each of them has to be there.
+    """
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "key", "value"])
+        for number in range(count):
+            key, kseq = number % KEYS, number // KEYS
+            content = rules.Content(number, key, kseq, time.time_ns() // 1_000_000)
+            value = rules.encode(content, VALUE_BYTES).decode()
+            rows.writerow([f"{run}-{number}", f"key-{key}", value])
+    fates = np.full((count, COPIES), Fate.NEVER, np.uint8)
+    fates[:, 0] = Fate.OK
+    return Ledger(run, fates)
 
 
 class Front:
-    """The publisher, its file and its spool on a small disk."""
+    """The publisher of the file, and its spool on a small disk."""
 
     def __init__(self, flow: Flow, folder: Path, disk: Path) -> None:
         self.disk = disk
-        self.receipts = folder / "receipts"
+        self._flow = flow
         words = ["publish", str(folder / "events.csv"), "--format", "csv", "--topic", flow.source]
         words += ["--id-pointer", "/id", "--key-pointer", "/key", "--value-pointer", "/value"]
         words += ["--header", "dup=0", "--spool", str(disk / "spool")]
+        words += ["--disk-max", str(DISK_BYTES)]  # which is more than the disk has for it
         command = [sys.executable, "-m", "hapax", *words]
-        self._follow = [*command, "--follow", "--receipts", str(self.receipts)]
         environment = flow.environment(SHUTDOWN__TIMEOUT="5s")
         self.process = ManagedProcess(command, folder / "publish.log", environment)
 
     def start(self) -> None:
-        self.process.start(self._follow)
+        self.process.start(settings=SLOW)
 
-    def published(self) -> int:
-        """Return up to which sequence records are known to be in Kafka."""
-        said = self.receipts.read_bytes() if self.receipts.exists() else b""
-        for line in reversed(said.splitlines()):
-            if b'"published"' in line and line.endswith(b"}"):
-                return int(json.loads(line)["sequence"])
-        return 0
+    def _published(self) -> int:
+        return sum(ends(self._flow.bootstrap, self._flow.source).values())
 
     def await_published(self, more: int) -> None:
-        """Wait until so many more are known to be in Kafka."""
-        wanted = self.published() + more
+        """Wait until so many more are known to be in Kafka; it must not have come to the end."""
+        wanted = self._published() + more
         await_(
-            lambda: not self.process.running or self.published() >= wanted, 60, self.process.text
+            lambda: not self.process.running or self._published() >= wanted, 60, self.process.text
         )
         assert self.process.running, self.process.text()
 
@@ -137,29 +104,26 @@ def test_each_line_has_its_effect_once_when_publisher_worker_and_brokers_are_kil
     flow = Flow(cluster, tmp_path, DEDUP__REDIS_URL=None)
     brokers = Cluster(cluster)
     times = rounds(1, 10)
+    ledger = event_file(tmp_path / "events.csv", flow.app, times * LINES)
     with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
         front = Front(flow, tmp_path, disk)
-        events = EventFile(tmp_path / "events.csv", flow.app)
         try:
             worker = flow.worker()
-            events.start()
             front.start()
             front.await_published(500)
             for number in range(times):
                 strike(front, brokers, number % len(brokers.brokers), worker)
-            ledger = events.end()
             assert front.process.terminate() == 0, front.process.text()
-            front.process.start()
-            front.process.finish(60)
+            front.process.start(settings=FAST)
+            front.process.finish(120)
             flow.await_lag_0()
             assert worker.terminate() == 0
             found = judge(flow.topics, ledger, None)
         finally:
-            events.end()
             brokers.restore()
             front.process.close()
             flow.close()
     assert not any(found.violations.values()), (found.violations, found.examples)
-    assert found.counts.distinct == found.counts.records == events.written
+    assert found.counts.distinct == found.counts.records == times * LINES
     assert "Traceback" not in front.process.text()
-    proof.note(struck=6 * times, note=f"{events.written:,} lines, none lost or doubled")
+    proof.note(struck=6 * times, note=f"{times * LINES:,} lines, none lost or doubled")

@@ -21,7 +21,7 @@ FILE = ROOT / "docs" / "proof" / "full.json"
 WARNS_AT_COMMITS, FAILS_AT_COMMITS = 40, 150
 _DEEP, _LONG = 6, 12
 _FORMS = ("coroutine", "threads", "list", "list-coroutine")
-BESIDE = ("fault-cluster", "matrix", "image", "api-server")
+BESIDE = ("fault-cluster", "matrix", "image")
 """Targets that no part plays: they need what most machines have not, or hours."""
 _LIMIT_S = 3 * 3600.0
 

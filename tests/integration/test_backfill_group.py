@@ -4,7 +4,7 @@ import json
 import sys
 from importlib.util import find_spec
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -7,6 +7,7 @@ from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
 from hapax.sandbox import Sandbox
+from tests.kit.managed_process import required
 from tests.kit.topics import produce, produce_aborted, produce_committed
 
 
@@ -21,13 +22,7 @@ def topic(sandbox, unique):
 
 
 def consume(sandbox: Sandbox, *words: str) -> Result:
-    settings = {
-        "HAPAX_APP": "reader",
-        "HAPAX_INSTANCE": "reader-0",
-        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers,
-        "HAPAX_INPUT__TOPICS": "in",
-        "HAPAX_OUTPUT__TOPIC": "out",
-    }
+    settings = required(app="reader", servers=sandbox.bootstrap_servers, INSTANCE="reader-0")
     return CliRunner().invoke(app, ["consume", *words], env=settings)
 
 

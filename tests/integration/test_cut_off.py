@@ -8,7 +8,7 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.ports import Message
-from hapax.kafka.consume.silence import LOOK_S
+from hapax.kafka.consume.client import LOOK_S
 from hapax.publish import Publisher
 from hapax.spark import open_publisher
 from tests.kit.faults import ALWAYS

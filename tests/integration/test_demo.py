@@ -73,7 +73,7 @@ def test_workers_without_the_guarantee_are_caught():
         pass
     assert done.returncode == 1, done.stderr + done.stdout
     assert "The promise was broken." in done.stdout
-    assert re.search(r"doubled_by_crashes: order-\d+: \S+ from orders/\d/\d+, after", done.stdout)
+    assert re.search(r"doubled_by_crashes: orders/\d/\d+: \d+ effects, \d due", done.stdout)
 
 
 @pytest.mark.timeout(150)

@@ -82,40 +82,6 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
     assert list(tmp_path.glob("hapax-*")) == []
 
 
-@pytest.mark.timeout(860)
-@pytest.mark.long
-@pytest.mark.rounds
-@at_length
-def test_executors_a_worker_and_the_master_of_a_cluster_are_killed_and_nothing_is_lost_or_doubled(
-    unique, tmp_path
-):
-    mark = unique("demo")
-    done = run_captured(
-        [*COMMAND, "--cluster", "--json", "--seconds", "5", "--rate", "1000"],
-        cwd=ROOT,
-        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
-        timeout=800,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    figures: dict[str, Any] = json.loads(done.stdout)
-    ours = figures["hapax"]
-    assert ours["exact"] is True
-    assert ours["records_in"] > ours["events"] > 0
-    kinds = [fault["kind"] for fault in figures["faults"]]
-    assert kinds == ["executor kill", "worker kill", "master kill"]
-    assert all(fault["back_after_s"] >= 0 for fault in figures["faults"])
-    assert figures["faults"][0]["while_doing"] == "inside a transaction of a range"
-    assert figures["ordinary"]["doubled_by_repeats"] > 0
-    assert marked(mark) == []
-    assert list(tmp_path.glob("hapax-*")) == []
-
-
-def test_a_cluster_without_spark_is_refused():
-    done = run_captured([sys.executable, "-m", "hapax", "demo", "--cluster"], cwd=ROOT, timeout=60)
-    assert done.returncode == 2
-    assert "--engine spark" in done.stderr
-
-
 @pytest.mark.timeout(200)
 @pytest.mark.long
 def test_ctrl_c_ends_spark_with_its_jvm_and_its_python_workers(unique, tmp_path):

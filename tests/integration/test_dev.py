@@ -14,7 +14,7 @@ import pytest
 
 from hapax.dev.changes import FileChanges
 from hapax.dev.project import create_project
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured
 from tests.kit.waiting import await_
 

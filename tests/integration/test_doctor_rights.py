@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
-from hapax.core.rights import Right
+from hapax.core.cluster_state import Right
 from hapax.operations.doctor.acls import target_rights
 from hapax.sandbox import Sandbox
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
 from tests.kit.at_work import await_exit
 from tests.kit.mirrors import Mirror, given
 from tests.kit.pipeline_under_test import PipelineUnderTest

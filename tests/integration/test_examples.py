@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured
 from tests.kit.proof import at_length
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
-from hapax.operations.reader_lag import READ_MAX
+from hapax.operations.offsets import READ_MAX
 from tests.kit.behind import MANY, SITUATIONS, Behind, Stage, counted_by_java
 from tests.kit.secured import SCRAM_PASSWORD, login
 from tests.kit.waiting import await_

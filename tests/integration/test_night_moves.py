@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.sandbox import Sandbox
 from tests.kit.damage import damage
 from tests.kit.night import Desk, ran
@@ -168,7 +168,7 @@ def test_an_offset_behind_what_no_reader_sees_is_reached_from_the_groups_own_pla
     route.write(event("b"))
     desk = Desk(route)
     gap = desk.type("offsets", "skip", f"{route.source}/0/1", "--yes")
-    assert (gap.exit_code, "the next one is 3" in gap.stderr) == (1, True)
+    assert (gap.exit_code, "the next one is 3" in gap.stderr) == (1, True), gap.stderr
     assert desk.ask("offsets", "skip", f"{route.source}/0/3", "--yes")["next"] == 4
     await_(lambda: route.committed()[0] == 4, 30, lambda: str(route.committed()))
 

@@ -14,6 +14,7 @@ from hapax.kafka.produce.marked_transaction import sink_names
 from hapax.kafka.produce.micro_batch import KafkaPublisher, Published
 from hapax.settings import load_settings
 from tests.kit import topics
+from tests.kit.managed_process import required
 
 Chunks = Callable[[], Iterable[Sequence[Message]]]
 
@@ -32,12 +33,7 @@ class Stage(NamedTuple):
     topic: str
 
     def publisher(self, **more: str) -> KafkaPublisher:
-        environ = {
-            "HAPAX_APP": self.topic,
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.servers,
-            "HAPAX_INPUT__TOPICS": "unused",
-            "HAPAX_OUTPUT__TOPIC": self.topic,
-        }
+        environ = required(app=self.topic, servers=self.servers, source="unused", target=self.topic)
         return KafkaPublisher(
             load_settings(environ | more),
             clock=time,

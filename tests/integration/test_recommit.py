@@ -4,11 +4,13 @@ import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PreflightError
-from hapax.kafka.admin.adoption import cluster_id, recommit_here
+from hapax.core.offset_commit import CommittedMetadata
+from hapax.kafka.admin.ids import cluster_id
+from hapax.operations.claims import Adopting, recommit_here
 from hapax.sandbox import SandboxTopic
 from hapax.settings import Settings, load_settings
+from tests.kit.managed_process import required
 
 OF_THE_OTHER = CommittedMetadata("of-the-other-topic-001", "of-the-other-cluster-1", began=2)
 
@@ -18,13 +20,13 @@ def settings(sandbox, unique):
     app = unique("recommit")
     sandbox.create_topics(SandboxTopic(f"{app}-in", 2), SandboxTopic(f"{app}-out"))
     return load_settings(
-        {
-            "HAPAX_APP": app,
-            "HAPAX_INSTANCE": "one",
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers,
-            "HAPAX_INPUT__TOPICS": f"{app}-in",
-            "HAPAX_OUTPUT__TOPIC": f"{app}-out",
-        }
+        required(
+            app=app,
+            servers=sandbox.bootstrap_servers,
+            source=f"{app}-in",
+            target=f"{app}-out",
+            INSTANCE="one",
+        )
     )
 
 
@@ -44,7 +46,7 @@ def test_offsets_keep_their_place_and_get_the_ids_of_this_cluster_and_topic(sett
     consumer.commit(
         offsets=[TopicPartition(topic, 1, 7, OF_THE_OTHER.encode())], asynchronous=False
     )
-    assert recommit_here(settings) == {(topic, 1): 7}
+    assert recommit_here(settings, cluster_id(settings)) == {(topic, 1): 7}
     found = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], 30)
     consumer.close()
     admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers, "log_level": 0})
@@ -58,7 +60,7 @@ def test_offsets_keep_their_place_and_get_the_ids_of_this_cluster_and_topic(sett
 
 
 def test_a_group_without_offsets_is_left_alone(settings):
-    assert recommit_here(settings) == {}
+    assert recommit_here(settings, cluster_id(settings)) == {}
 
 
 def test_offsets_of_a_group_that_has_members_are_not_touched(settings):
@@ -70,21 +72,15 @@ def test_offsets_of_a_group_that_has_members_are_not_touched(settings):
     consumer.subscribe([topic])
     while not consumer.assignment():
         consumer.poll(0.1)
-    with pytest.raises(PreflightError, match=f"group {settings.app} has members: stop every"):
-        recommit_here(settings)
+    with pytest.raises(PreflightError, match=f"a member has joined group {settings.app}"):
+        recommit_here(settings, cluster_id(settings))
+    with pytest.raises(PreflightError, match=f"group {settings.app} has members: .* Stop them"):
+        Adopting(settings).adopt()
     consumer.close()
 
 
 def test_the_id_of_a_cluster_that_does_not_answer_cannot_be_had(settings, monkeypatch):
-    monkeypatch.setattr("hapax.kafka.admin.adoption.ANSWER_TIMEOUT_S", 0.2)
-    away = load_settings(
-        {
-            "HAPAX_APP": settings.app,
-            "HAPAX_INSTANCE": "one",
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9",
-            "HAPAX_INPUT__TOPICS": "in",
-            "HAPAX_OUTPUT__TOPIC": "out",
-        }
-    )
+    monkeypatch.setattr("hapax.kafka.admin.ids.ANSWER_TIMEOUT_S", 0.2)
+    away = load_settings(required(app=settings.app, servers="127.0.0.1:9", INSTANCE="one"))
     with pytest.raises(PreflightError, match=r"127\.0\.0\.1:9: connection refused"):
         cluster_id(away)

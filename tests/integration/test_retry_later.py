@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.core.retry_levels import LEVELS, WAITS_MS
+from hapax.core.retry_later import LEVELS, WAITS_MS
 from tests.kit.accounted import accounted
 from tests.kit.later import assigned, waits
 from tests.kit.night import Desk

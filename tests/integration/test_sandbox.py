@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox, SandboxError
 from hapax.sandbox.archiving import archive_kafka
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.settings.env_file import read_env_file
 from tests.kit.topics import (
     Given,
@@ -248,7 +248,7 @@ def test_chosen_ports_are_taken_and_the_environment_is_in_a_file(tmp_path):
         assert command.stdout.readline() == (
             f"export HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.0.1:{kafka}\n"
         )
-        assert read_env_file(file) == {
+        assert read_env_file(file, {}) == {
             "HAPAX_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka}",
             "HAPAX_DEDUP__REDIS_URL": f"redis://127.0.0.1:{store}/0",
         }

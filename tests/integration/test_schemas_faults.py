@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
 from tests.kit.at_work import QUICK, await_exit, await_told, left, untouched
 from tests.kit.avro_orders import ORDER, WIDER, avro, avro_route, total, totals
 from tests.kit.priced_messages import ORDER_PROTO, Order

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hapax.core.rights import Right
+from hapax.core.cluster_state import Right
 from hapax.kafka.connection import access
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings

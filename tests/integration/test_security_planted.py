@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from tests.kit.probes import ask, free_port
 
 WITHIN_S = 60.0

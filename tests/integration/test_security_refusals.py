@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
 from tests.kit.at_work import untouched
 from tests.kit.forwarder import Forwarder
 from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -12,7 +12,7 @@ from hapax.core.errors import PositionLostError, StopError
 from hapax.core.micro_batches import Marker
 from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
 from hapax.engines.spark.dataframe.publication import Publication, PublishedBatch, Publishing
-from hapax.kafka.produce import sink_lane
+from hapax.kafka.produce import micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
 from hapax.spark import open_publisher, publish_lanes
 from tests.kit import topics
@@ -87,7 +87,7 @@ def app(sandbox, unique, tmp_path):
 
 @pytest.fixture
 def _a_transaction_for_each_parcel(monkeypatch):
-    monkeypatch.setattr(sink_lane, "PART_OF_TIMEOUT", 1e9)
+    monkeypatch.setattr(micro_batch, "PART_OF_TIMEOUT", 1e9)
 
 
 COMMITS = 1 + TASKS + 1
@@ -137,7 +137,7 @@ def test_without_markers_of_lanes_a_repetition_doubles(app, monkeypatch):
         Killing(patch, 3, after=True)
         with pytest.raises(Killed):
             app.publish(0)
-    monkeypatch.setattr(sink_lane, "published_parcels", lambda *_: 0)
+    monkeypatch.setattr(micro_batch, "published_parcels", lambda *_: 0)
     app.publish(0)
     assert len(app.values()) > len(set(app.values())) == ROWS
 

@@ -17,7 +17,7 @@ from hapax.core.input_logs import require_uncut
 from hapax.engines.spark.dataframe import query
 from hapax.kafka.read.input_logs import LogLookup
 from hapax.sandbox import Sandbox, SandboxTopic
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.settings import load_settings
 from hapax.spark import HapaxSink, register
 from tests.kit import topics

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from hapax.sandbox import SandboxTopic
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from tests.kit import topics
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_process import environment, pipeline_process

@@ -16,6 +16,7 @@ from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.dying_sinks import STEPS, CuttingSink, DyingSink
+from tests.kit.managed_process import required
 from tests.kit.spark_queries import records, run, started
 
 if TYPE_CHECKING:
@@ -291,15 +292,15 @@ def test_a_pipeline_that_starts_a_query_of_its_own_is_refused(spark, stage):
 
 def test_what_spark_refuses_is_a_matter_of_configuration(spark, stage):
     settings = load_settings(
-        {
-            "HAPAX_APP": stage.out,
-            "HAPAX_ENGINE": "spark",
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": stage.servers,
-            "HAPAX_INPUT__TOPICS": stage.given,
-            "HAPAX_OUTPUT__TOPIC": stage.out,
-            "HAPAX_SPARK__DATAFRAME": "shop:pipeline",
-            "HAPAX_SPARK__CHECKPOINT": str(stage.checkpoint),
-        }
+        required(
+            app=stage.out,
+            servers=stage.servers,
+            source=stage.given,
+            target=stage.out,
+            ENGINE="spark",
+            SPARK__DATAFRAME="shop:pipeline",
+            SPARK__CHECKPOINT=str(stage.checkpoint),
+        )
     )
     frame = spark_pipeline.read_input(spark, settings)
     assert frame.columns == list(spark_pipeline.INPUT_COLUMNS)

@@ -23,7 +23,8 @@ from hapax.publish import (
     acceptance,
 )
 from hapax.publish.acceptance import Acceptance
-from hapax.spool.spool_id import SPOOL_ID, SpoolId
+from hapax.spool.folder import Folder
+from hapax.spool.spool import SpoolStore
 from tests.kit import topics
 from tests.kit.configs import configure
 from tests.kit.proof import rounds
@@ -206,14 +207,10 @@ def test_a_spool_of_another_app_or_cluster_is_refused(stage):
         publisher.publish(stage.topic, b"a")
     with pytest.raises(SpoolMovedError, match="not of other"):
         Publisher(stage.folder, sink_settings(stage.servers, "other"))
-    path = stage.folder / SPOOL_ID
-    known = SpoolId.decode(path.read_bytes())
-    assert known.cluster is not None
-    path.write_bytes(
-        SpoolId(
-            id=known.id, app=known.app, inode=known.inode, cluster="another", topic=known.topic
-        ).encode()
-    )
+    spool = SpoolStore(Folder(stage.folder), stage.topic, disk_max_bytes=1 << 30)
+    assert spool.meta.cluster is not None
+    spool.settle("another", stage.topic)
+    spool.close()
     with pytest.raises(OtherClusterError, match="cluster another"):
         stage.publisher()
 

@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.core.committed_metadata import CommittedMetadata
-from hapax.kafka.admin.adoption import cluster_id
+from hapax.core.offset_commit import CommittedMetadata
+from hapax.kafka.admin.ids import cluster_id
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.forwarder import Forwarder

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata
 from tests.kit.at_work import at_work, refused, untouched
 from tests.kit.managed_process import HANG_S, WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -2,11 +2,15 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from hapax.core.offset_moves import Unreadable
+from hapax.core.records import Coordinates
+from hapax.kafka.read.probe import first_from
 from hapax.sandbox import Sandbox
 from tests.kit.damage import bomb, damage, reseal
 from tests.kit.managed_process import WorkerProcess
@@ -14,6 +18,7 @@ from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
 from tests.kit.routes import a_route
+from tests.kit.secured import settings_of
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
@@ -148,3 +153,37 @@ def test_a_set_that_is_whole_again_is_read(route, sandbox):
     assert values(route) == {b"a", b"b", b"c" * 50, b"d" * 50, b"e" * 50, b"f", b"other"}
     await_(lambda: ask(port, "/readyz")[0] == 200, 10, worker.text)
     assert "hapax_partition_stuck{" not in ask(port, "/metrics")[1]
+
+
+@pytest.mark.parametrize("kind", ["checksum", "content", "codec", "bomb"])
+@pytest.mark.parametrize("at", [0, 2])
+def test_the_end_of_a_damaged_set_is_found_from_any_of_its_offsets(route, sandbox, kind, at):
+    spoil(route, sandbox, kind, at)
+    settings = settings_of(route)
+    for offset in range(at, at + 3):
+        found = first_from(settings, Coordinates(route.source, 0, offset), at + 4)
+        assert isinstance(found, Unreadable)
+        assert (found.first, found.last) == (offset, at + 2)
+    whole = first_from(settings, Coordinates(route.source, 0, at + 3), at + 4)
+    assert isinstance(whole, tuple)
+    assert whole[0].value == b"f"
+
+
+def test_the_end_of_a_damaged_set_is_found_before_another_one_and_at_the_end(route, sandbox):
+    firsts = [0]
+    for count in (37, 1, 300):  # the last ends where the log does
+        producer = Producer(
+            {"bootstrap.servers": route.bootstrap, "compression.type": "gzip", "linger.ms": 500}
+        )
+        producer.list_topics(timeout=30)
+        for _ in range(count):
+            producer.produce(route.source, b"x" * 200, b"k", 0)
+        assert producer.flush(30) == 0
+        damage(sandbox, route.source, 0, firsts[-1])
+        firsts.append(firsts[-1] + count)
+    settings, end = settings_of(route), firsts[-1]
+    for first, beyond in pairwise(firsts):
+        for offset in {first, (first + beyond) // 2, beyond - 1}:
+            found = first_from(settings, Coordinates(route.source, 0, offset), end)
+            assert isinstance(found, Unreadable)
+            assert (found.first, found.last) == (offset, beyond - 1)

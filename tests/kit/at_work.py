@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hapax.sandbox import metadata
+from hapax.sandbox.broker import metadata_client
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import WORDS_MAX, await_, patient
@@ -91,7 +91,7 @@ def values(route: PipelineUnderTest) -> list[bytes]:
 
 def admin(route: PipelineUnderTest) -> AdminClient:
     """Return a client for what the owner of the topics does."""
-    return metadata.admin(route.bootstrap)
+    return metadata_client(route.bootstrap)
 
 
 @patient
@@ -110,6 +110,6 @@ def delete_topic(route: PipelineUnderTest, topic: str) -> None:
 
 def delete_from(bootstrap_servers: str, topic: str) -> None:
     """Do the same on these brokers."""
-    client = metadata.admin(bootstrap_servers)
+    client = metadata_client(bootstrap_servers)
     client.delete_topics([topic], operation_timeout=30)[topic].result(30)
     await_(lambda: topic not in client.list_topics(timeout=10).topics, 30, lambda: "still there")

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.kafka.read.offset_client import OffsetClient
-from hapax.operations.audit.local import LocalAudit
-from hapax.operations.audit.local_judgement import LocalJudgement
+from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.operations.audit.local import LocalAudit, LocalJudgement
 from hapax.operations.audit.local_rows import AuditRows
 from hapax.operations.audit.result import OutputFindings
-from hapax.operations.audit.spark import AuditJudgement, Tables
+from hapax.operations.audit.spark import AuditJudgement, SparkAudit, Tables, result
 from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, rows_frame
-from hapax.operations.audit.spark_result import result
-from hapax.operations.audit.spark_run import SparkAudit
-from hapax.operations.audit.steps import run
-from hapax.operations.audit.topics import AuditOptions, AuditTopics
+from hapax.operations.audit.topics import AuditOptions, AuditTopics, run
 from hapax.settings import load_settings
 from tests.kit.topics import Given
 
@@ -79,7 +75,7 @@ def audited(spark: SparkSession, environment: dict[str, str], **options: object)
 
 
 def _run(engine: LocalAudit | SparkAudit, settings: Settings, options: dict[str, object]) -> Audit:
-    client = OffsetClient(settings)
+    client = BlockingOffsets(settings)
     try:
         topics = AuditTopics(settings, AuditOptions(**options), client, _silent)  # type: ignore[arg-type]
         return run(engine, topics, examples_max=3)

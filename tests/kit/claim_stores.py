@@ -11,7 +11,7 @@ from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_buckets import TURN
 from hapax.core.records import Record
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 

@@ -9,9 +9,9 @@ from hapax.core.offset_commit import send_progress
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hapax.core.crash_markers import Marks
     from hapax.core.ports import Message
     from hapax.core.records import TopicPartition
-    from hapax.core.suspicion import Marks
 
 
 class Committing:

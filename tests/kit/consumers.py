@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from hapax.kafka.consume import client as kafka_consumer
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.read.offset_queries import EARLIEST
+from hapax.kafka.read.offsets_client import EARLIEST
 from tests.kit.doubles import Ticking
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from kafka.record.util import calc_crc32c
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,7 @@ def reseal(sandbox: Sandbox, topic: str, partition: int, offset: int) -> None:
     _write(
         log,
         at + _CRC_AT,
-        struct.pack(">I", crc32c(content[at + _ATTRIBUTES_AT : at + 12 + length])),
+        struct.pack(">I", calc_crc32c(content[at + _ATTRIBUTES_AT : at + 12 + length])),
     )
 
 
@@ -75,23 +76,6 @@ def bomb(sandbox: Sandbox, topic: str, partition: int, offset: int, size: int) -
     _write(log, at + _ATTRIBUTES_AT, struct.pack(">h", _ZSTD))
     reseal(sandbox, topic, partition, offset)
     return len(frame)
-
-
-def crc32c(data: bytes) -> int:
-    """Return the checksum of a record set (Castagnoli)."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
-
-
-def _entry(number: int) -> int:
-    for _ in range(8):
-        number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
-    return number
-
-
-_TABLE = [_entry(number) for number in range(256)]
 
 
 def _found(sandbox: Sandbox, topic: str, partition: int, offset: int) -> tuple[Path, bytes, int]:

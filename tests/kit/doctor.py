@@ -18,10 +18,10 @@ from hapax.core.cluster_state import (
     Topic,
 )
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.retry_levels import LEVELS
-from hapax.operations.doctor.check import Case, settings_there
+from hapax.core.retry_later import LEVELS
+from hapax.kafka.admin.preflight import target_settings
+from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import judge
-from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.settings import load_settings
 
 ENVIRON = {
@@ -126,9 +126,8 @@ CLAIMS = judged_health(
 PROCESS = ProcessState(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
 
 
-def healthy(**environ: str) -> Case:
-    """Return the case of a pipeline without a fault."""
-    return Case(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS)
+def healthy(**environ: str) -> CheckContext:
+    return CheckContext(load_settings({**ENVIRON, **environ}), KAFKA, CLAIMS, PROCESS)
 
 
 ELSEWHERE = {
@@ -153,27 +152,27 @@ KAFKA_THERE = replace(
 )
 
 
-def healthy_there(**environ: str) -> Case:
+def healthy_there(**environ: str) -> CheckContext:
     """Return the case on the cluster of the outputs of a pipeline between two, without a fault."""
     here = healthy(**{**ELSEWHERE, **environ})._replace(kafka=KAFKA_HERE)
-    there = settings_there(here.settings)
-    return Case(there, KAFKA_THERE, None, PROCESS, here)
+    there = target_settings(here.settings)
+    return CheckContext(there, KAFKA_THERE, None, PROCESS, here)
 
 
-def with_topic(name: str, *partitions: Partition, **settings: str) -> Callable[[Case], Case]:
-    """Return what sets one topic."""
-
-    def change(case: Case) -> Case:
+def with_topic(
+    name: str, *partitions: Partition, **settings: str
+) -> Callable[[CheckContext], CheckContext]:
+    def change(case: CheckContext) -> CheckContext:
         topics = {**case.kafka.topics, name: topic(*partitions, **settings)}
         return case._replace(kafka=replace(case.kafka, topics=topics))
 
     return change
 
 
-def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[Case], Case]:
+def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[CheckContext], CheckContext]:
     """Return what lets records wait for a later try, in a topic so set; no partitions: in none."""
 
-    def change(case: Case) -> Case:
+    def change(case: CheckContext) -> CheckContext:
         topics = dict(case.kafka.topics)
         if partitions:
             topics["shop-retry"] = topic(*[SOUND] * partitions, **settings)
@@ -186,18 +185,17 @@ def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[Case], Ca
     return change
 
 
-def with_kafka(**facts: Any) -> Callable[[Case], Case]:
-    """Return what sets facts of the brokers."""
+def with_kafka(**facts: Any) -> Callable[[CheckContext], CheckContext]:
     return lambda case: case._replace(kafka=replace(case.kafka, **facts))
 
 
-def with_broker(**settings: str) -> Callable[[Case], Case]:
+def with_broker(**settings: str) -> Callable[[CheckContext], CheckContext]:
     """Return what sets one broker; ``__`` in a name stands for a dot."""
     changed = {name.replace("__", "."): value for name, value in settings.items()}
     return with_kafka(settings={1: BROKER, 2: {**BROKER, **changed}})
 
 
-def with_log(name: str, **offsets: Any) -> Callable[[Case], Case]:
+def with_log(name: str, **offsets: Any) -> Callable[[CheckContext], CheckContext]:
     """Return what sets the offsets of the first partition of a topic."""
     assert LOG.offsets is not None
     ends = {name: offsets.pop(name) for name in LogOffsets.__struct_fields__ if name in offsets}
@@ -205,13 +203,11 @@ def with_log(name: str, **offsets: Any) -> Callable[[Case], Case]:
     return with_kafka(logs={**KAFKA.logs, (name, 0): log})
 
 
-def with_sample(name: str = "in", **facts: Any) -> Callable[[Case], Case]:
-    """Return what sets facts of the last records of an input."""
+def with_sample(name: str = "in", **facts: Any) -> Callable[[CheckContext], CheckContext]:
     return with_kafka(samples={name: replace(SAMPLE, **facts)})
 
 
-def with_group(**facts: Any) -> Callable[[Case], Case]:
-    """Return what sets facts of the group."""
+def with_group(**facts: Any) -> Callable[[CheckContext], CheckContext]:
     group = KAFKA.group
     assert group is not None
     return with_kafka(group=replace(group, **facts))
@@ -219,10 +215,8 @@ def with_group(**facts: Any) -> Callable[[Case], Case]:
 
 def with_claims(
     info: dict[str, str] | None = None, settings: dict[str, str] | None = None, **facts: Any
-) -> Callable[[Case], Case]:
-    """Return what sets facts of the claim store."""
-
-    def change(case: Case) -> Case:
+) -> Callable[[CheckContext], CheckContext]:
+    def change(case: CheckContext) -> CheckContext:
         found = judged_health(
             CLAIMS.place,
             info={**CLAIMS.info, **(info or {})},
@@ -234,8 +228,7 @@ def with_claims(
     return change
 
 
-def with_process(**facts: Any) -> Callable[[Case], Case]:
-    """Return what sets facts of this process."""
+def with_process(**facts: Any) -> Callable[[CheckContext], CheckContext]:
     return lambda case: case._replace(process=replace(PROCESS, **facts))
 
 
@@ -251,6 +244,5 @@ def troubles(findings: Iterable[Finding]) -> dict[str, Verdict]:
     return worst
 
 
-def judged(case: Case) -> list[Finding]:
-    """Return all findings."""
+def judged(case: CheckContext) -> list[Finding]:
     return list(judge(case))

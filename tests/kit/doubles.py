@@ -6,7 +6,7 @@ import inspect
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from hapax.core.interrupt import KilledError
+from hapax.core.ports import KilledError
 from hapax.telemetry.events import Events
 
 if TYPE_CHECKING:

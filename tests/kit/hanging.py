@@ -7,25 +7,27 @@ by a raw request; brokers refuse that since 3.6 unless they are told not to veri
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from confluent_kafka.admin import AdminClient, ResourceType
+from kafka import KafkaAdminClient
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from hapax.core.transaction_states import OFFSETS
-from hapax.kafka.admin.wire import Packer, Wire
 from tests.kit.configs import configure
-from tests.kit.damage import crc32c
 from tests.kit.topics import read_back
 
 _VERIFIES = "transaction.partition.verification.enable"
-_PRODUCE = 0
 _KEY_OF_OFFSET = struct.pack(">h", 1)
 _WITHIN_S = 30.0
+_ADMINISTRATOR = "__admin_client"
+"""Brokers let a client of this name write to topics of their own."""
 
 
 def hang(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
     """Leave a transaction of one record open; the broker must not verify."""
-    _append(Wire, bootstrap, topic, partition, _batch(producer_id, 0, None, b"hidden"))
+    _append(bootstrap, (topic, partition), _batch((producer_id, 0), None, b"hidden"))
 
 
 def hang_offset(bootstrap: str, holder: tuple[int, int], *, offset: int) -> int:
@@ -42,36 +44,35 @@ def hang_offset(bootstrap: str, holder: tuple[int, int], *, offset: int) -> int:
     last = written[-1]
     assert last.value is not None
     value = last.value[:2] + struct.pack(">q", offset) + last.value[10:]
-    records = _batch(*holder, last.key, value, sequence=1)  # coordinators write with 0
-    _append(_Administrator, bootstrap, OFFSETS, last.partition, records)
+    records = _batch(holder, last.key, value, sequence=1)  # coordinators write with 0
+    _append(bootstrap, (OFFSETS, last.partition), records)
     return last.partition
-
-
-class _Administrator(Wire):
-    """Brokers let this client write to topics of their own."""
-
-    name = b"__admin_client"
 
 
 def _offset(value: bytes) -> int:
     return int(struct.unpack_from(">q", value, 2)[0])
 
 
-def _append(kind: type[Wire], bootstrap: str, topic: str, partition: int, records: bytes) -> None:
-    body = Packer().plain("hanging").add("hi", -1, 10_000).add("i", 1).plain(topic)
-    body.add("iii", 1, partition, len(records)).raw(records)
-    host, _, port = bootstrap.rpartition(":")
+def _append(bootstrap: str, where: tuple[str, int], records: bytes) -> None:
+    topic, partition = where
+    data = ProduceRequest.TopicProduceData
+    part = data.PartitionProduceData(index=partition, records=records)
+    request = ProduceRequest(
+        transactional_id="hanging",
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[data(name=topic, partition_data=[part])],
+        max_version=3,  # later ones tell the coordinator of the partition (KIP-890)
+    )
     give_up_s = time.monotonic() + _WITHIN_S
-    while True:  # until the broker has heard that it does not verify
-        with kind({}, host, int(port)) as wire:
-            answer = wire.ask(_PRODUCE, 3, body, flexible=False)
-        answer.number("i")
-        answer.plain()
-        _, _, error = answer.take("iih")
-        if not error:
-            return
-        assert time.monotonic() < give_up_s, f"the broker refuses with {error}"
-        time.sleep(0.1)
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, client_id=_ADMINISTRATOR)) as client:
+        while True:  # until the broker has heard that it does not verify
+            answer = client._manager.run(client._manager.send, request)
+            error = answer.responses[0].partition_responses[0].error_code
+            if not error:
+                return
+            assert time.monotonic() < give_up_s, f"the broker refuses with {error}"
+            time.sleep(0.1)
 
 
 @contextmanager
@@ -90,25 +91,16 @@ def _verify(bootstrap: str, *, value: str) -> None:
     configure(admin, ResourceType.BROKER, brokers, {_VERIFIES: value})
 
 
-def _batch(
-    producer_id: int, epoch: int, key: bytes | None, value: bytes, sequence: int = 0
-) -> bytes:
+def _batch(holder: tuple[int, int], key: bytes | None, value: bytes, sequence: int = 0) -> bytes:
     """Return a record set of format 2 with one record of a transaction."""
-    named = b"\1" if key is None else _varint(len(key)) + key
-    record = b"\0\0\0" + named + _varint(len(value)) + value + b"\0"
-    records = _varint(len(record)) + record
-    now_ms = int(time.time() * 1000)
-    tail = (
-        struct.pack(">hiqqqhii", 0x10, 0, now_ms, now_ms, producer_id, epoch, sequence, 1) + records
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=True,
+        producer_id=holder[0],
+        producer_epoch=holder[1],
+        base_sequence=sequence,
+        batch_size=0,
     )
-    head = struct.pack(">ib", 0, 2) + struct.pack(">I", crc32c(tail))
-    return struct.pack(">qi", 0, len(head) + len(tail)) + head + tail
-
-
-def _varint(number: int) -> bytes:
-    number <<= 1  # zigzag, of what is not negative
-    text = b""
-    while number > 0x7F:
-        text += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return text + bytes([number])
+    builder.append(0, int(time.time() * 1000), key, value, [])
+    return bytes(builder.build())

@@ -25,6 +25,23 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
 
 
+def required(
+    app: str = "app",
+    servers: str = "127.0.0.1:1",
+    source: str = "in",
+    target: str = "out",
+    **more: str,
+) -> dict[str, str]:
+    """Return what each process of the service must have; ``more`` has names after ``HAPAX_``."""
+    return {
+        "HAPAX_APP": app,
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": servers,
+        "HAPAX_INPUT__TOPICS": source,
+        "HAPAX_OUTPUT__TOPIC": target,
+        **{f"HAPAX_{name}": text for name, text in more.items()},
+    }
+
+
 class ManagedProcess:
     """One command that may be started many times; all of its starts append to one log."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax import Output, Poison, Record
-from hapax.kafka.produce.target_lane import TargetLane
+from hapax.kafka.produce.target import TargetLane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

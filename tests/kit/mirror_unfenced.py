@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hapax.kafka.produce import target_lane
+from hapax.kafka.produce import target
 from tests.kit.mirror_frozen import pass_on
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["pass_on"]
 
-_names = target_lane.target_names
+_names = target.target_names
 
 
 def names(app: str, where: TopicPartition) -> MarkedNames:
@@ -25,4 +25,4 @@ def names(app: str, where: TopicPartition) -> MarkedNames:
     )
 
 
-target_lane.target_names = names
+target.target_names = names

@@ -10,9 +10,8 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.dataframe.query import load_pipeline, read_input
-from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
 from hapax.settings import load_settings
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.settings import load_settings
 from tests.kit.committing import Committing
+from tests.kit.managed_process import required
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,15 +43,15 @@ def settings_of(bootstrap: str, source: str, target: str, app: str, **more: str)
     Records take the native path where it is installed, as there.
     """
     return load_settings(
-        {
-            "HAPAX_APP": app,
-            "HAPAX_INSTANCE": "test",
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
-            "HAPAX_INPUT__TOPICS": source,
-            "HAPAX_OUTPUT__TOPIC": target,
-            "HAPAX_TRANSACTION__TIMEOUT": "8s",
-            **more,
-        }
+        required(
+            app=app,
+            servers=bootstrap,
+            source=source,
+            target=target,
+            INSTANCE="test",
+            TRANSACTION__TIMEOUT="8s",
+        )
+        | more
     )
 
 

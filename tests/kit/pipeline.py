@@ -9,15 +9,13 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.claim_owners import ClaimOwners
-from hapax.core.claiming import Claiming
+from hapax.core.crash_markers import Death, Isolation
+from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
-from hapax.core.interrupt import Interrupt
-from hapax.core.isolation import Death, Isolation
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.retry_policy import RetryPolicy
+from hapax.core.ports import Interrupt
 from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
@@ -27,8 +25,7 @@ from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
 from hapax.testing.broker import MemoryBroker
-from hapax.testing.claims import MemoryClaims
-from hapax.testing.owners import MemoryOwners
+from hapax.testing.claims import MemoryClaims, MemoryOwners
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError, Script, StuckError, Ticking, Told

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from hapax.kafka.produce import output_topics
+from hapax.kafka.produce import base
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -81,7 +81,7 @@ def transaction(
     """Return a real, opened KafkaTransaction on a fake producer."""
     FakeProducer.fail = fail
     patch.setattr(kafka_producer, "Producer", FakeProducer)
-    patch.setattr(output_topics, "topic_settings", lambda *_asked: {})  # no broker to ask
+    patch.setattr(base, "topic_settings", lambda *_asked: {})  # no broker to ask
     clock = Ticking()
     made = KafkaTransaction(
         ProducerConfig(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import admin

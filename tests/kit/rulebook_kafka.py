@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, ResourceType
 
-from hapax.kafka.consume.member_metadata import parse_metadata
+from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
 from hapax.sandbox import SandboxTopic
 from tests.kit.committing import Committing

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-from hapax.sandbox.ports import LOOPBACK
+from hapax.sandbox.processes import LOOPBACK
 
 
 class _Server(ThreadingHTTPServer):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from hapax.core.rights import Right
+    from hapax.core.cluster_state import Right
     from hapax.sandbox import Sandbox
     from hapax.settings import Settings
     from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -8,21 +8,14 @@ import pyarrow as pa
 from hapax.core.micro_batches import MicroBatch
 from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool
 from hapax.settings import Settings, load_settings
+from tests.kit.managed_process import required
 
 QUERY = "query-1"
 
 
 def sink_settings(servers: str, topic: str, **more: str) -> Settings:
     """Return settings of an app that is named as its topic."""
-    return load_settings(
-        {
-            "HAPAX_APP": topic,
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": servers,
-            "HAPAX_INPUT__TOPICS": "unused",
-            "HAPAX_OUTPUT__TOPIC": topic,
-        }
-        | more
-    )
+    return load_settings(required(app=topic, servers=servers, source="unused", target=topic) | more)
 
 
 def spool_of(folder: Path, inline_bytes_max: int = 0) -> Spool:

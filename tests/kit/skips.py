@@ -31,10 +31,6 @@ class Excuse(NamedTuple):
 
 EXCUSES = (
     Excuse(
-        "NOT CHECKED against a real API server",
-        "make api-server builds it, with Go 1.26, in ten minutes; then make test",
-    ),
-    Excuse(
         "NOT CHECKED by an image of its own Dockerfile",
         "make image builds it as root on Debian with buildah; then make deep",
     ),

@@ -15,10 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from hapax.core.batch_result import BatchResult
-from hapax.core.changes import Changes
 from hapax.core.errors import ClaimsUnavailableError
-from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.ports import Changes, Interrupt
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import SparkEngine

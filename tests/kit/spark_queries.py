@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.engines.spark.connector import connector_jars
-from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
 from hapax.sandbox.spark_cluster import java_options
 from hapax.spark import register
 

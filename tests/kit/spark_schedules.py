@@ -6,6 +6,7 @@ that works on them; the driver dies and comes back. One seed tells a whole sched
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from concurrent.futures import Future
 from contextlib import suppress
@@ -21,8 +22,8 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.exactly_once import ExactlyOnce
-from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.ports import Interrupt
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
@@ -38,36 +39,88 @@ from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import steps
 from hapax.wiring.task import RangeParts
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
+from tests.kit.managed_process import required
 from tests.kit.pipeline import judge
-from tests.kit.spark_errands import Errand
 from tests.simulation.business import work as upper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from hapax.core.crash_markers import Marks
     from hapax.core.ports import Clock
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.suspicion import Marks
     from hapax.engines.spark.plan import RangePlan, RangeReport
     from hapax.telemetry.events import Events
     from hapax.testing.group import Shift
+
+# Work that goes on step by step, when somebody else says so: tasks that may stop for a while.
+#
+# Each runs in a thread of its own, but only one thread runs at a time, so a seed tells all.
+
+
+class KilledError(BaseException):
+    """The process of this errand ends here."""
+
+
+class Errand:
+    """One piece of work; it calls ``pause`` wherever somebody else may come first."""
+
+    def __init__(self, work: Callable[[Errand], None]) -> None:
+        self.done = False
+        self._work = work
+        self._killed = False
+        self._go = threading.Semaphore(0)
+        self._back = threading.Semaphore(0)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def step(self) -> None:
+        """Let it go on to its next pause, or to its end."""
+        if not self.done:
+            self._go.release()
+            self._back.acquire()
+
+    def kill(self) -> None:
+        """End it where it stands."""
+        self._killed = True
+        self.step()
+
+    def finish(self) -> None:
+        """Let it go on to its end."""
+        while not self.done:
+            self.step()
+
+    def pause(self) -> None:
+        """Wait for the next step; called by the work itself."""
+        self._back.release()
+        self._go.acquire()
+        if self._killed:
+            raise KilledError
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            if not self._killed:
+                self._work(self)
+        except KilledError:
+            pass
+        finally:
+            self.done = True
+            self._back.release()
+
 
 PEER = "x"
 TURNS_MAX = 3000
 LIVES_MAX = 60
 ERRORS = ("aborted", "aborted", "dead", "fenced")
 DOUBTFUL = {"send_offsets", "commit", "abort"}
-SETTINGS = {
-    "HAPAX_APP": "app",
-    "HAPAX_INSTANCE": "w",
-    "HAPAX_ENGINE": "spark",
-    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "nowhere:1",
-    "HAPAX_INPUT__TOPICS": "in",
-    "HAPAX_OUTPUT__TOPIC": "out",
-    "HAPAX_DEAD_LETTER__TOPIC": "dead",
-    "HAPAX_DEAD_LETTER__RATE_MAX": "1",
-    "HAPAX_TRANSFORM": "tests.simulation.business:work",
-}
+SETTINGS = required(
+    servers="nowhere:1",
+    INSTANCE="w",
+    ENGINE="spark",
+    DEAD_LETTER__TOPIC="dead",
+    DEAD_LETTER__RATE_MAX="1",
+    TRANSFORM="tests.simulation.business:work",
+)
 
 
 class Broker(MemoryBroker):

@@ -1,15 +1,13 @@
-"""A status that events make, without a service around it, and the page that shows it."""
+"""A status that events make, without a service around it."""
 
 from __future__ import annotations
 
 import io
 import json
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
-from hapax.telemetry.http.page import page
 from hapax.telemetry.http.status import ProcessIdentity, Status
 from hapax.telemetry.logs import configure_logs
 from hapax.telemetry.metrics import Metrics
@@ -20,8 +18,6 @@ from tests.unit.test_telemetry_survey import OURS
 
 if TYPE_CHECKING:
     from hapax.core.lag import PartitionLag
-
-VOID = {"meta", "br", "hr", "link", "img", "input"}
 
 
 class Group:
@@ -97,39 +93,3 @@ class Told:
     @property
     def status(self) -> dict[str, Any]:
         return dict(json.loads(json.dumps(self.status_source(), allow_nan=False)))
-
-    @property
-    def page(self) -> Page:
-        return Page(page(self.status_source()))
-
-
-class Page(HTMLParser):
-    """Refuses tags that do not pair; keeps text, tags and attributes."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.html = html
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str, str | None]] = []
-        self._open: list[str] = []
-        self._texts: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attrs]
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self._open[-1:] != ["style"] and self._open[-1:] != ["script"]:
-            self._texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self._texts).split())

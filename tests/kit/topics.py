@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Headers, Record
 from tests.kit.kept_clients import QUIET, WRITER, administrator, reader, writer
 from tests.kit.waiting import patient

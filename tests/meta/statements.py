@@ -105,12 +105,14 @@ def commands(text: str, _page: Path) -> Iterator[str]:
 
 
 def known_command(words: list[str]) -> bool:
-    command = COMMANDS
-    for word in words:
-        options = {option for each in command.params for option in (*each.opts, "--help")}
+    command, given = COMMANDS, iter(words)
+    for word in given:
+        options = {option: each for each in command.params for option in each.opts}
         if word.startswith("-"):
-            if word.partition("=")[0] not in options:
+            if word.partition("=")[0] not in {*options, "--help"}:
                 return False
+            if command is COMMANDS and "=" not in word and not options[word].is_flag:
+                next(given, "")  # its value is no command
         elif hasattr(command, "commands"):
             if word not in command.commands:
                 return False

@@ -10,9 +10,8 @@ import pytest
 
 import hapax
 from hapax.core.errors import ExitCode
-from hapax.core.forms import load_transform
 from hapax.core.records import Output, Record
-from hapax.core.transform import Transformer
+from hapax.core.transform import Transformer, load_transform
 from tests.meta.statements import (
     ROOT,
     commands,

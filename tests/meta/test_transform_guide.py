@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from hapax.core.calls import CallLimits
-from hapax.core.forms import TransformForm, form_of
-from hapax.core.interrupt import Interrupt
+from hapax.core.call_window import CallLimits
+from hapax.core.ports import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure
-from hapax.engines.gathered_calls import GatheredCalls, make_calls
+from hapax.core.transform import Failure, TransformForm, form_of
+from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from hapax.settings import load_settings
 from tests.kit.prices import Prices
 from tests.meta.statements import ROOT

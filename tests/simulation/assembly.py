@@ -5,28 +5,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.calls import CallLimits
-from hapax.core.claim_owners import ClaimOwners
-from hapax.core.claiming import Claiming
+from hapax.core.call_window import CallLimits, Window
+from hapax.core.crash_markers import Isolation
+from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.headers import Retried
 from hapax.core.identity import Identity
-from hapax.core.isolation import Isolation
 from hapax.core.later_calls import LaterCalls
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
 from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Transformer
-from hapax.core.window import Window
-from hapax.engines.batch_runner import BatchRunner, Sizing
+from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Process as Shared
 from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
-from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker
-from hapax.testing.owners import MemoryOwners
+from hapax.testing.claims import MemoryOwners
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.simulation.business import DEAD, OUT, RETRY

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from hapax.core.calls import CallQueue, settle
+from hapax.core.call_window import CallQueue, settle
 from hapax.core.errors import RetryLater
 from tests.simulation.chance import BUSINESS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.calls import Call, CallLimits, Unit
+    from hapax.core.call_window import Call, CallLimits, Unit
     from hapax.core.records import Coordinates
     from tests.simulation.process import Process
     from tests.simulation.world import World

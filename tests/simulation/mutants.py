@@ -15,8 +15,8 @@ from hapax.core.plan import Planner
 from hapax.core.transform import Transformer
 from hapax.engines.recovery import Recovery
 from hapax.engines.worker import Worker
+from hapax.testing.broker import MemoryLog
 from hapax.testing.claims import MemoryClaims
-from hapax.testing.log import MemoryLog
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import mutants

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hapax.core.calls import CallQueue
-from hapax.core.window import Window
-from hapax.engines.window_runner import WindowRunner
+from hapax.core.call_window import CallQueue, Window
+from hapax.engines.batch_runner import WindowRunner
 
 if TYPE_CHECKING:
     import pytest
 
-    from hapax.core.begun import Begun
+    from hapax.core.batch_result import Begun
     from hapax.core.ports import Batch
 
 

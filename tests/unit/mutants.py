@@ -14,11 +14,11 @@ import pytest
 
 from hapax.core import group_start
 from hapax.core.input_logs import InputLogs
-from hapax.kafka.consume import beginning
+from hapax.kafka.consume import positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce import producer
 from hapax.kafka.undecodable import StuckPartitions
-from hapax.schemas import avro_unions
+from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
 from tests.mutations.forked import Broken, Forked, Played
@@ -52,7 +52,7 @@ def topic_id_of_a_checkpoint_not_compared() -> None:
 
 def start_ignored_for_a_partition() -> None:
     """Read from its first record what other clients have left without an offset."""
-    for module in (group_start, beginning):
+    for module in (group_start, positions):
         module.by_start = lambda _number, beside: not beside  # type: ignore[attr-defined]
 
 
@@ -78,7 +78,7 @@ def branch_guessed() -> None:
         fit = [at for at, one in enumerate(self._branches) if one.fits(data, loose=True)]
         return fit[0] if fit else None
 
-    avro_unions._Union._index = first  # type: ignore[method-assign]
+    avro._Union._index = first  # type: ignore[method-assign]
 
 
 def log_write_in_the_loop() -> None:

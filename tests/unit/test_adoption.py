@@ -6,8 +6,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import PreflightError
-from hapax.kafka.admin import adoption
-from hapax.kafka.admin.adoption import recommit_here, topic_ids
+from hapax.kafka.admin import ids
+from hapax.kafka.admin.ids import topic_ids
+from hapax.kafka.read import offsets_client
+from hapax.operations.claims import recommit_here
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 
@@ -35,7 +37,7 @@ def answers(monkeypatch):
             def describe_topics(self, _asked: Any, request_timeout: float) -> dict[str, Answer]:
                 return {"a": Answer("x+y/z"), "b": Answer(of_b)}
 
-        monkeypatch.setattr(adoption, "AdminClient", Admin)
+        monkeypatch.setattr(ids, "AdminClient", Admin)
 
     return answered
 
@@ -63,9 +65,10 @@ def test_a_topic_that_is_not_there_is_left_out(answers, monkeypatch):
     def client(_properties: dict[str, Any], *, logger: object) -> Consumer:
         return Consumer()
 
-    monkeypatch.setattr(adoption, "Consumer", client)
+    monkeypatch.setattr(offsets_client, "Consumer", client)
+    monkeypatch.setattr(offsets_client, "require_listener", lambda _settings: None)
     with pytest.raises(PreflightError, match="topic b does not exist"):
-        recommit_here(SETTINGS)
+        recommit_here(SETTINGS, "here")
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hapax.commands.audit_screen import figures, sentences
-from hapax.commands.times import point_ms
+from hapax.commands.audit import figures, sentences
+from hapax.commands.screen import point_ms
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.engines.spark.reports import cause
 from hapax.operations.audit import run as wiring
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
-from hapax.operations.audit.tasks import STRETCH_MAX, STRETCH_MIN, cut
+from hapax.operations.audit.topics import STRETCH_MAX, STRETCH_MIN, cut
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
@@ -96,7 +96,7 @@ def test_what_stands_in_the_way_is_one_sentence_and_a_code_that_is_no_verdict(an
 
 
 def test_brokers_that_do_not_answer_leave_with_3(monkeypatch):
-    monkeypatch.setattr("hapax.kafka.read.offset_client.BROKERS_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("hapax.kafka.read.offsets_client.BROKERS_TIMEOUT_S", 0.3)
     env = {**REQUIRED, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = RUN.invoke(app, ["audit"], env=env)
     assert done.exit_code == 3
@@ -107,9 +107,9 @@ def test_of_a_task_that_failed_the_line_that_says_why_is_told():
     trace = """Job aborted due to stage failure:
     Traceback (most recent call last):
       File "x.py", line 3, in read
-    hapax.kafka.read.offset_range.RangeReadError: in/0: nothing came for 60 s before 9
+    hapax.kafka.read.range_reader.RangeReadError: in/0: nothing came for 60 s before 9
     at org.apache.spark"""
-    why = "hapax.kafka.read.offset_range.RangeReadError: in/0: nothing came for 60 s before 9"
+    why = "hapax.kafka.read.range_reader.RangeReadError: in/0: nothing came for 60 s before 9"
     assert cause(RuntimeError(trace)) == why
     assert cause(RuntimeError("\n first\nsecond")) == "first"
     assert cause(RuntimeError()) == "RuntimeError"

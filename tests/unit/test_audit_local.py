@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hapax.commands.tree import app
-from hapax.kafka.read.offset_range import OffsetRange
+from hapax.kafka.read.range_reader import OffsetRange
 from hapax.operations.audit import run as audit_run
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.local_rows import AuditRows

@@ -4,7 +4,7 @@ from hapax import Output, Record, RetryLater
 from hapax.core.headers import Retried
 from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.transform import Transformer
-from hapax.operations.audit.local_effects import FoundEffects
+from hapax.operations.audit.local import FoundEffects
 from hapax.operations.audit.result import Compare
 from hapax.operations.audit.rows import (
     DEAD_SLOT,

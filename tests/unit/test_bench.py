@@ -15,7 +15,7 @@ from bench.report.goals import goals
 from bench.report.tables import goals_table
 from bench.transforms import STRAGGLER
 from hapax import Output, Record
-from hapax.core.forms import load_transform
+from hapax.core.transform import load_transform
 
 RECORDS = 3
 
@@ -277,8 +277,8 @@ def test_goals_of_calls_are_judged_against_what_concurrency_and_latency_allow():
     judged = {goal.title: goal.reached for goal in goals(measured) if goal.found is not None}
     assert list(judged.values()) == [False, True, True]
     table = report.tables_of(measured)
-    assert f"| {calls.HALF.name} | 5,700 (5,700-5,700) | 0.89 (0.89-0.89) | 90 |" in table
-    assert f"| 3,200 | {calls.HALF.name} | 20.0 (20.0-20.0) | 50.0 (50.0-50.0) |" in table
+    assert f"| {calls.HALF.name} | 5,700 | 0.89 | 90 |" in table
+    assert f"| 3,200 | {calls.HALF.name} | 20.0 | 50.0 |" in table
 
 
 # What the small benchmarks make of a run: ratios of a pair, steps and stalls from log lines.

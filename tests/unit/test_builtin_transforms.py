@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hapax.core.errors import Poison
-from hapax.core.forms import load_transform
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Transformer
+from hapax.core.transform import Failure, Transformer, load_transform
 from hapax.transforms.json_values import json_validate, rekey_by_json, split_json_array
 from hapax.transforms.records import drop_tombstones, identity
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hapax.core.calls import (
+from hapax.core.call_window import (
     PENDING,
     Call,
     CallLimits,

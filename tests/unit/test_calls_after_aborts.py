@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hapax.core.calls import CallLimits
-from hapax.core.forms import form_of
-from hapax.core.window import Window
-from hapax.engines.gathered_calls import make_calls
-from hapax.engines.window_runner import Windowing, WindowRunner
+from hapax.core.call_window import CallLimits, Window
+from hapax.core.transform import form_of
+from hapax.engines.batch_runner import Windowing, WindowRunner
+from hapax.engines.overlapping_calls import make_calls
 from hapax.testing.source import InjectedFault
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work
@@ -24,7 +23,7 @@ from tests.simulation.business import work
 if TYPE_CHECKING:
     from hapax.core.records import Record
     from hapax.engines.batch_runner import BatchRunner
-    from hapax.engines.gathered_calls import Making
+    from hapax.engines.overlapping_calls import Making
     from hapax.telemetry.events import Events
 
 ABORTS = 1000

@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hapax.core.calls import PENDING, Call, CallLimits
+from hapax.core.call_window import PENDING, Call, CallLimits
 from hapax.core.errors import ConfigurationError
-from hapax.core.forms import form_of
-from hapax.core.interrupt import Interrupt
+from hapax.core.ports import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure
-from hapax.engines.gathered_calls import GatheredCalls, make_calls
+from hapax.core.transform import Failure, form_of
+from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from tests.kit import leaving
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from hapax.engines.gathered_calls import Making
+    from hapax.engines.overlapping_calls import Making
 
 WITHIN_S = 20.0
 

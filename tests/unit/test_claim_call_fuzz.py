@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_buckets import first_number
-from hapax.claims.redis_owners import owner_coordinates
+from hapax.claims.redis_layout import owner_coordinates
 from hapax.core.identity import Identity
 from hapax.core.records import Coordinates, Record
 

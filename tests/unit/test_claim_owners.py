@@ -8,8 +8,8 @@ import pytest
 from hapax.core.errors import BatchAbortedError
 from hapax.core.ports import Batch
 from hapax.core.records import Coordinates, Record
-from hapax.testing.coordinator import OFFSETS
-from hapax.testing.owners import MemoryOwners
+from hapax.testing.broker import OFFSETS
+from hapax.testing.claims import MemoryOwners
 from tests.kit.batches import opened, run, taken
 from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline

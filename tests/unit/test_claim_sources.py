@@ -3,7 +3,7 @@ import pytest
 from hapax.core.identity import Identity
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Output, Record
-from hapax.operations.claim_sources import ClaimSources
+from hapax.operations.claims import ClaimSources
 
 RECORDS = {
     "header:message-id": Record("in", 0, 5, None, b"{}", (("Message-Id", b"e-1"),)),

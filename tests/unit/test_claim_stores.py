@@ -10,8 +10,8 @@ from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError, OtherClusterError
 from hapax.core.records import Coordinates, Record
 from hapax.operations.doctor.acls import store_rights
+from hapax.operations.doctor.check import Verdict
 from hapax.operations.doctor.examination import judge
-from hapax.operations.doctor.findings import Verdict
 from hapax.settings import Settings, load_settings
 from hapax.testing.claims import MemoryClaims
 from hapax.wiring.claims import claim_store

@@ -8,8 +8,7 @@ from redis.connection import SSLConnection
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import Tls, connect, is_away, place
-from hapax.claims.redis_health import server_name
-from hapax.claims.redis_info import preflight
+from hapax.claims.redis_health import preflight, server_name
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from tests.kit.claim_stores import bare, records
 

@@ -10,9 +10,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
 from hapax.claims.redis_buckets import Buckets
-from hapax.claims.redis_layout import Layout, age, date, place
-from hapax.claims.redis_owners import owner_coordinates, owner_texts
-from hapax.claims.redis_replies import Replies
+from hapax.claims.redis_exchange import Replies
+from hapax.claims.redis_layout import Layout, age, date, owner_coordinates, owner_texts, place
 from hapax.core.records import Coordinates
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hapax.claims.redis_connection import Tls, connect
 from hapax.core.errors import ConfigurationError
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
 
 URL = "rediss://hapax:s3cret@cache/0"
 LOCK = "open-sesame"

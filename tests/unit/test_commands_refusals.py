@@ -76,8 +76,8 @@ WRONG = {
     "publish --id-pointer id": "a JSON pointer begins with a slash",
     "publish --id a --id-from-content": "exclude each other",
     "publish --key a --key-pointer /a": "exclude each other",
-    "publish --follow": "--follow needs --spool DIR",
-    "publish --receipts -": "--receipts needs --spool DIR",
+    "publish --skip-bad-lines": "--skip-bad-lines needs --spool DIR",
+    "publish --resume-at 1": "--resume-at needs --spool DIR",
     "publish --spool s --transactional": "exclude each other",
     "publish --spool s --disk-max much": "--disk-max much",
     "publish nowhere.log --spool s": "nowhere.log cannot be read: No such file",
@@ -156,7 +156,7 @@ def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(argume
     [
         ("offset", "hapax: No such command 'offset'"),
         ("doctor --al", "hapax doctor: No such option: --al"),
-        ("config check --set", "hapax: Option '--set' requires an argument"),
+        ("run --set", "hapax: Option '--set' requires an argument"),
         ("sandbox up --port x\x1b", "hapax sandbox up: Invalid value for '--port'"),
     ],
 )
@@ -167,6 +167,30 @@ def test_what_does_not_exist_is_one_sentence_that_names_the_help(command, said):
     assert told.isprintable()
     assert told.startswith(said)
     assert told.endswith(f"{said.partition(':')[0]} --help says what it takes.")
+
+
+@pytest.mark.parametrize(
+    ("typed", "command", "option"),
+    [
+        ("doctor --env-file a.env", "doctor", "--env-file FILE"),
+        ("offsets --env-file=a", "offsets", "--env-file FILE"),
+        ("config check --set A=1", "config check", "--set NAME=VALUE"),
+        ("trace e-1 --set A=1", "trace", "--set NAME=VALUE"),
+    ],
+)
+def test_settings_after_another_command_are_refused_with_the_right_order(typed, command, option):
+    done = RUN.invoke(app, typed.split())
+    assert (done.exit_code, done.stdout) == (2, "")
+    name = option.split()[0]
+    right = f"hapax {command}: {name} belongs before the command: hapax {option} {command}\n"
+    assert done.stderr == right
+
+
+@pytest.mark.parametrize("command", ["", "run", "dev"])
+def test_settings_are_options_at_the_root_and_of_run_and_dev(command):
+    shown = help_of(*command.split())
+    assert "--env-file" in shown
+    assert "--set" in shown
 
 
 def test_a_name_alone_shows_the_help_and_no_error():
@@ -220,7 +244,7 @@ def test_the_help_of_every_command_has_examples_and_json(command):
     assert "Examples:" in shown
     assert f"hapax {command}" in shown
     assert "--json" in shown
-    assert "--env-file" in shown
+    assert "--env-file" not in shown
 
 
 @cache

@@ -12,8 +12,16 @@ from contextlib import suppress
 import pytest
 import typer
 
-from hapax.commands.screen import print_json, print_table, printable, refusals
-from hapax.commands.times import age_text, moment_text, point_ms, span_ms
+from hapax.commands.screen import (
+    age_text,
+    moment_text,
+    point_ms,
+    print_json,
+    print_table,
+    printable,
+    refusals,
+    span_ms,
+)
 from hapax.core.errors import (
     ClaimsUnavailableError,
     ConfigurationError,
@@ -21,6 +29,10 @@ from hapax.core.errors import (
     PreflightError,
 )
 
+WIDEST = (
+    "partition", "low", "committed", "position", "stable", "high", "lag", "lag time", "undecided",
+    "remark",
+)  # fmt: skip
 STRANGE = "a\x1b[31m\x9b\u202eb\u2028\x7f\udc80ä[red]"
 
 
@@ -49,7 +61,7 @@ def on_a_terminal(columns: int) -> str:
     """Print the widest table of a command on a terminal; return what it shows."""
     script = (
         "from hapax.commands.screen import print_table\n"
-        "from hapax.commands.offsets_screen import _COLUMNS as names\n"
+        f"names = {WIDEST}\n"
         "row = ['orders/0', *(f'{number}123456789' for number in range(len(names) - 2)), 'LOST']\n"
         "print_table(names, [row])\n"
     )

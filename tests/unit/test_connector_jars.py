@@ -5,7 +5,7 @@ import pytest
 
 from hapax import jars
 from hapax.core.errors import PreflightError
-from hapax.engines.spark.connector import CONNECTOR, connector_jars
+from hapax.engines.spark.session import CONNECTOR, connector_jars
 from hapax.jars import Jar
 
 

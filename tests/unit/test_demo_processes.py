@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hapax.demo import application as application_module
-from hapax.demo.application import Application
-from hapax.demo.child import DemoError
-from hapax.demo.processes import LiveProcess, of_session, parse, python_workers, send
+from hapax.demo import spark
+from hapax.demo.spark import LiveProcess, SparkApplication, of_session, python_workers, send
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.waiting import await_
 
-Started = Callable[[str], tuple[Application, int]]
+Started = Callable[[str], tuple[SparkApplication, int]]
 
 POOL = b"python\0-m\0pyspark.daemon\0"
 # A driver with a child, both in one session; {leave} is what SIGTERM makes of the child.
@@ -44,36 +42,33 @@ def fake_proc(folder: Path, processes: dict[int, tuple[bytes, bytes]]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["java", "a b", "x) S 1 1 (y", ")"])
-def test_a_name_with_blanks_and_brackets_does_not_shift_the_fields(name):
-    assert parse(40, stat(parent=9, session=8, name=name)) == LiveProcess(40, 9, 8, "S")
-
-
 def test_a_session_has_its_living_processes_and_no_others(tmp_path):
     proc = fake_proc(
         tmp_path,
         {
             5: (stat(parent=1, session=5), b"python\0"),
-            6: (stat(parent=5, session=5, state="T"), b"java\0"),
+            6: (stat(parent=5, session=5, state="T", name="x) S 1 1 (y"), b"java\0"),
             7: (stat(parent=6, session=5, state="Z"), b""),
-            8: (stat(parent=1, session=8), b"java\0"),
+            8: (stat(parent=1, session=8, name="a b"), b"java\0"),
+            10: (stat(parent=6, session=5, name=")"), b"sh\0"),
         },
     )
     (proc / "9").mkdir()  # it ended since the folder was listed
     (proc / "uptime").touch()
-    assert [(one.pid, one.command) for one in of_session(5, proc)] == [
-        (5, b"python\0"),
-        (6, b"java\0"),
+    assert of_session(5, proc) == [
+        LiveProcess(5, 1, b"python\0"),
+        LiveProcess(6, 5, b"java\0"),
+        LiveProcess(10, 6, b"sh\0"),
     ]
 
 
 def test_python_workers_are_those_that_the_pool_has_forked():
     family = [
-        LiveProcess(5, 1, 5, "S", b"python\0-m\0service\0run\0"),
-        LiveProcess(6, 5, 5, "S", b"java\0org.apache.spark.deploy.SparkSubmit\0"),
-        LiveProcess(7, 6, 5, "S", POOL),
-        LiveProcess(8, 7, 5, "S", POOL),
-        LiveProcess(9, 7, 5, "R", POOL),
+        LiveProcess(5, 1, b"python\0-m\0service\0run\0"),
+        LiveProcess(6, 5, b"java\0org.apache.spark.deploy.SparkSubmit\0"),
+        LiveProcess(7, 6, POOL),
+        LiveProcess(8, 7, POOL),
+        LiveProcess(9, 7, POOL),
     ]
     assert python_workers(family) == [8, 9]
 
@@ -81,20 +76,21 @@ def test_python_workers_are_those_that_the_pool_has_forked():
 @pytest.fixture
 def started(tmp_path):
     watchdog = ChildWatchdog()
-    applications: list[Application] = []
+    applications: list[SparkApplication] = []
 
-    def start(leave: str) -> tuple[Application, int]:
+    def start(leave: str) -> tuple[SparkApplication, int]:
         code = FAMILY.format(leave=leave)
-        application = Application("family", ["-c", code], {}, tmp_path, watchdog)
+        command = [sys.executable, "-c", code]
+        application = SparkApplication("family", command, tmp_path / "log", watchdog)
         applications.append(application)
         application.start()
         while not (told := re.search(r"ready (\d+)\n", application.log.read_text())):
-            application.check()
+            assert application.running, application.last_words()
         return application, int(told[1])
 
     yield start
     for application in applications:
-        application.end()
+        application.kill()
     watchdog.close()
 
 
@@ -102,17 +98,14 @@ def alive(pid: int, session: int) -> bool:
     return pid in {process.pid for process in of_session(session)}
 
 
-def states(application: Application) -> set[str]:
-    return {process.state for process in of_session(driver(application))}
-
-
-def driver(application: Application) -> int:
-    return application._living().pid
+def states(session: int) -> set[bytes]:
+    stats = [Path("/proc", str(one.pid), "stat").read_bytes() for one in of_session(session)]
+    return {line.rpartition(b") ")[2].split()[0] for line in stats}
 
 
 def test_a_kill_ends_the_driver_and_all_that_it_started(started):
     application, child = started(WITHOUT_CHILD)
-    session = driver(application)
+    session = application.pid
     assert alive(child, session)
     assert application.kill() is True
     assert of_session(session) == []
@@ -120,38 +113,39 @@ def test_a_kill_ends_the_driver_and_all_that_it_started(started):
 
 def test_a_kill_of_what_ended_before_is_not_taken_for_ours(started):
     application, _ = started(WITHOUT_CHILD)
-    send(driver(application), signal.SIGTERM)
-    application._living().wait()
+    send(application.pid, signal.SIGTERM)
+    assert application.wait() == 0
     assert application.kill() is False
-    assert of_session(driver(application)) == []
+    assert of_session(application.pid) == []
 
 
 def test_frozen_is_everything_and_a_thaw_lets_it_leave_in_order(started):
     application, _ = started(WITH_CHILD)
-    application.freeze()
-    await_(lambda: states(application) == {"T"}, 30, lambda: str(states(application)))
-    application.thaw()
+    session = application.pid
+    application.pause()
+    await_(lambda: states(session) == {b"T"}, 30, lambda: str(states(session)))
+    application.resume()
     assert application.terminate() == 0
+    assert application.left_behind() == []
 
 
-def test_who_leaves_a_child_behind_is_told_and_the_child_is_ended(started, monkeypatch):
-    monkeypatch.setattr(application_module, "_GONE_TIMEOUT_S", 0.05)
+def test_what_a_driver_leaves_behind_is_named_and_can_be_ended(started, monkeypatch):
+    monkeypatch.setattr(spark, "_GONE_TIMEOUT_S", 0.05)
     application, child = started(WITHOUT_CHILD)
-    session = driver(application)
-    with pytest.raises(DemoError, match=r"family left, but .* live on: .*signal\.pause"):
-        application.terminate()
+    session = application.pid
+    assert application.terminate() == 0
+    (left,) = application.left_behind()
+    assert "signal.pause" in left
     assert alive(child, session)
-    application.end()
+    application.kill()
     assert of_session(session) == []
 
 
 def test_what_is_frozen_ends_with_the_demo_however_the_demo_ends(started):
     application, child = started(WITHOUT_CHILD)
-    session = driver(application)
-    application.freeze()
+    session = application.pid
+    application.pause()
     application._watchdog.close()
-    application._living().wait()
-    while alive(child, session):
-        pass
+    await_(lambda: not alive(child, session), 30, lambda: str(of_session(session)))
+    assert application.wait() == -signal.SIGKILL
     assert of_session(session) == []
-    application._session = None  # its watchdog has ended it and is gone

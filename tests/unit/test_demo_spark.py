@@ -1,6 +1,6 @@
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import StringIO
 from itertools import repeat
 from types import SimpleNamespace
@@ -11,18 +11,24 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hapax.commands.demo import demo
-from hapax.demo import moments, spark_stage
-from hapax.demo.child import Child, DemoError
-from hapax.demo.damage import DemoFault, HandOver
-from hapax.demo.judge import DemoVerdict
-from hapax.demo.moments import freeze_in_range
-from hapax.demo.spark_faults import PythonWorker, executors_listed, lane_is_back
-from hapax.demo.story import DemoSummary
-from hapax.demo.table import figures, sentences, table
+from hapax.commands.demo import demo, figures, sentences, table
+from hapax.demo import faults, spark
+from hapax.demo.faults import DemoFault
+from hapax.demo.spark import (
+    HandOver,
+    LiveProcess,
+    SparkApplication,
+    freeze_in_range,
+    lane_is_back,
+)
+from hapax.demo.stage import DemoError
+from hapax.demo.story import DemoSummary, DemoVerdict, verdict_of
+from hapax.operations.audit.result import NAMES, Audit, OutputBounds, OutputFindings
+from hapax.sandbox.processes import ManagedProcess
 
 APP = typer.Typer()
 APP.command()(demo)
+CLEAN = DemoVerdict(10, 9, 11, 1, 1)
 HAND_OVER = HandOver("Spark", "worker", 1.5, 2.0, 5850, 0)
 
 
@@ -40,8 +46,8 @@ def outcome(*codes: int, hand_overs: list[HandOver]) -> DemoSummary:
         hand_overs=hand_overs,
         ordinary_restarts=0,
         exit_codes=list(codes),
-        hapax=DemoVerdict(),
-        ordinary=DemoVerdict(),
+        hapax=CLEAN,
+        ordinary=CLEAN,
     )
 
 
@@ -118,128 +124,150 @@ def test_only_a_commit_of_the_lane_that_lost_its_task_counts(
     assert lane_is_back(lines) is back
 
 
-def test_the_executors_are_those_that_the_driver_listed_last():
-    def listed(*names: str) -> dict[str, object]:
-        return {"event": "executors_changed", "executors": dict.fromkeys(names, "127.0.0.1:1")}
-
-    assert executors_listed([]) == 0
-    assert executors_listed([lost(0), listed("0", "1"), settled(0)]) == 2
-    assert executors_listed([listed("0", "1"), listed("1")]) == 1
-
-
 def test_half_a_line_and_words_of_java_are_no_events(tmp_path):
-    child = Child("spark", [], {}, tmp_path, cast("Any", None))
-    assert not child.has_told("range_completed")
+    child = ManagedProcess("spark", [], tmp_path / "log", cast("Any", None))
     child.log.write_text('Picked up JAVA_TOOL_OPTIONS\n{"event":"service_ready"}\n{"event":"ra')
     first = child.position()
     assert [line["event"] for line in child.events()] == ["service_ready"]
     with child.log.open("a") as log:
         log.write('nge_completed"}\n{"event":"task_lost"}\n')
-    assert child.has_told("range_completed")
-    assert not child.has_told("range_completed", first)
-    assert child.has_told("task_lost", first)
+    assert child.has_logged("range_completed")
+    assert not child.has_logged("range_completed", first)
+    assert child.has_logged("task_lost", first)
 
 
 # -- the right moment --------------------------------------------------------------------------
 
 
-class Victim:
-    name = "Spark"
+class Family(SparkApplication):
+    """Three processes, of which two run tasks; nothing is really stopped."""
 
-    def __init__(self) -> None:
-        self.frozen = False
-        self.freezes = 0
+    def __init__(self, *workers: int) -> None:
+        self.workers = [*workers]
+        self.freezes: list[set[int]] = []
 
-    def freeze(self) -> None:
-        self.frozen = True
-        self.freezes += 1
+    def pause(self, chosen: Callable[[], Iterable[int]] | None = None) -> None:
+        assert chosen is not None
+        self.frozen = frozenset(chosen())
+        self.freezes.append(set(self.frozen))
 
-    def thaw(self) -> None:
-        self.frozen = False
+    def resume(self) -> None:
+        self.frozen = frozenset()
+
+    def _family(self) -> list[LiveProcess]:
+        pool = LiveProcess(9, 1, b"pyspark.daemon")
+        return [pool, *(LiveProcess(pid, 9, b"pyspark.daemon") for pid in self.workers)]
 
 
-def stage_with(looks: Iterator[set[tuple[int, int]]]) -> Any:
+def stage_with(looks: Iterator[dict[Any, Any]], family: Family, monkeypatch: Any) -> Any:
     def wait(condition: Callable[[], object], _what: str) -> None:
         assert condition()
 
-    transactions = SimpleNamespace(open=lambda: next(looks), catch=lambda _timeout_s: True)
-    return SimpleNamespace(transactions=transactions, wait=wait)
+    monkeypatch.setattr(spark, "undecided", lambda _client, _places: {"any": True})
+    monkeypatch.setattr(faults, "undecided", lambda _client, _places: next(looks))
+    monkeypatch.setattr(faults, "_STALLED_S", 0.01)
+    return SimpleNamespace(offsets=None, application=family, wait=wait)
 
 
 def test_it_stays_frozen_only_where_its_transaction_stays_open(monkeypatch):
-    monkeypatch.setattr(moments, "_STALLED_S", 0.01)
-    victim = Victim()
-
-    def looks() -> Iterator[set[tuple[int, int]]]:
-        yield set()  # over before it was frozen
-        yield {(0, 7), (1, 3)}  # of somebody else,
-        yield {(0, 9)}  # who goes on
+    def looks() -> Iterator[dict[Any, Any]]:
+        yield {}  # over before it was frozen
+        yield {("o", 0): (7, 9), ("o", 1): (3, 4)}  # of another member,
+        yield {("o", 0): (9, 11)}  # which continues
         while True:
-            yield {(2, 5)}
+            yield {("o", 2): (5, 6)}
 
-    freeze_in_range(stage_with(looks()), victim)
-    assert victim.frozen
-    assert victim.freezes == 3
+    family = Family(10, 11)
+    freeze_in_range(stage_with(looks(), family, monkeypatch), "Spark", family.everything)
+    assert family.frozen == {9, 10, 11}
+    assert len(family.freezes) == 3
 
 
-def test_where_no_moment_is_the_right_one_nobody_is_killed_or_left_frozen():
-    victim = Victim()
+def test_where_no_moment_is_the_right_one_nothing_is_left_frozen(monkeypatch):
+    family = Family(10)
     with pytest.raises(DemoError, match="Spark was open at none of 60 moments"):
-        freeze_in_range(stage_with(repeat(set())), victim)
-    assert not victim.frozen
+        freeze_in_range(stage_with(repeat({}), family, monkeypatch), "Spark", family.everything)
+    assert not family.frozen
 
 
-class Pool:
-    def __init__(self, *pids: int) -> None:
-        self.pids = list(pids)
-        self.frozen: list[int] = []
-        self.killed: list[int] = []
-
-    def python_workers(self) -> list[int]:
-        return self.pids
-
-    def freeze_one(self, pid: int) -> None:
-        self.frozen.append(pid)
-
-    def thaw(self) -> None:
-        self.frozen.clear()
-
-    def kill_one(self, pid: int) -> bool:
-        self.killed.append(pid)
-        return pid in self.pids
+def test_one_python_worker_is_frozen_at_a_time_and_never_the_pool(monkeypatch):
+    family = Family(10, 11)
+    with pytest.raises(DemoError, match="none of 60 moments"):
+        freeze_in_range(stage_with(repeat({}), family, monkeypatch), "one", family.a_python_worker)
+    assert {*map(frozenset, family.freezes)} == {frozenset({10}), frozenset({11})}
+    family.frozen = frozenset({11})
+    assert family.a_python_worker() == [11]  # what is frozen stays the chosen one
 
 
-def test_each_try_takes_another_python_worker_and_the_frozen_one_is_killed():
-    pool = Pool(10, 11)
-    victim = PythonWorker(cast("Any", pool))
-    seen = []
-    for _ in range(4):
-        victim.freeze()
-        seen.append(pool.frozen[0])
-        victim.thaw()
-    assert sorted(seen) == [10, 10, 11, 11]
-    victim.freeze()
-    (frozen,) = pool.frozen
-    victim.kill()
-    assert pool.killed == [frozen]
-
-
-def test_a_python_worker_that_ended_by_itself_is_not_counted_as_killed():
-    pool = Pool(10)
-    victim = PythonWorker(cast("Any", pool))
-    victim.freeze()
-    pool.pids.clear()
-    with pytest.raises(DemoError, match="ended by itself"):
-        victim.kill()
+def test_without_a_python_worker_nothing_is_frozen():
     with pytest.raises(DemoError, match="no Python worker"):
-        victim.freeze()
+        Family().a_python_worker()
+
+
+# -- what the audits came to -------------------------------------------------------------------
+
+
+def audited(*, foreign: int = 0, **totals: int) -> Audit:
+    def lane(topic: str, records: int, foreign: int = 0) -> OutputFindings:
+        bounds = OutputBounds(topic=topic, partition=0, low=0, settled=9, end=9, high=9)
+        return OutputFindings(bounds=bounds, records=records, foreign=foreign)
+
+    return Audit(
+        app="demo",
+        compare="values",
+        inputs=[],
+        outputs=[lane("orders-priced", 7, foreign), lane("orders-dead", 2)],
+        totals={"records": 10, "duplicates": 1, **totals},
+        examples={name: [f"an example of {name}"] for name in totals},
+        remarks=[],
+    )
+
+
+def test_a_clean_audit_is_exact_and_counted():
+    verdict = verdict_of(audited(), events=9)
+    assert verdict == DemoVerdict(10, 9, 7, 2, 1)
+    assert verdict.exact
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("missing", "lost"),
+        ("dedup_loss", "lost"),
+        ("doubled", "doubled_by_crashes"),
+        ("repeated", "doubled_by_repeats"),
+        ("out_of_order", "out_of_order"),
+        ("from_aborted", "from_aborted"),
+        ("torn", "wrong"),
+        ("wrong", "wrong"),
+        ("orphaned", "wrong"),
+        ("ahead", "wrong"),
+    ],
+)
+def test_each_anomaly_of_the_audit_has_its_row_and_its_examples(name: str, kind: str) -> None:
+    verdict = verdict_of(audited(**{name: 3}), events=9)
+    assert getattr(verdict, kind) == 3
+    assert verdict.examples == {kind: [f"an example of {name}"]}
+    assert not verdict.exact
+
+
+def test_each_class_of_the_audit_is_counted():
+    totals = dict.fromkeys(NAMES, 1)
+    verdict = verdict_of(audited(**totals), events=9)
+    anomalies = verdict.lost + verdict.doubled + verdict.out_of_order + verdict.from_aborted
+    assert anomalies + verdict.wrong == len(NAMES)
+
+
+@pytest.mark.parametrize("found", [audited(foreign=1), audited(unexpected_dead=1)])
+def test_what_no_record_of_the_demo_asks_for_is_wrong(found):
+    assert verdict_of(found, events=9).wrong == 1
 
 
 # -- what it needs -----------------------------------------------------------------------------
 
 
 def test_without_pyspark_it_says_what_to_install_and_starts_nothing(monkeypatch):
-    monkeypatch.setattr(spark_stage, "find_spec", lambda _name: None)
+    monkeypatch.setattr(spark, "find_spec", lambda _name: None)
     result = CliRunner().invoke(APP, ["--engine", "spark"])
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -249,7 +277,7 @@ def test_without_pyspark_it_says_what_to_install_and_starts_nothing(monkeypatch)
 
 
 def test_without_proc_it_says_where_to_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(spark_stage, "PROC", tmp_path)
+    monkeypatch.setattr(spark, "PROC", tmp_path)
     result = CliRunner().invoke(APP, ["--engine", "spark"])
     assert result.exit_code == 1
     assert "Run it on Linux" in result.stderr

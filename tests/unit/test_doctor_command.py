@@ -8,17 +8,16 @@ from confluent_kafka import KafkaError
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from hapax.commands.doctor_screen import summary
+from hapax.commands.doctor import summary
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
 from hapax.kafka.admin.answers import ApiVersionsLog
 from hapax.kafka.connection import probe, split
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.bundle import write_bundle
-from hapax.operations.doctor.check import Case
+from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import Examination, judge
-from hapax.operations.doctor.findings import Finding, Verdict
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.settings import Settings
 from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
@@ -40,7 +39,7 @@ RUN = CliRunner()
 def looks(monkeypatch):
     """Let the facts of the next examination be those of a healthy pipeline, changed."""
 
-    def set_(change: Callable[[Case], Case]) -> None:
+    def set_(change: Callable[[CheckContext], CheckContext]) -> None:
         def examine(settings: Settings) -> Examination:
             case = change(healthy()._replace(settings=settings))
             return Examination(case, tuple(judge(case)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.property_names import nearest_property, property_names
+from hapax.kafka.properties import nearest_property, property_names
 from hapax.settings.env_file import assignment, read_env_file
 from tests.kit.commands import run_captured
 from tests.unit.test_settings import REQUIRED
@@ -18,36 +18,117 @@ TRANSFORM = (
 )
 
 
-def test_a_file_is_read_as_compose_and_as_a_shell_read_it(tmp_path):
-    file = tmp_path / "settings.env"
-    file.write_text(
-        "# all of them\n\nHAPAX_APP=orders\n export HAPAX_DEDUP__ID='json:/id,key'\n"
-        'QUOTED="a b"\nEMPTY=\nHASH=a#b\nEQUALS=a=b\nHALF="a\n'
-    )
-    assert read_env_file(file) == {
-        "HAPAX_APP": "orders",
-        "HAPAX_DEDUP__ID": "json:/id,key",
-        "QUOTED": "a b",
-        "EMPTY": "",
-        "HASH": "a#b",
-        "EQUALS": "a=b",
-        "HALF": '"a',
-    }
+AROUND = {"HOME": "/root", "EMPTY": ""}
 
 
-def test_every_line_that_is_none_is_named_and_never_shown(tmp_path):
-    file = tmp_path / "settings.env"
-    file.write_text("HAPAX_APP=orders\nhunter2\n2X=1\n")
+def read(folder: Path, text: str) -> dict[str, str]:
+    file = folder / "settings.env"
+    file.write_bytes(text.encode())
+    return read_env_file(file, AROUND)
+
+
+# What compose-go v2.16.2 returns for each of these: the lines that Docker Compose reads.
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("A=orders", "orders"),
+        ("export A=orders", "orders"),
+        ("  A = orders  ", "orders"),
+        ("A=", ""),
+        ("A=''", ""),
+        ("A=a#b", "a#b"),
+        ("A=#b", "#b"),
+        ("A=a # a comment", "a"),
+        ("A='a' # a comment", "a"),
+        ("A=a=b", "a=b"),
+        ("A=json:/id,key", "json:/id,key"),
+        ('A={"linger.ms": 5}', '{"linger.ms": 5}'),
+        ('A="a b"', "a b"),
+        ("A='a \"b\"'", 'a "b"'),
+        (r'A="a\tb\n"', "a\tb\n"),
+        (r'A="a \"b\""', 'a "b"'),
+        (r"A='it\'s'", "it's"),
+        (r"A='a\tb'", r"a\tb"),
+        (r"A=a\tb", r"a\tb"),
+        ('A="one\ntwo"', "one\ntwo"),
+        ("A='one\r\ntwo'", "one\r\ntwo"),
+        ("A=one\r\n", "one"),
+        ("\ufeffA=one", "one"),
+        ("B=b\nA=$B", "b"),
+        ("B=b\nA=${B}c", "bc"),
+        ('B=b\nA="${B} c"', "b c"),
+        ("B=b\nA='${B} $B'", "${B} $B"),
+        ("HOME=/here\nA=$HOME", "/root"),
+        ("A=$NONE-$", "-$"),
+        ("A=$$B", "$B"),
+        (r'A="\$B"', "$B"),
+        ("A=${NONE:-b}", "b"),
+        ("A=${EMPTY:-b}", "b"),
+        ("A=${EMPTY-b}", ""),
+        ("A=${HOME:-b}", "/root"),
+        ("A=${HOME:+b}", "b"),
+        ("A=${EMPTY:+b}", ""),
+        ("A=${EMPTY+b}", "b"),
+        ("A=${HOME:?b}", "/root"),
+        ("A=one\nA=two", "two"),
+    ],
+)
+def test_a_file_is_read_as_docker_compose_reads_it(tmp_path, text, value):
+    assert read(tmp_path, text + "\n")["A"] == value
+
+
+def test_comments_and_names_alone_set_nothing(tmp_path):
+    assert read(tmp_path, "# all of them\n\n  # more\nHAPAX_APP\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hunter 2", "write NAME=VALUE"),
+        ("hunter2 # a", "write NAME=VALUE"),
+        ("2X=1", "write NAME=VALUE"),
+        ("'A'=1", "write NAME=VALUE"),
+        ("A: hunter2", "write NAME=VALUE"),
+        ('A="hunter2', "write NAME=VALUE"),
+        ("A='a' hunter2", "write NAME=VALUE"),
+        ("A=${B:-${C}}", "write ${NAME} or ${NAME:-default}, and $$ for a dollar sign"),
+        ("A=${hunter 2}", "write ${NAME} or ${NAME:-default}, and $$ for a dollar sign"),
+        ("A=${NONE:?b}", "NONE is not set, and this line requires it"),
+        ("A=${EMPTY:?b}", "EMPTY is not set, and this line requires it"),
+        ("A= # hunter2", "put the comment on a line of its own"),
+        ("A=a\t# hunter2", "put the comment on a line of its own"),
+        (r"A='hunter\\2'", "write it without this escape"),
+        (r'A="hunter\'2"', "write it without this escape"),
+        (r'A="hunter\0412"', "write it without this escape"),
+        (r'A="hunter\\$HOME"', "write it without this escape"),
+    ],
+)
+def test_what_compose_refuses_or_reads_otherwise_is_named_and_never_shown(tmp_path, text, said):
     with pytest.raises(ConfigurationError) as caught:
-        read_env_file(file)
-    assert caught.value.problems == [
-        f"{file}, line {number}: write NAME=VALUE" for number in (2, 3)
+        read(tmp_path, f"B=1\n\n{text}\n")
+    [problem] = caught.value.problems
+    assert problem.startswith(f"{tmp_path}/settings.env, line 3: ")
+    assert problem.endswith(said)
+    assert "hunter" not in problem
+
+
+def test_every_line_that_is_none_is_named(tmp_path):
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, "HAPAX_APP=orders\nhunter 2\n\n2X=1\n")
+    assert [each.partition("settings.env, ")[2] for each in caught.value.problems] == [
+        f"line {number}: write NAME=VALUE" for number in (2, 4)
     ]
 
 
-def test_a_file_that_is_missing_is_a_problem_in_one_sentence(tmp_path):
-    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
-        read_env_file(tmp_path / "none.env")
+@pytest.mark.parametrize(
+    ("content", "why"), [(None, "No such file"), (b"A=\xff", "it is not UTF-8")]
+)
+def test_a_file_that_cannot_be_read_is_a_problem_in_one_sentence(tmp_path, content, why):
+    file = tmp_path / "none.env"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=f"cannot be read: {why}"):
+        read_env_file(file, {})
 
 
 @pytest.mark.parametrize("text", ["HAPAX_APP", "=orders", "HAPAX APP=orders", ""])
@@ -71,7 +152,7 @@ def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path
     lines["HAPAX_DEDUP__TTL"] = "2h"
     text = "".join(f"{name}={value}\n" for name, value in lines.items())
     (tmp_path / "settings.env").write_text(text)
-    words = ("config", "show", "--env-file", "settings.env", "--set", "HAPAX_APP=typed", "--json")
+    words = ("--env-file", "settings.env", "--set", "HAPAX_APP=typed", "config", "show", "--json")
     done = hapax(tmp_path, *words, HAPAX_APP="environment", HAPAX_INSTANCE="environment-0")
     assert done.returncode == 0, done.stderr
     for name, value in (("APP", "typed"), ("INSTANCE", "environment-0"), ("DEDUP__TTL", "2h")):
@@ -80,7 +161,7 @@ def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path
 
 def test_a_mistake_before_the_command_ends_with_2_and_a_sentence(tmp_path):
     for words in (("--set", "HAPAX_APP"), ("--env-file", "none.env")):
-        for placed in ((*words, "config", "check"), ("run", *words), ("trace", "a", *words)):
+        for placed in ((*words, "config", "check"), ("run", *words), (*words, "trace", "a")):
             done = hapax(tmp_path, *placed)
             assert done.returncode == 2, placed
             assert done.stderr.startswith("hapax: "), done.stderr
@@ -105,7 +186,7 @@ def interpreted(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_check_imports_the_transform_from_the_working_folder(tmp_path):
-    words = ("config", "check", "--set", "HAPAX_TRANSFORM=rule:transform")
+    words = ("--set", "HAPAX_TRANSFORM=rule:transform", "config", "check")
     absent = interpreted(tmp_path, *words)
     assert absent.returncode == 2
     assert "cannot import rule: ModuleNotFoundError" in absent.stderr
@@ -116,7 +197,7 @@ def test_the_check_imports_the_transform_from_the_working_folder(tmp_path):
 
 def test_the_check_knows_the_properties_of_the_client_and_names_all_faults(tmp_path):
     properties = 'HAPAX_KAFKA__PROPERTIES={"fetch.max.bites": 1}'
-    words = ("config", "check", "--set", properties, "--set", "HAPAX_TRANSFORM=none:transform")
+    words = ("--set", properties, "--set", "HAPAX_TRANSFORM=none:transform", "config", "check")
     done = interpreted(tmp_path, *words)
     assert done.returncode == 2
     assert "cannot import none" in done.stderr

@@ -2,7 +2,7 @@ import pytest
 
 from hapax.core.headers import Retried
 from hapax.core.records import Coordinates
-from hapax.operations.trace_result import Effect, Sighting, Within, verdict
+from hapax.operations.trace import Effect, Sighting, Within, verdict
 
 HERE, OTHER = Coordinates("in", 0, 7), Coordinates("in", 1, 3)
 

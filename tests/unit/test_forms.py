@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from hapax.core.formats import FormatOptions
-from hapax.core.forms import TransformForm, form_of
 from hapax.core.records import Output, Record
+from hapax.core.transform import TransformForm, form_of
 
 
 def plain(record: Record) -> Output:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from hapax.core.committed_metadata import CommittedMetadata, text_of
 from hapax.core.group_start import (
     by_start,
     client_of,
@@ -12,6 +11,7 @@ from hapax.core.group_start import (
     starts_as_proposed,
     taken_over,
 )
+from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.partition_offsets import LogOffsets
 
 OURS, COUNTED, FOREIGN = (

@@ -11,6 +11,7 @@ from hapax.core.input_logs import InputLogs, require_uncut
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.run import check_marker
 from hapax.settings import load_settings
+from tests.kit.managed_process import required
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,15 +30,13 @@ OFFSETS = """v1
 {"in":{"0":90,"2":0}}"""
 
 
-OWN = {
-    "HAPAX_APP": "orders",
-    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "kafka:9092",
-    "HAPAX_INPUT__TOPICS": "in",
-    "HAPAX_OUTPUT__TOPIC": "out",
-    "HAPAX_ENGINE": "spark",
-    "HAPAX_SPARK__DATAFRAME": "a:b",
-    "HAPAX_SPARK__CHECKPOINT": "/durable",
-}
+OWN = required(
+    app="orders",
+    servers="kafka:9092",
+    ENGINE="spark",
+    SPARK__DATAFRAME="a:b",
+    SPARK__CHECKPOINT="/durable",
+)
 
 
 class Brokers:

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from hapax.core.calls import CallLimits
+from hapax.core.call_window import CallLimits
+from hapax.core.crash_markers import Death, IsolationError
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Retried
-from hapax.core.isolation import Death, IsolationError
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later, Retrying, RetryTopic
 from hapax.core.transform import Failure
 from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.isolated_process import memory_left, receive, send
-from hapax.kafka.admin.isolated import TRIES, CrashedError, run_in_subprocess
 from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
+from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess
 from tests.kit.leaving import DEEDS
 
 LIMIT_S = 20.0

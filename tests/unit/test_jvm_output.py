@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from hapax.engines.spark import jvm_output
-from hapax.engines.spark.jvm_output import (
+from hapax.engines.spark import jvm
+from hapax.engines.spark.jvm import (
     ENTRY_LINES_MAX,
     LINE_BYTES_MAX,
     TEXT_CHARS_MAX,
@@ -194,7 +194,7 @@ def test_a_secret_that_stands_where_secrets_stand_is_hidden(pipe):
 
 
 def test_whoever_reads_the_log_no_more_does_not_hold_up_the_jvm(pipe, monkeypatch):
-    monkeypatch.setattr(jvm_output, "WAITING_MAX", 50)
+    monkeypatch.setattr(jvm, "WAITING_MAX", 50)
     output, target = pipe
     heard = Heard()
     heard.free.clear()

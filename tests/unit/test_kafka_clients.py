@@ -16,17 +16,12 @@ from hapax.kafka.properties import (
     producer_properties,
     transactional_id,
 )
-from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offsets_client import reader_properties
 from hapax.settings import Settings, load_settings
 from hapax.wiring import builders
+from tests.kit.managed_process import required
 
-REQUIRED = {
-    "HAPAX_APP": "orders",
-    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "kafka-0:9092",
-    "HAPAX_INPUT__TOPICS": "in",
-    "HAPAX_OUTPUT__TOPIC": "out",
-    "HAPAX_INSTANCE": "orders-0",
-}
+REQUIRED = required(app="orders", servers="kafka-0:9092", INSTANCE="orders-0")
 
 
 def settings(**more: str) -> Settings:

@@ -7,7 +7,7 @@ import pytest
 from hapax.core.cluster_state import Address
 from hapax.kafka.admin import preflight
 from hapax.kafka.admin.preflight import KafkaPreflight
-from hapax.operations.doctor.durability import Durability, Level, durability
+from hapax.operations.doctor.brokers import Durability, Level, durability
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
 

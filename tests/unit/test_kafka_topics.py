@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PositionLostError
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.client_log import Remade, TopicIds
 from hapax.kafka.consume.source import KafkaSource
 from tests.kit.consumers import OUT_OF_RANGE, event, message, source

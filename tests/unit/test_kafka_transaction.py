@@ -21,8 +21,7 @@ from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce import transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
-from hapax.kafka.produce.doubts import ClientLog
-from hapax.kafka.produce.producer import Outbox
+from hapax.kafka.produce.producer import ClientLog, Outbox
 from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.producers import (
     FakeProducer,

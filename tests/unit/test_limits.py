@@ -3,9 +3,8 @@
 import pytest
 
 from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError, ExitCode
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace
+from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, RetryPolicy
 from hapax.core.records import Record
-from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Failure
 
 FAILURE = Failure("ValueError", "no", 1)

@@ -1,40 +1,28 @@
 """The thread that looks at the logs, and what it asks; tests/integration has brokers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.lag import GroupProgress, OffsetSnapshot, Retention
 from hapax.core.partition_offsets import LogOffsets
 from hapax.engines.lag_monitor import LagMonitor
 from hapax.kafka.read import lag_probe as kafka_survey
-from hapax.kafka.read import offset_queries
+from hapax.kafka.read import offsets_client
 from hapax.kafka.read.lag_probe import KafkaLagProbe
 from tests.kit.doubles import Told
+from tests.kit.log_brokers import AWAY, OUT, P0, P1, Brokers
 from tests.kit.spark_driver import STOP, done, played
 from tests.kit.waiting import await_
 
-P0, P1, OUT = ("in", 0), ("in", 1), ("out", 0)
-AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-
-class Brokers:
-    """Two of them lead one input partition each; the first leads the output as well.
-
-    ``logs``: by partition the offsets, and the time of each record in Unix seconds.
-    """
+class ConfiguredBrokers(Brokers):
+    """These also say how topics keep their records."""
 
     def __init__(self) -> None:
-        self.logs: dict[tuple[str, int], tuple[LogOffsets, list[float]]] = {
-            P0: (LogOffsets(0, 3, 3), [900.0, 950.0, 990.0]),
-            P1: (LogOffsets(5, 6, 9), [0.0] * 5 + [980.0] * 4),
-            OUT: (LogOffsets(0, 0, 4), [999.0] * 4),
-        }
-        self.clients: list[dict[str, Any]] = []
-        self.away = 0
-        self.refused: int | None = None
+        super().__init__()
         self.config: dict[str, str] | KafkaException | TimeoutError = {
             "cleanup.policy": "delete",
             "retention.ms": "100000",
@@ -42,11 +30,7 @@ class Brokers:
         }
         self.configs_asked = 0
 
-    def client(self, properties: dict[str, Any], *, logger: object) -> "Client":
-        self.clients.append(properties)
-        return Client(self, committed_only=properties["isolation.level"] == "read_committed")
-
-    def admin(self, properties: dict[str, Any], *, logger: object) -> "Brokers":
+    def admin(self, properties: dict[str, Any], *, logger: object) -> "ConfiguredBrokers":
         return self
 
     def describe_configs(self, asked: list[Any], request_timeout: float) -> dict[Any, Any]:
@@ -64,45 +48,10 @@ class Answer:
         return {name: type("E", (), {"value": value}) for name, value in self._config.items()}
 
 
-class Client:
-    def __init__(self, brokers: Brokers, *, committed_only: bool) -> None:
-        self._brokers = brokers
-        self._committed_only = committed_only
-
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        if self._brokers.away > 1:
-            raise AWAY
-        numbers = {number for name, number in self._brokers.logs if name == topic}
-        parts = {number: type("P", (), {"leader": number}) for number in numbers}
-        topics = {topic: type("T", (), {"partitions": parts})}
-        return type("Metadata", (), {"topics": topics, "brokers": {1: "broker-1:9092"}})
-
-    def offsets_for_times(self, asked: list[Any], timeout: float) -> Iterator[Any]:
-        if self._brokers.away and asked[0].partition == 1:
-            raise AWAY
-        return iter([self._answer(one) for one in asked])
-
-    def _answer(self, one: Any) -> Any:
-        if self._brokers.refused is not None:
-            error = KafkaError(self._brokers.refused)
-            fields = {"topic": one.topic, "partition": one.partition, "offset": -1, "error": error}
-            return type("Refused", (), fields)
-        offsets, times_s = self._brokers.logs[(one.topic, one.partition)]
-        end = offsets.last_stable if self._committed_only else offsets.high_watermark
-        later = [
-            n
-            for n, at_s in enumerate(times_s)
-            if n >= offsets.log_start and at_s * 1000 >= one.offset
-        ]
-        known = {-2: offsets.log_start, -1: end}
-        offset = known.get(one.offset, later[0] if later else -1)
-        return TopicPartition(one.topic, one.partition, offset)
-
-
 @pytest.fixture
 def brokers(monkeypatch):
-    brokers = Brokers()
-    monkeypatch.setattr(offset_queries, "Consumer", brokers.client)
+    brokers = ConfiguredBrokers()
+    monkeypatch.setattr(offsets_client, "Consumer", brokers.client)
     monkeypatch.setattr(kafka_survey, "AdminClient", brokers.admin)
     return brokers
 

@@ -12,8 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.admin.client_check import check_client_properties
-from hapax.kafka.properties import consumer_properties
+from hapax.kafka.properties import check_client_properties, consumer_properties
 from hapax.kafka.tokens import token_problem
 from hapax.settings import Settings, load_settings
 from tests.kit.doctor import ENVIRON

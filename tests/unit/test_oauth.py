@@ -8,8 +8,7 @@ import pytest
 from hapax.kafka import properties as kafka_clients
 from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.properties import consumer_properties
-from hapax.sandbox.oauth import TokenServer
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority, TokenServer
 from hapax.settings import Settings
 from tests.unit.test_kafka_clients import settings
 

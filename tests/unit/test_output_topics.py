@@ -10,9 +10,8 @@ from confluent_kafka import KafkaError
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.ports import Message
-from hapax.kafka.produce import output_topics
-from hapax.kafka.produce.base import ProducerConfig
-from hapax.kafka.produce.output_topics import ABSENT_AGE_S, RULES_AGE_S, OutputTopics
+from hapax.kafka.produce import base
+from hapax.kafka.produce.base import ABSENT_AGE_S, RULES_AGE_S, OutputTopics, ProducerConfig
 from tests.kit.doubles import Ticking
 from tests.kit.producers import failing, message, transaction
 
@@ -31,8 +30,8 @@ class Asked:
         self.settings: dict[str, dict[str, str]] = {"out": HOUR, "dead": HOUR, "side": {}}
         self.asked: list[str] = []
         self.clock = Ticking()
-        patch.setattr(output_topics, "absent_topics", self.absent)
-        patch.setattr(output_topics, "topic_settings", self.told)
+        patch.setattr(base, "absent_topics", self.absent)
+        patch.setattr(base, "topic_settings", self.told)
         config = ProducerConfig(
             properties={},
             required_topics=frozenset({"out", "dead"}),
@@ -101,7 +100,7 @@ def test_no_answer_about_a_name_is_no_fault_of_a_record(asked, monkeypatch):
     def silent(*_given: object) -> set[str]:
         raise failing(KafkaError._TIMED_OUT)
 
-    monkeypatch.setattr(output_topics, "absent_topics", silent)
+    monkeypatch.setattr(base, "absent_topics", silent)
     with pytest.raises(BatchAbortedError, match="no answer") as caught:
         asked.topics.admit([to("side")])
     assert (caught.value.content, caught.value.refused) == (False, {})
@@ -155,7 +154,7 @@ def test_a_transaction_that_is_refused_for_a_timestamp_blames_all_that_are_in_it
     monkeypatch,
 ):
     kafka, producer, _ = transaction(monkeypatch)
-    monkeypatch.setattr(output_topics, "topic_settings", lambda *_given: {"out": HOUR})
+    monkeypatch.setattr(base, "topic_settings", lambda *_given: {"out": HOUR})
     late = [message(), to("out", YEAR_4000_MS), message(), to("out", YEAR_4000_MS)]
     producer.fail["commit_transaction"] = [failing(KafkaError.INVALID_TIMESTAMP, abort=True)]
     kafka.begin()

@@ -65,7 +65,7 @@ def test_every_command_that_its_files_name_exists_with_its_options(project):
 
 
 def test_its_settings_are_sound_and_say_what_compose_makes(project):
-    given = read_env_file(project / "settings.env")
+    given = read_env_file(project / "settings.env", {})
     settings = load_settings(given)
     assert settings.transform == "pipeline:transform"
     compose = yaml.safe_load((project / "compose.yaml").read_text())
@@ -110,7 +110,9 @@ def test_the_image_copies_what_its_ignore_file_lets_through_and_sets_what_is_in_
     copied = re.findall(r"(?m)^COPY (?!--from)(\S+) (?:\$\{CA_FILE\} )?\S+$", text)
     let_through = re.findall(r"(?m)^!(\S+)", (project / ".dockerignore").read_text())
     assert sorted(copied) == sorted(let_through)
-    assert f"HAPAX_TRANSFORM={read_env_file(project / 'settings.env')['HAPAX_TRANSFORM']}" in text
+    assert (
+        f"HAPAX_TRANSFORM={read_env_file(project / 'settings.env', {})['HAPAX_TRANSFORM']}" in text
+    )
     base = re.search(r"(?m)^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text())
     assert base is not None
     assert f"ARG PYTHON_IMAGE={base[1]}" in text

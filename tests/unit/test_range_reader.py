@@ -6,9 +6,14 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from hapax.core.errors import PreflightError
-from hapax.kafka.read import offset_range, range_reader
-from hapax.kafka.read.offset_range import AuditRangeReader, OffsetRange, RangeReadError
-from hapax.kafka.read.range_reader import RangeFetch, RangeReader
+from hapax.kafka.read import range_reader
+from hapax.kafka.read.range_reader import (
+    AuditRangeReader,
+    OffsetRange,
+    RangeFetch,
+    RangeReader,
+    RangeReadError,
+)
 from hapax.operations import reading
 from hapax.operations.reading import await_decided, read_ranges, undecided
 from hapax.settings import load_settings
@@ -91,7 +96,6 @@ def say(monkeypatch):
             return consumer
 
         monkeypatch.setattr(range_reader, "Consumer", client)
-        monkeypatch.setattr(offset_range, "Consumer", client)
         return consumer
 
     return saying

@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from hapax.commands.offsets_screen import figures, show
-from hapax.core.committed_metadata import CommittedMetadata, informative
+from hapax.commands.offsets import figures, show
+from hapax.core.deduplicate import Unread
 from hapax.core.errors import ExitCode, PreflightError
-from hapax.core.offset_commit import GroupOffset
+from hapax.core.offset_commit import CommittedMetadata, GroupOffset, informative
 from hapax.core.partition_offsets import LogOffsets, position
 from hapax.core.ports import Batch
 from hapax.core.records import Coordinates, Output, Record
-from hapax.core.unread import Unread
 from hapax.operations.offsets import Look
 
 

@@ -11,7 +11,7 @@ from hapax.core.errors import BatchAbortedError
 from hapax.engines.file_watch import FileWatch
 from hapax.kafka.client_files import file_digests, files_problem
 from hapax.kafka.properties import consumer_properties
-from hapax.sandbox.tls import Authority
+from hapax.sandbox.guard import Authority
 from hapax.settings import load_settings
 from hapax.settings.secrets import Strike, secrets_of
 from hapax.testing.source import InjectedFault

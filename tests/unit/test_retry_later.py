@@ -10,14 +10,13 @@ import pytest
 
 from hapax import Output, Poison, Record, RetryLater
 from hapax.core.batch_result import BatchResult
-from hapax.core.claiming import Claimed
 from hapax.core.dead_letters import condemn
+from hapax.core.deduplicate import Claimed
 from hapax.core.headers import Retried
 from hapax.core.identity import Identity
-from hapax.core.interrupt import Interrupt
 from hapax.core.later_calls import LaterCalls
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Batch
+from hapax.core.ports import Batch, Interrupt
 from hapax.core.record_path import Facts
 from hapax.core.records import Coordinates
 from hapax.core.retry_later import Later, Put, Retrying, RetryTopic

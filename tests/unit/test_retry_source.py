@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Message
 
 from hapax.core.headers import Retried
 from hapax.core.records import Coordinates
-from hapax.core.retry_levels import (
+from hapax.core.retry_later import (
     FACTOR,
     LEVELS,
     LONGEST_MS,

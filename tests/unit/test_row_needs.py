@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from hapax.core.errors import StopError
-from hapax.core.row_needs import RowNeeds, TopicTakes, needs_of_all, row_problems
-from hapax.core.topic_rules import TopicRules
+from hapax.core.topic_rules import RowNeeds, TopicRules, TopicTakes, needs_of_all, row_problems
 from hapax.engines.spark.dataframe.rows import CheckedRows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

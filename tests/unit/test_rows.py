@@ -1,7 +1,7 @@
 import csv
 import io
 import json
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
@@ -9,10 +9,9 @@ from hypothesis import strategies as some
 
 from hapax.core.errors import HapaxError
 from hapax.core.ports import Message
-from hapax.operations.files import lines as lines_of_files
-from hapax.operations.files.lines import whole_lines
-from hapax.operations.files.rows import RowForm, SourceRow, SourceRows
+from hapax.operations import rows as rows_module
 from hapax.operations.publish import CONTENT, LineError, Lines
+from hapax.operations.rows import RowForm, SourceRow, SourceRows, whole_lines
 
 
 def rows(form: RowForm, text: bytes) -> list[SourceRow]:
@@ -40,7 +39,7 @@ def test_a_line_that_is_not_complete_is_none_when_reading_stops():
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(lines_of_files, "LINE_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(rows_module, "LINE_BYTES_MAX", 1 << 20)
     with pytest.raises(HapaxError, match="does not end within"):
         list(whole_lines(lambda: bytes(1 << 18)))
 
@@ -99,15 +98,14 @@ def test_a_byte_order_mark_before_json_lines_is_the_files_and_of_no_record():
 
 
 def made(how: Lines, *lines: bytes) -> list[Message]:
-    return list(how.messages(lines, 5))
+    return list(how.messages(lines, count(5).__next__))
 
 
 def test_each_line_is_a_record_and_empty_ones_are_none():
     found = made(Lines(topic="in", headers=(("a", b"b"),)), b'{"n": 1}\r\n', b"\n", b"\xff\n")
     assert [message.value for message in found] == [b'{"n": 1}', b"\xff"]
-    assert {(message.topic, message.partition, message.timestamp_ms) for message in found} == {
-        ("in", -1, 5)
-    }
+    assert {(message.topic, message.partition) for message in found} == {("in", -1)}
+    assert [message.timestamp_ms for message in found] == [5, 6]  # when each was read
     assert all(message.headers[0] == ("a", b"b") for message in found)
     assert len({dict(message.headers)["message-id"] for message in found}) == 2
 

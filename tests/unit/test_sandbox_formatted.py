@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hapax.sandbox import formatted
+from hapax.sandbox.broker import copy_formatted, is_formatted, keep_formatted, new_id
 
 IDS = "#\n#Fri Nov 27 04:43:19 UTC 2026\nnode.id=1\ndirectory.id=ours\nversion=1\ncluster.id=old\n"
 
@@ -10,15 +10,15 @@ def test_a_copy_has_the_ids_that_it_is_given_and_a_directory_id_of_its_own(tmp_p
     made.mkdir()
     (made / "meta.properties").write_text(IDS)
     (made / "bootstrap.checkpoint").write_bytes(b"features")
-    assert not formatted.is_formatted(template)
-    formatted.keep(made, template)
-    formatted.keep(made, template)  # another process was quicker
+    assert not is_formatted(template)
+    keep_formatted(made, template)
+    keep_formatted(made, template)  # another process was quicker
     assert [path.name for path in tmp_path.iterdir() if path != made] == ["template"]
 
     copies = [tmp_path / "1" / "data", tmp_path / "2" / "data"]
     for number, data in enumerate(copies):
-        formatted.copy(template, data, {"cluster.id": "new", "node.id": number})
-        assert formatted.is_formatted(data)
+        copy_formatted(template, data, {"cluster.id": "new", "node.id": number})
+        assert is_formatted(data)
         assert (data / "bootstrap.checkpoint").read_bytes() == b"features"
 
     lines = [(data / "meta.properties").read_text().splitlines() for data in copies]
@@ -33,9 +33,9 @@ def test_a_copy_has_the_ids_that_it_is_given_and_a_directory_id_of_its_own(tmp_p
 
 
 def test_a_template_that_cannot_be_kept_is_done_without(tmp_path):
-    formatted.keep(tmp_path / "made", tmp_path / "nowhere" / "template")
+    keep_formatted(tmp_path / "made", tmp_path / "nowhere" / "template")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_ids_are_never_taken_for_options():
-    assert not any(formatted.new_id().startswith("-") for _ in range(1000))
+    assert not any(new_id().startswith("-") for _ in range(1000))

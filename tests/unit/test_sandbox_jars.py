@@ -12,7 +12,7 @@ import pytest
 
 from hapax.jars import Jar, locked
 from hapax.sandbox import jars
-from hapax.sandbox.download import REPOSITORY
+from hapax.sandbox.jars import REPOSITORY
 from hapax.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def want(locked_jars: tuple[Jar, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("hapax.jars", "hapax.sandbox.jars", "hapax.sandbox.download"):
+    for module in ("hapax.jars", "hapax.sandbox.jars"):
         monkeypatch.setattr(f"{module}.locked", lambda _lock: locked_jars)
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from hapax.sandbox import archiving, class_archive, jars
+from hapax.sandbox import archiving, jars, machine
 from hapax.sandbox.archiving import archive_kafka, archive_spark
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import LOOPBACK, Ports
-from hapax.sandbox.processes import Server
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.watchdog import ChildWatchdog
 
 
@@ -24,7 +23,9 @@ def watchdog():
 
 @pytest.fixture
 def sleeper(tmp_path, watchdog):
-    server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], tmp_path / "log", watchdog)
+    server = ManagedProcess(
+        "Sleeper", ["/bin/sh", "-c", "exec sleep 600"], tmp_path / "log", watchdog
+    )
     server.start()
     yield server
     server.kill()
@@ -40,7 +41,7 @@ def state(pid: int) -> str:
 
 def test_a_server_that_ends_at_once_fails_with_its_last_words(tmp_path, watchdog):
     command = ["/bin/sh", "-c", "for n in $(seq 30); do echo line $n; done; exit 1"]
-    server = Server("Broken", command, tmp_path / "log", watchdog)
+    server = ManagedProcess("Broken", command, tmp_path / "log", watchdog)
     server.start()
     with pytest.raises(SandboxError, match="Broken ended while it started") as raised:
         server.wait_until(lambda: False)
@@ -77,7 +78,7 @@ def test_a_paused_server_stands_still_until_it_is_resumed(sleeper):
     sleeper.wait_until(lambda: state(sleeper.pid) == "sleeping")
 
 
-@pytest.mark.parametrize("end", [Server.kill, Server.terminate])
+@pytest.mark.parametrize("end", [ManagedProcess.kill, ManagedProcess.terminate])
 def test_a_paused_server_can_be_ended(sleeper, end):
     assert callable(end)
     sleeper.pause()
@@ -89,7 +90,7 @@ def test_the_watchdog_ends_what_is_left_and_removes_the_folders(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     dog = ChildWatchdog(folder)
-    server = Server("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], folder / "log", dog)
+    server = ManagedProcess("Sleeper", ["/bin/sh", "-c", "exec sleep 600"], folder / "log", dog)
     server.start()
 
     dog.close()  # all that it ever sees of the death of its parent: the end of its input
@@ -133,8 +134,8 @@ def archive(tmp_path, monkeypatch):
     found = tmp_path / "archives" / "one.jsa"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(jars, "fetched", lambda _lock: tmp_path)
-    monkeypatch.setattr(class_archive, "of_jars", lambda _folder: found)
-    monkeypatch.setattr(class_archive, "of_spark", lambda: found)
+    monkeypatch.setattr(machine, "classes_of_jars", lambda _folder: found)
+    monkeypatch.setattr(machine, "classes_of_spark", lambda: found)
     return found
 
 
@@ -171,10 +172,10 @@ KINDS = pytest.mark.parametrize(
 def test_an_archive_is_made_once_and_then_used(make, run, archive, monkeypatch):
     calls: list[Recorded] = []
     monkeypatch.setattr(archiving, run, writing(calls))
-    assert class_archive.options(archive) == ()
+    assert machine.class_options(archive) == ()
     assert make() == make() == archive
     assert len(calls) == 1
-    assert f"-XX:SharedArchiveFile={archive}" in class_archive.options(archive)
+    assert f"-XX:SharedArchiveFile={archive}" in machine.class_options(archive)
     assert list(archive.parent.iterdir()) == [archive]
 
 

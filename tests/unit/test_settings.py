@@ -16,27 +16,21 @@ REQUIRED = {
     "POD_NAME": "orders-0",
 }
 
+UNSET = (
+    "SASL_MECHANISM", "USERNAME", "PASSWORD", "CA_FILE", "CERTIFICATE_FILE", "KEY_FILE",
+    "KEY_PASSWORD", "OAUTH_TOKEN_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET",
+    "OAUTH_TOKEN_FILE", "OAUTH_MSK_REGION", "OAUTH_CA_FILE", "OAUTH_SCOPE",
+)  # fmt: skip
 DEFAULTS = {
+    f"HAPAX_{cluster}SECURITY__{name}": text
+    for cluster in ("KAFKA__", "OUTPUT__KAFKA__")
+    for name, text in {"PROTOCOL": "plaintext", **dict.fromkeys(UNSET, "unset")}.items()
+} | {
     "HAPAX_ENGINE": "worker",
     "HAPAX_FAST": "auto",
     "HAPAX_GUARANTEE": "exactly_once",
     "HAPAX_TRANSFORM": "unset",
     "HAPAX_KAFKA__PROPERTIES": "{}",
-    "HAPAX_KAFKA__SECURITY__PROTOCOL": "plaintext",
-    "HAPAX_KAFKA__SECURITY__SASL_MECHANISM": "unset",
-    "HAPAX_KAFKA__SECURITY__USERNAME": "unset",
-    "HAPAX_KAFKA__SECURITY__PASSWORD": "unset",
-    "HAPAX_KAFKA__SECURITY__CA_FILE": "unset",
-    "HAPAX_KAFKA__SECURITY__CERTIFICATE_FILE": "unset",
-    "HAPAX_KAFKA__SECURITY__KEY_FILE": "unset",
-    "HAPAX_KAFKA__SECURITY__KEY_PASSWORD": "unset",
-    "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_URL": "unset",
-    "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_ID": "unset",
-    "HAPAX_KAFKA__SECURITY__OAUTH_CLIENT_SECRET": "unset",
-    "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE": "unset",
-    "HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION": "unset",
-    "HAPAX_KAFKA__SECURITY__OAUTH_CA_FILE": "unset",
-    "HAPAX_KAFKA__SECURITY__OAUTH_SCOPE": "unset",
     "HAPAX_INPUT__START": "earliest",
     "HAPAX_INPUT__END": "unset",
     "HAPAX_INPUT__FORMAT": "bytes",
@@ -45,21 +39,6 @@ DEFAULTS = {
     "HAPAX_OUTPUT__TIMESTAMP": "record",
     "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "unset",
     "HAPAX_OUTPUT__KAFKA__PROPERTIES": "{}",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__PROTOCOL": "plaintext",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__SASL_MECHANISM": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__PASSWORD": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__CA_FILE": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__CERTIFICATE_FILE": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__KEY_FILE": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__KEY_PASSWORD": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_TOKEN_URL": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CLIENT_ID": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CLIENT_SECRET": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_TOKEN_FILE": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_MSK_REGION": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_CA_FILE": "unset",
-    "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_SCOPE": "unset",
     "HAPAX_OUTPUT__FORMAT": "bytes",
     "HAPAX_OUTPUT__SCHEMA": "unset",
     "HAPAX_REGISTRY__URL": "unset",
@@ -341,34 +320,6 @@ def test_without_another_cluster_outputs_go_to_that_of_the_input():
     settings = load_settings(REQUIRED)
     assert not settings.elsewhere
     assert settings.target is settings
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "word"),
-    [
-        ("KAFKA__BOOTSTRAP_SERVERS", "target.example:9093", "same brokers"),
-        ("ENGINE", "spark", "choose the worker"),
-        ("GUARANTEE", "at_least_once", "choose exactly_once"),
-        ("RETRY__TOPIC", "orders-again", "remove it"),
-        ("INPUT__START", "latest", "choose earliest or refuse"),
-        ("INPUT__END", "latest", "remove it"),
-    ],
-)
-def test_what_does_not_go_with_another_cluster_is_told(name, text, word):
-    servers = "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS"
-    with pytest.raises(ConfigurationError) as caught:
-        load_settings(REQUIRED | {servers: "target.example:9093", f"HAPAX_{name}": text})
-    (problem,) = caught.value.problems
-    assert servers in problem
-    assert f"HAPAX_{name}" in problem
-    assert word in problem
-
-
-def test_access_to_another_cluster_that_is_not_named_is_told():
-    with pytest.raises(ConfigurationError) as caught:
-        load_settings(REQUIRED | {"HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME": "writer"})
-    (problem,) = caught.value.problems
-    assert problem.startswith("HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME is set but")
 
 
 def test_what_is_shown_can_be_set_again():

@@ -57,6 +57,7 @@ def problems(**environ: str) -> list[str]:
         ("HAPAX_GROUP__PROTOCOL", "eager", "choose one of classic, consumer"),
         ("HAPAX_GROUP__SESSION_TIMEOUT", "31m", "between 1s and 30m"),
         ("HAPAX_GROUP__MAX_POLL_INTERVAL", "2d", "between 1s and 24h"),
+        ("HAPAX_RETRY__LATER", "no error", "types of exceptions"),
         ("HAPAX_RETRY__ATTEMPTS", "2", "from 3 to 1000: a broker that restarts"),
         ("HAPAX_STOP_AFTER__RECORDS", "0", "whole number from 1"),
         ("HAPAX_STOP_AFTER__AT_END", "maybe", "true or false"),

@@ -191,3 +191,24 @@ def test_options_of_the_query_that_override_the_stores_own_are_refused(scheme, o
 @pytest.mark.parametrize("option", ["db=1", "ssl_cert_reqs=required", "client_name=shop&db=2"])
 def test_other_options_of_the_query_pass(option):
     assert load_settings(REQUIRED | {REDIS: f"rediss://cache?{option}"}).dedup.claims_url
+
+
+def test_what_travels_of_a_registry_has_its_settings_and_secrets_with_their_files(tmp_path):
+    file = tmp_path / "password"
+    file.write_text("hunter2\n")
+    settings = load_settings(
+        REQUIRED
+        | {
+            "HAPAX_REGISTRY__URL": "http://one:8081,http://two:8081",
+            "HAPAX_REGISTRY__USER": "shop",
+            "HAPAX_REGISTRY__PASSWORD_FILE": str(file),
+            "HAPAX_REGISTRY__GRACE": "2s",
+            "HAPAX_CALL__TIMEOUT": "500ms",
+        }
+    )
+    travelling = settings.formats.registry
+    assert travelling.urls == ("http://one:8081", "http://two:8081")
+    assert travelling.password is not None
+    assert (travelling.password.text, travelling.password.path) == ("hunter2", str(file))
+    assert (travelling.token, travelling.grace_ms, travelling.wait_s) == (None, 2_000, 0.25)
+    assert "hunter2" not in repr(settings.formats)

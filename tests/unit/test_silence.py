@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.kafka import connection
-from hapax.kafka.consume.silence import ASK_TIMEOUT_S, LOOK_S, PATIENCE_S
+from hapax.kafka.consume.client import ASK_TIMEOUT_S, LOOK_S, PATIENCE_S
 from tests.kit.consumers import FakeConsumer, message, source
 
 AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))

@@ -20,7 +20,7 @@ from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, 
 from hapax.core.ports import Message
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
-from hapax.kafka.produce import micro_batch, sink_lane
+from hapax.kafka.produce import micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedNames
 from hapax.kafka.produce.micro_batch import KafkaPublisher
 from hapax.spark import publish_lanes
@@ -168,7 +168,7 @@ class Played:
 @pytest.fixture
 def play(monkeypatch, tmp_path):
     monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
-    monkeypatch.setattr(sink_lane, "MarkedTransaction", Played)
+    monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
     monkeypatch.setattr("hapax.engines.spark.dataframe.staging.Place.sync", lambda *_: None)
 
     def played(seed: int) -> World:
@@ -209,13 +209,13 @@ def caught(play: Callable[[int], World]) -> bool:
 
 
 def test_without_the_markers_of_lanes_rows_are_doubled(play, monkeypatch):
-    monkeypatch.setattr(sink_lane, "published_parcels", lambda *_: 0)
+    monkeypatch.setattr(micro_batch, "published_parcels", lambda *_: 0)
     assert caught(play)
 
 
 def test_with_lanes_that_trust_any_marker_rows_are_doubled_or_lost(play, monkeypatch):
     monkeypatch.setattr(
-        sink_lane, "published_parcels", lambda _lane, _manifest, marker: marker.done
+        micro_batch, "published_parcels", lambda _lane, _manifest, marker: marker.done
     )
     assert caught(play)
 
@@ -245,7 +245,7 @@ def test_a_lane_whose_record_is_refused_ends_at_once_and_names_it():
     lane: Any = SimpleNamespace(
         _attempts=4, _lane=1, _marker=marker, _marked=SimpleNamespace(transaction=transaction)
     )
-    published = sink_lane.LanePublished()
+    published = micro_batch.LanePublished()
     with pytest.raises(StopError, match=r"number 3 from parcel 0 of lane 1: it is too large"):
-        sink_lane.LanePublisher.publish(lane, "m", [], published)
+        micro_batch.LanePublisher.publish(lane, "m", [], published)
     assert len(tries) == 1

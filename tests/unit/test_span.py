@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.span import Span, SpanWords, offsets_of, other_span, time_of
 from hapax.kafka.consume.source import KafkaSource
 from hapax.settings import load_settings

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.core.limits import RetryPolicy
 from hapax.core.records import Coordinates
-from hapax.core.retry_policy import RetryPolicy
 from hapax.core.transform import Failure
-from hapax.engines.spark.lane import Homes, Lane
+from hapax.engines.spark.lanes import Homes, Lane
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, played, settled
 

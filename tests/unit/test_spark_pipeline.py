@@ -9,12 +9,12 @@ from hapax.core.errors import (
     PositionLostError,
     StopError,
 )
-from hapax.engines.spark.dataframe.query import died, load_pipeline, numbers
-from hapax.engines.spark.dataframe.source_options import (
+from hapax.engines.spark.dataframe.checkpoint import (
     client_properties,
     java_option,
     source_options,
 )
+from hapax.engines.spark.dataframe.query import died, load_pipeline, numbers
 from hapax.engines.spark.dataframe.staging import StagedReport
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hapax.core.changes import Stuck
+from hapax.core.crash_markers import Mark
 from hapax.core.errors import (
     DeadLetterLimitError,
     DuplicateInstanceError,
@@ -12,11 +12,11 @@ from hapax.core.errors import (
     MemberFencedError,
     StopError,
 )
+from hapax.core.limits import RetryPolicy
+from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
-from hapax.core.retry_policy import RetryPolicy
-from hapax.core.suspicion import Mark
 from hapax.core.transform import Cut, Failure
-from hapax.engines.spark.lane import Lane
+from hapax.engines.spark.lanes import Lane
 from hapax.engines.spark.plan import RangeOutcome, RangeReport
 from hapax.engines.spark.reports import LOST_MAX
 from tests.kit.spark_driver import P0, P1, Driver, settled

@@ -24,7 +24,7 @@ from pyspark import java_gateway
 
 from hapax.core.errors import PreflightError
 from hapax.engines.spark import session as spark_session
-from hapax.engines.spark.jvm_start import finish
+from hapax.engines.spark.jvm import finish
 from hapax.engines.spark.session import SparkOptions, is_news, open_context, open_session
 from hapax.settings import load_settings
 from hapax.settings.properties import SPARK_PROPERTIES

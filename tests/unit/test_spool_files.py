@@ -1,115 +1,315 @@
-"""The files of a spool, byte by byte: where a process may die, and which bits may flip."""
+"""The files of a spool: flipped bits, folders that are refused, bounds, killed processes."""
 
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from hapax.spool.errors import SpoolDamagedError
-from hapax.spool.frames import FRAMES_AT, packed
-from hapax.spool.log import SpoolLog
-from hapax.spool.recovery import recovered
-from hapax.spool.segment import file_name
-from tests.simulation.spool.disk import Inode, ModelDisk
+from hapax.core.errors import ConfigurationError
+from hapax.spool import folder as folders
+from hapax.spool.errors import (
+    SpoolDamagedError,
+    SpoolFailedError,
+    SpoolFullError,
+    SpoolMovedError,
+    SpoolOwnedError,
+)
+from hapax.spool.folder import Folder
+from hapax.spool.spool import ACKNOWLEDGED, DAMAGED_WAL, DATABASE, WAL, SpoolStore
+from tests.kit.proof import rounds
 
-SPOOL = bytes(range(16))
-RECORDS = [[b"one", b"two"], [b"three"], [b"", b"five"]]
+ROOT = Path(__file__).parents[2]
+RECORDS = [[b"one" * 300, b"two" * 700], [b"three" * 900], [b"", b"five" * 20]]
 FLAT = [record for group in RECORDS for record in group]
 
 
-def log(disk: ModelDisk, nonce: int = 1, *, fresh: bool = False) -> SpoolLog:
-    return SpoolLog(disk, SPOOL, bytes([nonce] * 16), segment_bytes=1 << 20, fresh=fresh)
+def opened(path: Path, *, disk_max_bytes: int = 1 << 30, adopt: bool = False) -> SpoolStore:
+    return SpoolStore(Folder(path), "app", disk_max_bytes=disk_max_bytes, adopt=adopt)
 
 
-def disk_of(content: bytes, name: str = file_name(1)) -> ModelDisk:
-    disk = ModelDisk(Random(1))
-    inode = disk.shown[name] = disk.durable[name] = Inode()
-    inode.shown, inode.durable = bytearray(content), bytearray(content)
-    return disk
+def content(spool: SpoolStore) -> bytes:
+    rows = spool.read(spool.first, 1000, 1 << 30)
+    return b"".join(row.content for row in rows)
 
 
-def accepted() -> bytes:
-    """Return the file after all records were acknowledged."""
-    disk = ModelDisk(Random(1))
-    one = log(disk, fresh=True)
+def after_a_kill(path: Path, *, checkpoint: bool) -> Path:
+    """Return a folder as a process leaves it that was killed after all was acknowledged."""
+    spool = opened(path / "open")
     for number, group in enumerate(RECORDS):
-        one.append(group, b"%d" % number)
-        one.sync()
-        one.certify()
-        one.sync()
-    assert one.certified_next == len(FLAT) + 1
-    return bytes(disk.shown[file_name(1)].shown)
+        spool.append(group, b"%d" % number, {"number": b"%d" % number})
+    if checkpoint:
+        spool._checkpoint("TRUNCATE")
+    shutil.copytree(path / "open", path / "killed")
+    spool.close()
+    return path / "killed"
 
 
-def found(disk: ModelDisk) -> list[bytes]:
-    one = log(disk, 2)
-    return one.read(one.first, 100, 1 << 20).records
-
-
-def test_a_process_that_dies_at_any_byte_of_a_write_leaves_what_was_acknowledged():
-    whole = accepted()
-    frame = packed(len(FLAT) + 1, [b"six", b"seven"], b"9")
-    for cut in range(len(frame)):
-        assert found(disk_of(whole + frame[:cut])) == FLAT
-        assert found(disk_of(whole + frame[:cut] + bytes(len(frame) - cut + 9))) == FLAT
-    assert found(disk_of(whole + frame)) == [*FLAT, b"six", b"seven"]
-
-
-def test_a_file_that_is_shorter_than_what_was_acknowledged_is_told_at_every_length():
-    whole = accepted()
-    for length in range(len(whole)):
-        disk = disk_of(whole[:length])
-        with pytest.raises(SpoolDamagedError, match=r"0001\.log at byte \d+"):
-            found(disk)
-        assert disk.shown[file_name(1)].shown == whole[:length]
-
-
-def test_each_flipped_bit_is_told_or_changes_nothing_and_none_is_passed_over():
-    whole, told = accepted(), 0
-    for place in range(len(whole) * 8):
-        content = bytearray(whole)
-        content[place // 8] ^= 1 << place % 8
-        disk = disk_of(bytes(content))
-        if place // 8 >= FRAMES_AT:
-            with pytest.raises(SpoolDamagedError):
-                found(disk)
-            assert disk.shown[file_name(1)].shown == content
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("name", [WAL, DATABASE, ACKNOWLEDGED])
+def test_a_bit_that_flips_in_what_was_acknowledged_is_reported_or_changes_nothing(
+    tmp_path, name, *, checkpoint
+):
+    killed, chance, told = after_a_kill(tmp_path, checkpoint=checkpoint), Random(1), 0
+    whole = (killed / name).read_bytes()
+    for place in chance.sample(range(len(whole) * 8), min(60, len(whole) * 8)):
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        copy = tmp_path / "copy"
+        shutil.copytree(killed, copy)
+        (copy / name).write_bytes(flipped)
+        try:
+            spool = opened(copy, adopt=True)
+        except SpoolDamagedError:
             told += 1
-        else:  # a slot: the records are there and sound
-            assert found(disk) == FLAT
-    assert told == (len(whole) - FRAMES_AT) * 8
+            assert name != WAL or (copy / DAMAGED_WAL).read_bytes() == flipped
+        else:
+            assert content(spool) == b"".join(FLAT)
+            assert (spool.meta.position, spool.meta.notes) == (b"2", {"number": b"2"})
+            spool.close()
+        shutil.rmtree(copy)
+    if name == ACKNOWLEDGED or not whole:  # the other slot is sound, and so are the records
+        assert told == 0
+    elif name == WAL:
+        assert told > 50
+    else:
+        assert bool(told) == checkpoint
 
 
-def test_a_bit_that_flips_while_the_spool_is_open_is_told_by_the_read():
-    disk = ModelDisk(Random(1))
-    one = log(disk, fresh=True)
-    one.append([b"a", b"b"])
-    one.sync()
-    one.certify()
-    one.sync()
-    disk.shown[file_name(1)].shown[-1] ^= 1
+@pytest.mark.parametrize("length", [0, 31, 33, 5000, 9000])
+def test_a_log_that_is_shorter_than_what_was_acknowledged_is_reported_again_and_again(
+    tmp_path, length
+):
+    killed = after_a_kill(tmp_path, checkpoint=False)
+    os.truncate(killed / WAL, length)
+    for _ in range(2):
+        with pytest.raises(SpoolDamagedError, match=r"were acknowledged and are|tables"):
+            opened(killed, adopt=True)
+
+
+@pytest.mark.parametrize("name", [DATABASE, ACKNOWLEDGED])
+def test_a_missing_file_is_reported(tmp_path, name):
+    killed = after_a_kill(tmp_path, checkpoint=True)
+    (killed / name).unlink()
     with pytest.raises(SpoolDamagedError):
-        one.read(1, 10, 1 << 20)
+        opened(killed, adopt=True)
 
 
-def test_a_missing_segment_is_named_by_the_records_that_it_held():
-    disk = ModelDisk(Random(1))
-    for nonce in range(3):
-        one = log(disk, nonce, fresh=not nonce)
-        one.append([b"x", b"y"])
-        one.sync()
-        one.close()
-    disk.unlink(file_name(3))
+def test_a_bit_that_flips_while_the_spool_is_open_is_reported_by_the_read(tmp_path):
+    spool = opened(tmp_path / "spool")
+    spool.append([b"a" * 100, b"b"])
+    spool._connection.execute("UPDATE records SET content = replace(content, 'b', 'c')")
+    with pytest.raises(SpoolDamagedError, match="row of record 1"):
+        spool.read(1, 10, 1 << 20)
+    spool.close()
+
+
+def test_missing_records_are_named(tmp_path):
+    spool = opened(tmp_path / "spool")
+    for _ in range(3):
+        spool.append([b"x", b"y"])
+    spool._connection.execute("DELETE FROM records WHERE first = 3")
     with pytest.raises(SpoolDamagedError, match="records 3 to 4 are missing"):
-        recovered(disk, SPOOL)
+        spool.read(1, 10, 1 << 20)
+    spool.close()
+    with pytest.raises(SpoolDamagedError, match="records 3 to 4 are missing"):
+        opened(tmp_path / "spool")
 
 
-def test_position_and_sequence_outlive_the_segments_that_were_published():
-    disk = ModelDisk(Random(1))
-    one = log(disk, fresh=True)
-    one.append([b"x", b"y"], b"line 2")
-    one.sync()
-    one = log(disk, 2)
-    one.delete_below(3)
-    assert disk.names() == [file_name(3)]
-    one = log(disk, 3)
-    assert (one.position, one.next, one.nonce_before(3)) == (b"line 2", 3, bytes([1] * 16))
+def test_position_notes_sequence_and_nonce_outlive_the_records_that_were_published(tmp_path):
+    spool = opened(tmp_path / "spool")
+    spool.append([b"w"])
+    spool.append([b"x", b"y"], b"line 2", {"file": b"1", "other": b"2"})
+    spool.append([b"z"], notes={"file": b"3"})
+    nonce = spool.nonce_before(4)
+    spool.delete_below(5)
+    spool.close()
+    spool = opened(tmp_path / "spool")
+    assert (spool.first, spool.next) == (4, 5)
+    assert (spool.meta.position, spool.meta.notes) == (b"line 2", {"file": b"3", "other": b"2"})
+    assert spool.nonce_before(5) == nonce != b""
+    assert spool.nonce_before(3) is None
+    spool.close()
+
+
+def test_rows_are_read_from_the_one_that_holds_a_record_and_within_the_bounds_of_a_transaction(
+    tmp_path,
+):
+    spool = opened(tmp_path / "spool")
+    spool.append([b"%04d" % number for number in range(1, 1301)])
+    spool.append([bytes(100_000), bytes(100_000), b"x"])
+    rows = spool.read(600, 10_000, 1 << 30)
+    assert [(row.first, row.records) for row in rows] == [
+        (501, 500),
+        (1001, 300),
+        (1301, 1),
+        (1302, 2),
+    ]
+    assert [row.first for row in spool.read(1, 700, 1 << 30)] == [1]
+    assert [row.first for row in spool.read(1001, 700, 100_000)] == [1001, 1301]
+    assert spool.read(1304, 700, 1) == []
+    spool.close()
+
+
+def test_a_spool_of_another_process_is_refused_and_free_once_it_is_closed(tmp_path):
+    spool = opened(tmp_path / "spool")
+    with pytest.raises(SpoolOwnedError, match=f"pid {os.getpid()}"):
+        opened(tmp_path / "spool")
+    spool.close()
+    opened(tmp_path / "spool").close()
+
+
+def test_a_copied_folder_is_refused_unless_it_is_adopted_and_one_of_another_app_always(tmp_path):
+    killed = after_a_kill(tmp_path, checkpoint=False)
+    with pytest.raises(SpoolMovedError, match="was copied"):
+        opened(killed)
+    opened(killed, adopt=True).close()
+    opened(killed).close()
+    with pytest.raises(SpoolMovedError, match="not of other"):
+        SpoolStore(Folder(killed), "other", disk_max_bytes=1 << 30)
+
+
+@pytest.mark.parametrize("name", ["spool.id", "00000000000000000001.log"])
+def test_a_folder_of_an_earlier_format_is_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ConfigurationError, match="format of a build before"):
+        opened(tmp_path)
+
+
+def test_a_network_file_system_is_refused(tmp_path, monkeypatch):
+    device = tmp_path.stat().st_dev
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "20 1 0:5 / / rw - overlay overlay rw\n"
+        f"21 1 {os.major(device)}:{os.minor(device)} / {tmp_path} rw shared:1 - nfs4 server:/ rw\n"
+    )
+    monkeypatch.setattr(folders, "_MOUNTS", mounts)
+    with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\)"):
+        opened(tmp_path / "spool")
+
+
+def test_a_spool_refuses_what_its_bound_has_no_room_for_and_takes_it_once_records_are_deleted(
+    tmp_path,
+):
+    bound, chance = 1 << 20, Random(1)
+    spool = opened(tmp_path / "spool", disk_max_bytes=bound)
+    for _ in range(3):
+        first = spool.next
+        with pytest.raises(SpoolFullError, match="1,048,576"):
+            fill(spool, bound, chance)
+        assert spool.next - first > 30
+        spool.delete_below(spool.next)
+        spool.append([bytes(bound // 4)])  # the largest call fits once all is published
+        spool.delete_below(spool.next)
+        assert spool.size_bytes <= bound
+    spool.close()
+
+
+def fill(spool: SpoolStore, bound: int, chance: Random) -> None:
+    while spool.size_bytes <= bound:
+        spool.append([bytes(chance.randrange(1, 20_000))])
+        spool.checkpoint()
+
+
+def test_a_disk_that_is_full_refuses_and_what_was_accepted_before_and_after_is_whole(tmp_path):
+    spool = opened(tmp_path / "spool")
+    spool.append([b"a"])
+    spool._connection.execute("PRAGMA max_page_count = 20")
+    with pytest.raises(SpoolFullError, match="disk of the spool is full"):
+        spool.append([bytes(100_000)], b"lost", {"lost": b""})
+    assert (spool.next, spool.meta.position, spool.meta.notes) == (2, b"", {})
+    spool.append([b"b"])
+    spool._connection.execute("PRAGMA max_page_count = 1000000")
+    spool.append([bytes(100_000)])
+    assert content(spool) == b"ab" + bytes(100_000)
+    spool.close()
+
+
+def test_a_disk_is_never_filled_to_its_end_so_that_records_can_be_deleted(tmp_path, monkeypatch):
+    spool = opened(tmp_path / "spool")
+    spool.append([bytes(100_000)])
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "free_bytes", lambda _self: 300_000)
+        with pytest.raises(SpoolFullError, match="300,000 left"):
+            spool.append([bytes(100_000)])
+        spool.append([b"small"])
+        spool.delete_below(3)
+    assert (spool.first, spool.next) == (2, 3)
+    spool.close()
+
+
+def test_a_sync_that_fails_ends_the_spool_until_it_is_opened_again(tmp_path, monkeypatch):
+    def failing(_self: Folder, _name: str, _at: int, _data: bytes) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    spool = opened(tmp_path / "spool")
+    spool.append([b"a"], b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", failing)
+        with pytest.raises(SpoolFailedError, match="Input/output error"):
+            spool.append([b"b"], b"2")
+    with pytest.raises(SpoolFailedError):
+        spool.append([b"c"], b"3")
+    spool.close()
+    spool = opened(tmp_path / "spool")
+    assert (content(spool), spool.meta.position) == (b"ab", b"2")
+    spool.close()
+
+
+def test_the_file_shrinks_once_all_is_published(tmp_path):
+    spool = opened(tmp_path / "spool")
+    for _ in range(80):
+        spool.append([bytes(1 << 20)])
+        spool.checkpoint()
+    assert spool.size_bytes > 80 << 20
+    spool.delete_below(spool.next)
+    assert spool.size_bytes < 12 << 20
+    spool.close()
+
+
+def test_a_child_of_fork_cannot_use_the_spool_and_does_not_harm_it(tmp_path):
+    spool = opened(tmp_path / "spool")
+    spool.append([b"a"])
+    words = [sys.executable, "-c", FORK, str(tmp_path / "forked")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["refused: before this process was forked", "b'abc'"]
+    spool.close()
+
+
+FORK = """
+import os, sys
+from hapax.core.errors import StopError
+from hapax.spool.folder import Folder
+from hapax.spool.spool import SpoolStore
+path = sys.argv[1]
+spool = SpoolStore(Folder(path), "app", disk_max_bytes=1 << 20)
+spool.append([b"a"])
+if not os.fork():
+    try:
+        spool.append([b"lost"])
+    except StopError as error:
+        print("refused:", str(error).split("opened ")[1].split(":")[0], flush=True)
+    spool.close()
+    sys.exit(0)  # as a process ends: with everything that its objects do then
+os.wait()
+spool.append([b"b"])
+spool.close()
+spool = SpoolStore(Folder(path), "app", disk_max_bytes=1 << 20)
+spool.append([b"c"])
+print(b"".join(row.content for row in spool.read(1, 9, 99)))
+"""
+
+
+@pytest.mark.rounds
+def test_a_process_killed_at_any_moment_leaves_what_it_has_acknowledged(tmp_path):
+    times = rounds(60, 2000)
+    words = [sys.executable, "-m", "tests.kit.killed_spool", str(tmp_path / "spool"), str(times)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{times} kills" in done.stdout, done.stdout

@@ -10,9 +10,9 @@ from hapax.core.lag import (
     OffsetSnapshot,
     PartitionLag,
     Retention,
+    TimestampSearch,
     retention_of,
 )
-from hapax.core.oldest_unread import TimestampSearch
 from hapax.core.partition_offsets import LogOffsets
 
 P0, OUT = ("in", 0), ("out", 3)

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from hapax.core.changes import Changes
-from hapax.core.committed_metadata import CommittedMetadata
-from hapax.core.forms import load_form
-from hapax.core.interrupt import Interrupt
-from hapax.core.isolation import Death
-from hapax.core.ports import Batch
+from hapax.core.crash_markers import Death, Mark, marked, suspects_until
+from hapax.core.offset_commit import CommittedMetadata
+from hapax.core.ports import Batch, Changes, Interrupt
 from hapax.core.records import Record
-from hapax.core.suspicion import Mark, marked, suspects_until
-from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer
-from hapax.engines.spark.task_suspects import TaskSuspects
+from hapax.core.transform import load_form
+from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer
+from hapax.engines.spark.task import TaskSuspects
 from hapax.engines.suspects import Probation, Suspects
 from hapax.settings import load_settings
 from hapax.testing.source import InjectedFault

@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.headers import ID, PATH, SOURCE
-from hapax.core.mirror import OtherCluster
 from hapax.core.offset_commit import GroupOffset
-from hapax.core.plan import Destinations, Plan, Planner
+from hapax.core.offset_moves import Halving
+from hapax.core.plan import Destinations, OtherCluster, Plan, Planner
 from hapax.core.ports import Message
 from hapax.core.records import Headers, Output, Record, TopicPartition
-from hapax.core.translation import Halving
 from hapax.kafka.consume.target_source import KafkaTargetSource
-from hapax.kafka.produce.target import TargetTransaction
-from hapax.kafka.produce.target_lane import KEEP_INTERVAL_S, TargetLane, shown_id, target_names
+from hapax.kafka.produce.target import (
+    KEEP_INTERVAL_S,
+    TargetLane,
+    TargetTransaction,
+    shown_id,
+    target_names,
+)
 from hapax.settings import Settings, load_settings
 from tests.unit.test_settings import REQUIRED, TARGET
 

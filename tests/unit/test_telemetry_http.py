@@ -1,10 +1,12 @@
 """The server: paths, probes, formats, and clients that misbehave."""
 
+import hashlib
 import json
 import re
 import socket
 from email.message import Message
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,11 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from hapax.core.errors import ConfigurationError
 from hapax.telemetry.health import Health
 from hapax.telemetry.http import server as http
-from hapax.telemetry.http.routes import Routes
-from hapax.telemetry.http.server import TelemetryServer
+from hapax.telemetry.http.server import Routes, TelemetryServer
 from hapax.telemetry.metrics import Metrics
 
 LOOPBACK = "127.0.0.1"
+PAGE = ("/", "/page.css", "/page.js", "/uPlot.min.css", "/uPlot.iife.min.js")
+UPLOT_1_6_32 = {
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
 
 
 class Reply(NamedTuple):
@@ -157,11 +163,52 @@ def test_a_status_that_fails_is_an_answer_without_the_errors_text(service):
 
 def test_the_first_page_links_to_pages_that_exist(service):
     page = service.ask("/")
-    assert page.headers["Content-Type"].startswith("text/html")
-    links = re.findall(r'href="([^"]+)"', page.body.decode())
-    assert len(links) == 5
-    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
-    assert {service.ask(link).status for link in links} <= {200, 503}
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    links = re.findall(r'(?:href|src)="([^"]+)"', page.body.decode())
+    assert len(links) == 10
+    # Relative: below the path of a proxy they lead to the same process.
+    assert not [link for link in links if link.startswith(("/", "http:", "https:"))]
+    assert {service.ask(f"/{link}").status for link in links} <= {200, 503}
+
+
+@pytest.mark.parametrize("path", PAGE)
+def test_files_of_the_page_come_once_and_are_compared_after_that(path, service):
+    first = service.ask(path)
+    assert (first.status, first.headers["Cache-Control"]) == (200, "no-cache")
+    again = service.ask(path, If_None_Match=first.headers["ETag"])
+    assert (again.status, again.body, again.headers["ETag"]) == (304, b"", first.headers["ETag"])
+    assert "Content-Length" not in again.headers
+    other = service.ask(path, If_None_Match='"another"')
+    assert (other.status, other.body) == (200, first.body)
+    assert service.ask("/status.json").headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", PAGE)
+def test_nothing_runs_and_nothing_is_fetched_but_from_the_process(path, service):
+    answer = service.ask(path)
+    rules = dict(
+        rule.split(" ", 1) for rule in answer.headers["Content-Security-Policy"].split("; ")
+    )
+    assert rules == {
+        "default-src": "'none'", "style-src": "'self'", "script-src": "'self'",
+        "connect-src": "'self'", "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'", "base-uri": "'none'", "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }  # fmt: skip
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    text = answer.body.decode()
+    assert not re.findall(r"""url\(|@import|\son\w+="|\sstyle="|innerHTML\s*=[^=]|eval\(""", text)
+    assert not re.findall(r"""["'(]https?://""", text)
+
+
+def test_the_charts_are_drawn_by_uplot_as_npm_has_it():
+    folder = Path(http.__file__).parent
+    for name, digest in UPLOT_1_6_32.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
+    assert "MIT License" in (folder / "uPlot.LICENSE").read_text()
+    assert "uPlot 1.6.32" in (folder / "page.html").read_text()
 
 
 def test_what_does_not_exist_is_said_in_json(service):

@@ -7,8 +7,7 @@ from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hapax.telemetry.metric_defs import Row
-from hapax.telemetry.metrics import Metrics, rows
-from hapax.telemetry.reference import metrics_reference
+from hapax.telemetry.metrics import Metrics, metrics_reference, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

@@ -5,7 +5,7 @@ import os
 import msgspec
 import pytest
 
-from hapax.core.changes import Stuck
+from hapax.core.ports import Stuck
 from hapax.telemetry.events import Events
 from hapax.telemetry.logs import configure_logs
 from tests.unit.test_telemetry_events import ORDERS, Told

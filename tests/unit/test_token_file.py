@@ -9,7 +9,7 @@ import pytest
 
 from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.properties import consumer_properties
-from hapax.kafka.token_file import OPAQUE_S, TokenError, TokenFile
+from hapax.kafka.tokens import OPAQUE_S, TokenError, TokenFile
 from hapax.settings import Settings
 from tests.unit.test_kafka_clients import settings
 

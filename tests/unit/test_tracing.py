@@ -30,6 +30,7 @@ from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
 from hapax.wiring.tracing import start_tracing, traced
 from tests.kit.batches import filled, opened, run
 from tests.kit.commands import run_captured
+from tests.kit.managed_process import required
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_telemetry_events import Told
 
@@ -73,13 +74,7 @@ def carrying(parent: str, offset: int = 0) -> Record:
 
 def settings(**given: str) -> Settings:
     return load_settings(
-        {
-            "HAPAX_APP": "shop",
-            "HAPAX_INSTANCE": "shop-0",
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "b:9092",
-            "HAPAX_INPUT__TOPICS": "in",
-            "HAPAX_OUTPUT__TOPIC": "out",
-        }
+        required(app="shop", servers="b:9092", INSTANCE="shop-0")
         | {f"HAPAX_{name}": value for name, value in given.items()}
     )
 

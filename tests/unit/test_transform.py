@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hapax.core.errors import ConfigurationError, Poison
-from hapax.core.forms import load_transform
-from hapax.core.interrupt import KilledError
+from hapax.core.ports import KilledError
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Transformer, identity
+from hapax.core.transform import Failure, Transformer, identity, load_transform
 from tests.kit.impossible import IMPOSSIBLE, order
 from tests.kit.leaving import DEEDS
 from tests.kit.leaving import function as leaving

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hapax.core.interrupt import Interrupt
+from hapax.core.ports import Interrupt
 from hapax.engines import watchdog as module
 from hapax.engines.lifecycle import Lifecycle
 from hapax.engines.watchdog import Watchdog

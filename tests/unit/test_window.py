@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from hapax.core.begun import Begun
-from hapax.core.calls import Call
-from hapax.core.claiming import Claimed
+from hapax.core.batch_result import Begun
+from hapax.core.call_window import Call, Window
+from hapax.core.deduplicate import Claimed
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
 from hapax.core.transform import Result
-from hapax.core.window import Window
-from hapax.engines.window_runner import WindowRunner
+from hapax.engines.batch_runner import WindowRunner
 
 P0, P1 = ("in", 0), ("in", 1)
 ANSWER = (Output(b"x"),)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hapax.core.calls import CallLimits
+from hapax.core.call_window import CallLimits
 from hapax.core.records import Output, Record
 from hapax.engines.isolated_calls import IsolatedCalls
-from tests.kit.managed_process import clean_environment
+from tests.kit.managed_process import clean_environment, required
 
 GOOD = "from hapax import Output\ndef transform(record): return Output(b'mine')\n"
 NEIGHBOURS = ("random", "email", "json", "redis", "logging", "socket", "typing_extensions", "queue")
@@ -20,14 +20,7 @@ STARTS = [[HAPAX, "run"], [sys.executable, "-m", "hapax", "run"], [HAPAX, "confi
 
 def run(folder: Path, words: list[str], transform: str) -> subprocess.CompletedProcess[str]:
     """Start the service in a folder; no broker is asked before the function is loaded."""
-    settings = {
-        "HAPAX_APP": "shop",
-        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
-        "HAPAX_INPUT__TOPICS": "in",
-        "HAPAX_OUTPUT__TOPIC": "out",
-        "HAPAX_TELEMETRY__PORT": "0",
-        "HAPAX_TRANSFORM": transform,
-    }
+    settings = required(app="shop", TELEMETRY__PORT="0", TRANSFORM=transform)
     return subprocess.run(
         words,
         env=clean_environment() | settings,

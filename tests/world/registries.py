@@ -97,7 +97,7 @@ def _exchanged(url: str, what: str, form: str, command: Command) -> str:
     kind, data = DATA[what]
     topic = f"world-{what}-{form}"
     registry = RegistryOptions(
-        urls=(url,), auto_register=True, placement="header" if form == "header" else "prefix"
+        url=(url,), auto_register=True, placement="header" if form == "header" else "prefix"
     )
     subject = f"{topic}-value"
     Registry(registry).registered(subject, _registered(url, kind), KINDS[kind])

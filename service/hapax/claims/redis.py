@@ -46,14 +46,11 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from hapax.claims.redis_buckets import Buckets, UnknownFormatError
-from hapax.claims.redis_canary import Canary
+from hapax.claims.redis_buckets import Buckets, Canary, StoreClock, UnknownFormatError
 from hapax.claims.redis_claim import Claim, IdBatch
-from hapax.claims.redis_clock import StoreClock
 from hapax.claims.redis_connection import Tls, connect, is_away, place, unavailable
 from hapax.claims.redis_desk import BucketDesk
-from hapax.claims.redis_eviction import Eviction
-from hapax.claims.redis_info import health_of, preflight
+from hapax.claims.redis_health import Eviction, health_of, preflight
 from hapax.claims.redis_layout import DIGEST_BYTES
 from hapax.claims.redis_native import Digests
 from hapax.core.claim_store import Owned, Preflight, StoreHealth

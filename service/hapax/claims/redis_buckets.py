@@ -1,10 +1,19 @@
 """The store as the last answer described it, and the script that ends every request.
 
 Called by redis_claim.py and redis_desk.py; claims/redis.py describes the storage.
+
+What every answer of the store says beside the claims: which store, whose, and at what time.
+
+Called by both schemes of claims/redis.py.
+
+Redis' clock beside ours: a jump ahead of it ends claims early, and no answer says so.
+
+Called by claims/redis.py.
 """
 
 from __future__ import annotations
 
+import secrets
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,16 +21,93 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from redis.exceptions import RedisError
 
 from hapax.claims.redis_connection import unavailable
-from hapax.claims.redis_layout import Layout, bucket_prefix, date
-from hapax.claims.redis_packing import command, stored_topic
-from hapax.core.errors import ClaimsUnavailableError
+from hapax.claims.redis_layout import Layout, bucket_prefix, command, date, stored_topic
+from hapax.core.errors import ClaimsUnavailableError, OtherClusterError, other_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from redis import Redis
 
-    from hapax.claims.redis_canary import Canary
+    from hapax.claims.kind import StoreOptions
+
+
+class Canary:
+    """The epoch, the cluster and the clock, as the last answer had them.
+
+    fresh       whether the first answer found no claims of this app
+    next_epoch  what a store without an epoch is to begin
+    """
+
+    def __init__(self, options: StoreOptions, clock: StoreClock) -> None:
+        """Know nothing yet."""
+        self.app = options.app
+        self.cluster_id = options.cluster_id
+        self.fresh = False
+        self.next_epoch = secrets.token_hex(4).encode()
+        self.clock = clock
+        self._epoch: bytes | None = None
+        self._on_emptied = options.on_emptied
+        self._on_clock_jump = options.on_clock_jump
+
+    def check_cluster(self, known: bytes) -> None:
+        """Raise OtherClusterError when the claims are of another Kafka cluster than ours."""
+        here = self.cluster_id or ""
+        if here and known and known != here.encode():
+            raise OtherClusterError(
+                other_cluster(f"the claims of HAPAX_APP={self.app}", known.decode(), here)
+            )
+
+    def notice(self, epoch: bytes) -> None:
+        """Take note of the epoch; call ``on_emptied`` when it is another than before."""
+        before, self._epoch = self._epoch, epoch
+        # Ours also when an earlier call began it and its answer was lost.
+        begun = epoch == self.next_epoch
+        if begun:
+            self.next_epoch = secrets.token_hex(4).encode()
+        if before is None:
+            self.fresh = begun
+        elif before != epoch and self._on_emptied is not None:
+            self._on_emptied()
+
+    def notice_time(self, asked_s: float, redis_ms: int) -> None:
+        """Take note of Redis' time; ``asked_s``: ours when the call began."""
+        jump_s = self.clock.jump_s(asked_s, redis_ms)
+        if jump_s and self._on_clock_jump is not None:
+            self._on_clock_jump(jump_s)
+
+
+class StoreClock:
+    """Compares Redis' clock with ours: claims live by Redis' time alone.
+
+    When it is set forward by more than what passed here, claims end early, all of them at two
+    times their time to live, and no answer says so. A tenth of it is worth a word: an id is then
+    remembered for so much less than promised.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
+        """Begin without a call to compare with."""
+        self._monotonic = monotonic
+        self._limit_s = ttl_ms / 1000 / 10
+        self._last: tuple[float, int] | None = None
+
+    def now(self) -> float:
+        """Return our time, for a call that begins."""
+        return self._monotonic()
+
+    def jump_s(self, asked_s: float, redis_ms: int) -> float:
+        """Return the seconds that Redis' clock jumped ahead since the last call; else 0.
+
+        ``asked_s``: our time when this call began.
+        """
+        last, self._last = self._last, (asked_s, redis_ms)
+        if last is None:
+            return 0.0
+        # From before the last call to after this one: more than can have passed between the two.
+        passed_s = self._monotonic() - last[0]
+        jump_s = (redis_ms - last[1]) / 1000 - passed_s
+        return jump_s if jump_s > self._limit_s else 0.0
+
 
 TURN: Final = Path(__file__).with_name("redis_turn.lua")
 REPLACE: Final = Path(__file__).with_name("redis_replace.lua")

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from redis.exceptions import NoScriptError
 
-from hapax.claims.redis_exchange import Exchange
-from hapax.claims.redis_layout import DATE_BYTES, age, date, get, place, setnx
+from hapax.claims.redis_exchange import Exchange, Replies, without
+from hapax.claims.redis_layout import (
+    DATE_BYTES,
+    age,
+    date,
+    get,
+    owner_coordinates,
+    owner_texts,
+    place,
+    setnx,
+    topics_of,
+)
 from hapax.claims.redis_native import Digests, Owners, is_uniform, moved, native_setnx
-from hapax.claims.redis_owners import owner_coordinates, owner_texts, topics_of
-from hapax.claims.redis_replies import Replies, without
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
 from hapax.core.record_path import RecordPath
 

@@ -12,8 +12,16 @@ from redis.exceptions import RedisError
 
 from hapax.claims.redis_buckets import check_format
 from hapax.claims.redis_connection import unavailable
-from hapax.claims.redis_layout import DATE_BYTES, HashField, Layout, age, bucket_prefix, date, place
-from hapax.claims.redis_owners import owner_coordinates
+from hapax.claims.redis_layout import (
+    DATE_BYTES,
+    HashField,
+    Layout,
+    age,
+    bucket_prefix,
+    date,
+    owner_coordinates,
+    place,
+)
 from hapax.core.claim_store import Owned
 from hapax.core.errors import ClaimsUnavailableError
 

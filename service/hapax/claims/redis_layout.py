@@ -1,14 +1,56 @@
 """Where a claim stands in Redis: buckets, fields, dates, and requests for many of them. Pure.
 
 Called by claims/redis_buckets.py, whose scripts (redis_turn.lua) divide ids in the same way.
+
+Owners as they stand in a bucket, behind the date: topic's number, partition, offset. Pure.
+
+3 bytes of the topic's number; the partition twice over, and one more where the offset needs more
+than 32 bits, 7 bits a byte; these high bits of the offset; its low 4 bytes. One spelling only:
+owners are compared as bytes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hapax.core.record_path import RecordPath
+from hapax.core.records import Coordinates
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from hapax.core.records import Record
+
+
+MORE = 0x80
+"""The bit that says that more bytes of a number follow: 7 bits a byte."""
+
+
+def command(*parts: bytes | str | int) -> bytes:
+    """Return a request as Redis reads it: the number of its parts, and each with its length."""
+    packed = [b"*%d\r\n" % len(parts)]
+    for part in parts:
+        text = part if isinstance(part, bytes) else str(part).encode()
+        packed += (b"$%d\r\n" % len(text), text, b"\r\n")
+    return b"".join(packed)
+
+
+def stored_topic(topic: str, topic_id: str | None) -> str:
+    """Return a topic as the store names it; Kafka allows no slash in a topic's name."""
+    return f"{topic}/{topic_id}" if topic_id else topic
+
+
+def first_varint(packed: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins there, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = packed[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < MORE:
+            return number, at
+        shift += 7
+
 
 DATES: Final = 65_536
 """Dates are numbers of units, modulo this."""
@@ -130,3 +172,55 @@ def age(now: int, then: int) -> int:
     """Return the units between two dates; 0 for one of the future: a clock was set back."""
     units = (now - then) % DATES
     return units if units < DATES // 2 else 0
+
+
+_LOW: Final = 2**32
+_NUMBER_BYTES: Final = 3
+
+
+def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
+    """Return the topics, each once."""
+    if isinstance(owners, RecordPath):
+        return list(dict.fromkeys(topic for topic, *_ in owners.runs))
+    return list(dict.fromkeys(owner.topic for owner in owners))
+
+
+def owner_texts(
+    owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]
+) -> list[bytes]:
+    """Return the owners as bytes; ``numbers``: of the topics."""
+    texts = []
+    topic, partition, first, end, head = "", -1, 0, -1, b""
+    for owner in owners:
+        offset = owner.offset
+        if not first <= offset < end or owner.partition != partition or owner.topic != topic:
+            topic, partition = owner.topic, owner.partition
+            first = offset // _LOW * _LOW
+            end = first + _LOW
+            head = owner_head(numbers[topic], partition, first // _LOW)
+        texts.append(head + (offset - first).to_bytes(4, "big"))
+    return texts
+
+
+def owner_head(number: bytes, partition: int, high: int) -> bytes:
+    """Return what the owners of a run have in common; ``high``: bits of the offset over 32."""
+    return number + _varint(partition * 2 + (high > 0)) + (_varint(high) if high else b"")
+
+
+def owner_coordinates(packed: bytes, topic_of: Callable[[bytes], str]) -> Coordinates:
+    """Return the owner that these bytes stand for."""
+    flagged, at = first_varint(packed, _NUMBER_BYTES)
+    high = 0
+    if flagged % 2:
+        high, at = first_varint(packed, at)
+    low = int.from_bytes(packed[at:], "big")
+    return Coordinates(topic_of(packed[:_NUMBER_BYTES]), flagged // 2, high * _LOW + low)
+
+
+def _varint(number: int) -> bytes:
+    text = bytearray()
+    while number >= MORE:
+        text.append(number % MORE | MORE)
+        number >>= 7
+    text.append(number)
+    return bytes(text)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hapax.claims.redis_layout import DIGEST_BYTES, around
-from hapax.claims.redis_owners import owner_head
+from hapax.claims.redis_layout import DIGEST_BYTES, around, owner_head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """The command line, a file a command: parse, call operations or wiring, print.
 
-screen, times  printing and durations, shared
-*_screen       the tables of a command
+screen         what all of them read and show: times, tables, JSON, errors
 tree           all commands, for help and completion
 
 Called by __main__. No logic of Kafka, Redis or Spark here.

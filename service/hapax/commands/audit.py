@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from hapax.commands.screen import JsonFlag, OutputTopics, one_cluster_settings, print_json, refusals
-from hapax.commands.times import point_ms
+from hapax.commands.screen import (
+    JsonFlag,
+    OutputTopics,
+    one_cluster_settings,
+    point_ms,
+    print_json,
+    printable,
+    progress_line,
+    refusals,
+    show,
+)
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.operations.audit.result import Compare, EngineName
+from hapax.operations.audit.result import ANOMALIES, Compare, EngineName
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.text import Text
+
+    from hapax.commands.screen import Cell
+    from hapax.operations.audit.result import Audit, InputFindings
+
+PARTITIONS_SHOWN = 40
 _ANOMALIES = 1
+_ACCOUNTS = {
+    "records": "records",
+    "with outputs": "with_outputs",
+    "filtered": "filtered",
+    "duplicates": "duplicates",
+    "dead letters": "dead_letters",
+}
+_NOT_ALWAYS = {"without effect": "unexplained", "waiting for a later try": "waiting"}
 
 
 def audit(
@@ -54,8 +82,6 @@ def audit(
       hapax audit --no-transform --json > audit.json
       hapax audit --engine spark --master spark://spark:7077
     """
-    from hapax.commands.audit_screen import AuditScreen, figures, show
-
     with refusals(as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT):
         if master is not None and engine is not EngineName.SPARK:
             raise ConfigurationError(["--master is an option of --engine spark: name both"])
@@ -72,10 +98,120 @@ def audit(
             since_ms=since_ms,
             examples_max=examples,
         )
-        with AuditScreen() as screen:
-            found = run(settings, options, screen.report, engine)
+        with progress_line() as line:
+
+            def report(what: str, done: int, total: int) -> None:
+                line.show(f"{what}: {done:,} of {total:,}" if total else what, what)
+
+            found = run(settings, options, report, engine)
     if as_json:
         print_json(figures(found))
     else:
-        show(found)
+        _show(found)
     raise typer.Exit(0 if found.clean else _ANOMALIES)
+
+
+def figures(audit: Audit) -> dict[str, object]:
+    return {"clean": audit.clean, "anomalies": audit.anomalies, **msgspec.to_builtins(audit)}
+
+
+def _show(audit: Audit) -> None:
+    _accounts(audit)
+    if not audit.clean:
+        classes = [one for one in ANOMALIES if one.name in audit.anomalies]
+        columns: dict[str, Callable[[InputFindings], Cell]] = {
+            "input partition": _place,
+            **{one.title: partial(_judged, one.name) for one in classes},
+        }
+        totals = {one.title: _red(audit.totals[one.name]) for one in classes}
+        show(_shown(audit), columns, total=_TOTAL | totals)
+    for sentence in sentences(audit):
+        typer.echo(printable(sentence))
+
+
+def sentences(audit: Audit) -> list[str]:
+    records = audit.totals["records"]
+    if audit.clean:
+        unknown = audit.totals["unexplained"]
+        words = [f"Kept: {records:,} records judged, each with its effect once, in order."]
+        if unknown:
+            # Without the transform it is not known whether they should have had an effect.
+            words = [
+                (
+                    f"Not refuted: {records:,} records judged; {unknown:,} of them have no effect,"
+                    " which only the transform can explain: audit without --no-transform."
+                ),
+            ]
+        if not records:
+            words = ["Nothing to judge: no record is below a committed offset."]
+    else:
+        found = ", ".join(
+            f"{audit.anomalies[one.name]:,} {one.title}"
+            for one in ANOMALIES
+            if one.name in audit.anomalies
+        )
+        words = [f"BROKEN: {found}; {records:,} records judged."]
+        words += _explained(audit)
+    words += [f"Remark: {remark}." for remark in audit.remarks]
+    return [*words, f"{audit.duration_s:.0f} s; compared: {audit.compare}."]
+
+
+def _explained(audit: Audit) -> list[str]:
+    words = []
+    for one in ANOMALIES:
+        if one.name in audit.anomalies:
+            words.append(f"{one.title}: {one.meaning}")
+            words += [f"  {example}" for example in audit.examples.get(one.name, [])]
+    return words
+
+
+def _shown(audit: Audit) -> list[InputFindings]:
+    """Return the partitions that get a line: all, or those with anomalies."""
+    if len(audit.inputs) <= PARTITIONS_SHOWN:
+        return audit.inputs
+    return [one for one in audit.inputs if _sum(one.counts)][:PARTITIONS_SHOWN]
+
+
+def _accounts(audit: Audit) -> None:
+    more = {title: name for title, name in _NOT_ALWAYS.items() if audit.totals.get(name)}
+    names = _ACCOUNTS | more
+    columns: dict[str, Callable[[InputFindings], Cell]] = {
+        "input partition": _place,
+        "from": lambda one: one.bounds.start,
+        "to": lambda one: one.bounds.until,
+        "lag": _lag,
+        **{title: partial(_count, name) for title, name in names.items()},
+        "anomalies": lambda one: _red(_sum(one.counts)),
+    }
+    totals: dict[str, Cell] = {title: audit.totals.get(name, 0) for title, name in names.items()}
+    show(_shown(audit), columns, total=_TOTAL | totals | {"anomalies": _red(_sum(audit.totals))})
+
+
+_TOTAL: dict[str, Cell] = {"input partition": "total"}
+
+
+def _place(one: InputFindings) -> str:
+    return f"{one.bounds.topic}/{one.bounds.partition}"
+
+
+def _lag(one: InputFindings) -> int:
+    bounds = one.bounds
+    return bounds.end - (bounds.low if bounds.committed is None else bounds.committed)
+
+
+def _count(name: str, one: InputFindings) -> int:
+    return one.counts.get(name, 0)
+
+
+def _judged(name: str, one: InputFindings) -> Text:
+    return _red(_count(name, one))
+
+
+def _sum(counts: dict[str, int]) -> int:
+    return sum(counts.get(one.name, 0) for one in ANOMALIES)
+
+
+def _red(count: int) -> Text:
+    from rich.text import Text
+
+    return Text(f"{count:,}", "bold red" if count else "green")

@@ -13,12 +13,11 @@ import typer
 
 from hapax.commands.screen import (
     JsonFlag,
+    age_text,
     one_cluster_settings,
-    print_table,
     progress_line,
     refusals,
 )
-from hapax.commands.times import age_text
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.working_folder import import_from_here
 
@@ -61,7 +60,7 @@ def backfill(
         typer.Option(help="Where Spark runs. Default: HAPAX_SPARK__MASTER."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be read.")
+        bool, typer.Option("--dry-run", help="Only count what would be read; --json: by partition.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -124,36 +123,24 @@ def _changes(
 
 
 def _plan(parts: list[Part], progress: Advance, *, as_json: bool) -> None:
-    if as_json:
-        _line(
-            "planned",
-            progress,
-            partitions=[
-                {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "start": one.span.start,
-                    "end": one.span.stop,
-                    "offsets": one.total,
-                    "done": one.done,
-                }
-                for one in parts
-            ],
+    if not as_json:
+        typer.echo(
+            f"{progress.total:,} offsets in {len(parts):,} partitions, {progress.done:,} of them"
+            " done"
         )
         return
-    columns = ("topic", "partition", "start", "end", "offsets", "done")
-    rows = [
-        (
-            one.topic,
-            *(
-                f"{number:,}"
-                for number in (one.partition, one.span.start, one.span.stop, one.total, one.done)
-            ),
-        )
+    partitions = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "start": one.span.start,
+            "end": one.span.stop,
+            "offsets": one.total,
+            "done": one.done,
+        }
         for one in parts
     ]
-    print_table(columns, rows, numbers=columns[1:])
-    typer.echo(f"{progress.total:,} offsets in all, {progress.done:,} of them done")
+    _line("planned", progress, partitions=partitions)
 
 
 @contextmanager
@@ -201,15 +188,12 @@ def _end(settings: Settings, progress: Advance, *, left: bool, as_json: bool) ->
         _line(state, progress, **({"hand_over": hand_over} if progress.complete else {}))
     elif progress.complete:
         typer.echo(
-            f"done: {progress.total:,} offsets. Workers take over where each partition ends:\n"
-            f"  unset {' '.join(SPAN)}\n  HAPAX_APP={settings.app} HAPAX_ENGINE=worker hapax run"
+            f"done: {progress.total:,} offsets. HAPAX_APP={settings.app} hapax run continues there,"
+            f" without {' and '.join(SPAN)}"
         )
     else:
         why = "left to open transactions" if left else "stopped"
-        typer.echo(
-            f"{why}: {progress.done:,} of {progress.total:,} offsets are done. The same command"
-            " continues from there"
-        )
+        typer.echo(f"{why}: {_text(progress)}. The same command continues from there")
 
 
 def _line(state: str, progress: Advance, **more: Any) -> None:

@@ -10,11 +10,13 @@ from hapax.commands.screen import (
     JsonFlag,
     OutputTopics,
     YesFlag,
+    age_text,
     confirm,
     environment_settings,
     id_bytes,
     json_bytes,
     one_cluster_settings,
+    point_ms,
     print_json,
     print_table,
     printable,
@@ -22,13 +24,11 @@ from hapax.commands.screen import (
     refusals,
     typed_id,
 )
-from hapax.commands.times import age_text, point_ms
 from hapax.core.errors import HapaxError
 
 if TYPE_CHECKING:
     from hapax.core.claim_store import Owned
-    from hapax.operations.adopt import Adoption
-    from hapax.operations.claims import Rebuilt
+    from hapax.operations.claims import Adoption, Rebuilt
     from hapax.settings import Settings
 
 EventId = Annotated[
@@ -161,7 +161,7 @@ def adopt(
     """
     with refusals(as_json=as_json):
         settings = environment_settings()
-        from hapax.operations.adopt import Adopting
+        from hapax.operations.claims import Adopting
 
         asked = Adopting(settings)
         found = asked.look()

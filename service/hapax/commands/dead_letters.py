@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hapax.commands.dead_letters_screen import COLUMNS, content, figures, row, shown, summary
 from hapax.commands.screen import (
     JsonFlag,
     YesFlag,
     confirm,
     environment_settings,
     id_bytes,
+    json_bytes,
+    moment_text,
     one_cluster_settings,
+    point_ms,
     print_json,
-    print_table,
     printable,
     progress_line,
     refusals,
     typed_id,
 )
-from hapax.commands.times import point_ms
+from hapax.commands.screen import show as show_rows
 from hapax.core.dead_letters import Wanted
 from hapax.core.errors import ConfigurationError
+from hapax.core.headers import Failed
 
 if TYPE_CHECKING:
-    from hapax.operations.replay import ReplaySummary
+    from collections.abc import Callable, Mapping
 
+    from hapax.commands.screen import Cell
+    from hapax.core.dead_letters import DeadLetter
+    from hapax.operations.dead_letters import ReplaySummary
+
+_FAILED = [field for field in Failed.__struct_fields__ if field != "truncated"]
+_VALUE_SHOWN, _ERROR_SHOWN = 20_000, 80
+_COLUMNS: Mapping[str, Callable[[tuple[DeadLetter, bool]], Cell]] = {
+    "dead letter": lambda row: str(row[0].record.coordinates),
+    "time": lambda row: moment_text(row[0].record.timestamp_ms),
+    "id": lambda row: printable(row[0].event_id),
+    "error": lambda row: row[0].error[:_ERROR_SHOWN] + "…" * (len(row[0].error) > _ERROR_SHOWN),
+    "attempts": lambda row: row[0].attempts,
+    "source": lambda row: str(row[0].source),
+    "replayed": lambda row: "yes" if row[1] else "",
+}
 
 Reason = Annotated[
     str, typer.Option("--reason", help="Text that the error contains; case is ignored.")
@@ -84,11 +101,11 @@ def list_(
                 "count": found.count,
                 "replayed": found.replayed,
                 "reasons": found.reasons,
-                "dead_letters": [figures(one, replayed) for one, replayed in found.letters],
+                "dead_letters": [_figures(one, replayed) for one, replayed in found.letters],
             }
         )
         return
-    print_table(COLUMNS, [row(one, replayed) for one, replayed in found.letters])
+    show_rows(found.letters, _COLUMNS)
     typer.echo(f"{found.count:,} dead letters in {topic}, {found.replayed:,} of them replayed")
     for name, count in found.reasons.items():
         typer.echo(f"  {count:,} {printable(name)}")
@@ -120,14 +137,19 @@ def show(
             found = letters.named(which, event_id)
     one, replayed = found
     if as_json:
-        print_json(figures(one, replayed) | content(one))
+        content = {
+            "headers": [[name, json_bytes(value)] for name, value in one.record.headers],
+            "key": json_bytes(one.record.key),
+            "value": json_bytes(one.record.value),
+        }
+        print_json(_figures(one, replayed) | content)
         return
-    for name, text in summary(one, replayed):
+    for name, text in _summary(one, replayed):
         typer.echo(f"{name:<12}{printable(text)}")
     for header, value in one.record.headers:
         typer.echo(f"  {printable(header)}: {'null' if value is None else printable(value)}")
-    typer.echo(f"{'key':<12}{shown(one.record.key)}")
-    typer.echo(f"{'value':<12}{shown(one.record.value)}")
+    typer.echo(f"{'key':<12}{_shown(one.record.key)}")
+    typer.echo(f"{'value':<12}{_shown(one.record.value)}")
 
 
 @app.command()
@@ -162,7 +184,7 @@ def replay(
     with refusals(as_json=as_json):
         wanted = _wanted(reason, since, until, event_id, source)
         settings = one_cluster_settings()
-        from hapax.operations.replay import replaying
+        from hapax.operations.dead_letters import replaying
 
         with progress_line() as line, replaying(settings, wanted, line.show, rate=rate) as work:
             outcome = work.preview()
@@ -212,3 +234,45 @@ def _wanted(
         event_id=id_bytes(event_id),
         source=source,
     )
+
+
+def _summary(one: DeadLetter, replayed: bool) -> list[tuple[str, str]]:
+    """Return all but headers and content, with a name each."""
+    lines = [
+        ("dead letter", str(one.record.coordinates)),
+        ("source", str(one.source)),
+        ("id", printable(one.event_id)),
+        *((field, str(getattr(one, field))) for field in _FAILED),
+        ("time", moment_text(one.record.timestamp_ms)),
+        ("replayed", "yes" if replayed else "no"),
+        ("headers", "" if one.readable else "unreadable: a header name is not text"),
+    ]
+    if one.original != one.source:
+        lines.insert(2, ("replay of", str(one.original)))
+    return lines
+
+
+def _figures(one: DeadLetter, replayed: bool) -> dict[str, Any]:
+    return {
+        "dead_letter": str(one.record.coordinates),
+        "source": str(one.source),
+        "original": str(one.original),
+        "id": json_bytes(one.event_id),
+        "reason": one.reason,
+        **{field: getattr(one, field) for field in _FAILED},
+        "time_ms": one.record.timestamp_ms,
+        "replayed": replayed,
+    }
+
+
+def _shown(value: bytes | None) -> str:
+    """Return text as it is but for what a terminal would obey, and other bytes in hex."""
+    if value is None:
+        return "null"
+    more = f" … {len(value):,} bytes in all" if len(value) > _VALUE_SHOWN else ""
+    value = value[:_VALUE_SHOWN]
+    try:
+        text = value.decode("utf-8", "strict" if not more else "ignore")
+    except UnicodeDecodeError:
+        return f"hex {value.hex()}{more}"
+    return "\n".join(printable(line) for line in text.split("\n")) + more

@@ -6,20 +6,46 @@ import json
 import shlex
 import signal
 import time
-from contextlib import suppress
+from collections import Counter
+from contextlib import closing, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from hapax.commands.screen import interruptible, require_tools
+from hapax.core.errors import HapaxError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from hapax.demo.faults import DemoFault
     from hapax.demo.stage import Stage
     from hapax.demo.story import DemoSummary
 
 _INTERRUPTED = 130
 _FAILED = 1
+_COUNTS = {
+    "records in": "records_in",
+    "  distinct events": "events",
+    "records out": "outputs",
+    "dead letters": "dead_letters",
+    "duplicates removed": "duplicates_removed",
+}
+_ANOMALIES = {
+    "lost": "lost",
+    "doubled": "doubled",
+    "  sent twice": "doubled_by_repeats",
+    "  after a kill": "doubled_by_crashes",
+    "out of order": "out_of_order",
+    "wrong or torn": "wrong",
+    "from aborted records": "from_aborted",
+}
+_CELL_MAX = 22
+"""What fits next to the other columns on a terminal of 80."""
+_PLAIN_INTERVAL_S = 5.0
 
 
 class DemoEngine(StrEnum):
@@ -41,9 +67,6 @@ def demo(
     engine: Annotated[
         DemoEngine, typer.Option(help="Two workers, or Spark and a worker that take over in turn.")
     ] = DemoEngine.WORKER,
-    cluster: Annotated[
-        bool, typer.Option("--cluster", help="Run Spark on a cluster: a master and two workers.")
-    ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep Kafka and Redis running afterwards.")
     ] = False,
@@ -53,46 +76,36 @@ def demo(
 
     Orders are published: some twice, some poison, some in transactions
     that are aborted. Two workers are killed and frozen while they work. An
-    ordinary at-least-once loop reads the same input alongside them and is killed, too. Then input
-    and output are read back and compared record by record.
+    ordinary at-least-once loop reads the same input alongside them and is killed, too. Then
+    hapax audit reads input and output back and compares them record by record.
     Exit code 1: something of Hapax was lost, doubled or out of order.
 
     With --engine spark the pipeline runs on Spark. A Python worker of it is
     killed, then Spark as a whole; then it hands over to a worker under load,
     and the worker hands back. It needs PySpark, which comes with the extra spark.
 
-    With --cluster as well it runs on a standalone Spark cluster on this machine: an executor is
-    killed, a worker of the cluster, and its master.
-
     Examples:
       hapax demo
       hapax demo --engine spark
-      hapax demo --engine spark --cluster
       hapax demo --seconds 60 --rate 5000
       hapax demo --seed 7 --json > figures.json
       hapax demo --keep
     """
-    if cluster and engine is not DemoEngine.SPARK:
-        raise typer.BadParameter("--cluster is of Spark: add --engine spark")
     require_tools("demo")
-    from hapax.demo.child import DemoError
-    from hapax.demo.engines import set_stage, strike
-    from hapax.demo.screen import DemoScreen
-    from hapax.demo.story import tell
-    from hapax.sandbox import SandboxError
+    from hapax.demo.story import set_stage, tell
 
     began_s = time.monotonic()
     try:
-        with interruptible(), DemoScreen() as screen:
-            unbuilt = set_stage(engine, screen, seed=seed, rate=rate, cluster=cluster)
+        with interruptible(), closing(DemoScreen()) as screen:
+            unbuilt = set_stage(engine, screen, seed=seed, rate=rate)
             screen.phase("Starting Kafka and Redis")
             with unbuilt as stage:
-                outcome = tell(stage, seconds, strike(stage))
+                outcome = tell(stage, seconds)
                 screen.close()
                 _show(outcome, time.monotonic() - began_s, as_json=as_json)
                 if keep:
                     _stay(stage, as_json=as_json)
-    except (DemoError, SandboxError) as error:
+    except HapaxError as error:
         typer.echo(f"hapax demo: {error}", err=True)
         raise typer.Exit(_FAILED) from error
     except KeyboardInterrupt:
@@ -101,9 +114,48 @@ def demo(
     raise typer.Exit(0 if outcome.exact else _FAILED)
 
 
-def _show(outcome: DemoSummary, duration_s: float, *, as_json: bool) -> None:
-    from hapax.demo.table import figures, sentences, table
+class DemoScreen:
+    """Shows one phase at a time, with figures that move, and what has happened above it.
 
+    A live line on a terminal, plain lines elsewhere; always on standard error, so that standard
+    output holds the result and nothing else.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False)
+        self._began_s = self._noted_s = time.monotonic()
+        self._phase = ""
+        self._status = self._console.status("") if self._console.is_terminal else None
+        if self._status is not None:
+            self._status.start()
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def phase(self, text: str) -> None:
+        self._phase = text
+        if self._status is None:
+            self.note(text)
+        else:
+            self._status.update(text)
+
+    def note(self, text: str) -> None:
+        """Show what has happened; the line stays."""
+        line = f"{time.monotonic() - self._began_s:5.1f} s  {text}"
+        self._console.print(line, soft_wrap=True, markup=False)
+
+    def figures(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(f"{self._phase}\n  {text}")
+        elif time.monotonic() - self._noted_s > _PLAIN_INTERVAL_S:
+            self._noted_s = time.monotonic()
+            self.note(text)
+
+
+def _show(outcome: DemoSummary, duration_s: float, *, as_json: bool) -> None:
     if as_json:
         found = {**figures(outcome), "duration_s": round(duration_s, 1)}
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -115,6 +167,70 @@ def _show(outcome: DemoSummary, duration_s: float, *, as_json: bool) -> None:
     for sentence in sentences(outcome):
         console.print(sentence, markup=False, soft_wrap=True)
     console.print(f"{duration_s:.0f} s in all.", markup=False)
+
+
+def table(outcome: DemoSummary) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    grid = Table(box=SIMPLE_HEAD)
+    grid.add_column("", no_wrap=True)
+    grid.add_column("hapax", justify="right", no_wrap=True)
+    grid.add_column("ordinary at-least-once loop", justify="right", no_wrap=True)
+    both = (outcome.hapax, outcome.ordinary)
+    for title, name in _COUNTS.items():
+        grid.add_row(title, *(f"{getattr(verdict, name):,}" for verdict in both))
+    grid.add_row("aborted records hidden", *[f"{outcome.aborted:,}"] * 2)
+    grid.add_row("faults", _counted(outcome.faults), _counted(outcome.ordinary_faults))
+    if outcome.hand_overs:
+        grid.add_row("hand-overs", str(len(outcome.hand_overs)), "")
+    grid.add_section()
+    for title, name in _ANOMALIES.items():
+        grid.add_row(title, *(_judged(getattr(verdict, name)) for verdict in both))
+    return grid
+
+
+def sentences(outcome: DemoSummary) -> list[str]:
+    """Return the result in words, offenders included."""
+    words = []
+    if outcome.exact:
+        words.append("Exactly once: every event had its whole effect once, in order.")
+    else:
+        words.append("The promise was broken.")
+        words += [
+            f"  {kind}: {example}"
+            for kind, examples in outcome.hapax.examples.items()
+            for example in examples
+        ]
+        codes = [*outcome.exit_codes, *(one.exit_code for one in outcome.hand_overs)]
+        if any(codes):
+            words.append(f"  exit codes of those that were asked to leave: {codes}, not 0")
+    words += [f"{one.sentence[0].upper()}{one.sentence[1:]}." for one in outcome.hand_overs]
+    if outcome.ordinary.exact:
+        words.append("The ordinary loop was exact, too, this time: the faults missed its gap.")
+    return words
+
+
+def figures(outcome: DemoSummary) -> dict[str, object]:
+    """Return everything as JSON can have it."""
+    found: dict[str, object] = msgspec.to_builtins(outcome)
+    for name, verdict in (("hapax", outcome.hapax), ("ordinary", outcome.ordinary)):
+        counted = {"doubled": verdict.doubled, "exact": verdict.exact}
+        found[name] = msgspec.to_builtins(verdict) | counted
+    return {"exact": outcome.exact, **found}
+
+
+def _counted(faults: list[DemoFault]) -> str:
+    kinds = Counter(fault.kind for fault in faults)
+    words = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()]
+    line = ", ".join(words) or "none"
+    return line if len(line) <= _CELL_MAX else ",\n".join(words)
+
+
+def _judged(count: int) -> Text:
+    from rich.text import Text
+
+    return Text(f"{count:,}", "bold red" if count else "green")
 
 
 def _stay(stage: Stage, *, as_json: bool) -> None:

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.consume import shown
 from hapax.commands.publish import parse_header
+from hapax.commands.records import shown
 from hapax.commands.sandbox import parse_topic
-from hapax.commands.screen import interruptible, printable, refusals, require_tools
-from hapax.commands.variables import Assignments, merged
+from hapax.commands.screen import (
+    Assignments,
+    interruptible,
+    printable,
+    refusals,
+    require_tools,
+)
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
@@ -66,6 +71,7 @@ def dev(
     given = dict(os.environ)
     with refusals(prefix="hapax: "):
         from hapax.dev.session import DevOptions, DevSession
+        from hapax.settings.env_file import merged
 
         options = DevOptions(
             lambda: merged(given, files, assignments),

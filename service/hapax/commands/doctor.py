@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from hapax.commands.screen import JsonFlag, refusals
+from hapax.commands.screen import JsonFlag, print_json, printable, refusals, show
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.operations.doctor.findings import Verdict
+from hapax.operations.doctor.check import Finding, Verdict, counts, worst_first
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from hapax.operations.doctor.check import Case
-    from hapax.operations.doctor.findings import Finding
+    from hapax.claims.kind import StoreRights
+    from hapax.commands.screen import Cell
+    from hapax.core.cluster_state import Right
+    from hapax.operations.doctor.acls import ClusterRights
+    from hapax.operations.doctor.check import CheckContext
 
 _FAILED = 1
+_COLOURS = {
+    Verdict.PASS: typer.colors.GREEN,
+    Verdict.WARN: typer.colors.YELLOW,
+    Verdict.FAIL: typer.colors.RED,
+    Verdict.UNTOLD: typer.colors.BLUE,
+}
+_LISTED = {Verdict.FAIL, Verdict.WARN}
+_RIGHTS: Mapping[str, Callable[[Right], Cell]] = {
+    "resource": lambda right: right.resource,
+    "pattern": lambda right: right.pattern,
+    "name": lambda right: right.name,
+    "operation": lambda right: right.operation,
+    "needed": lambda right: "optional" if right.optional else "yes",
+    "for": lambda right: right.reason,
+}
 
 
 def doctor(
@@ -63,22 +81,17 @@ def doctor(
             from hapax.operations.doctor.bundle import write_bundle
 
             write_bundle(bundle, os.environ, findings, *cases)
-    from hapax.commands.doctor_screen import figures, show
-
     findings = _without_secrets(findings)
     if as_json:
-        from hapax.commands.screen import print_json
-
-        print_json(figures(findings))
+        print_json(_figures(findings))
     else:
-        show(findings, everything=show_all)
+        _show(findings, everything=show_all)
         if bundle is not None:
             typer.echo(f"Written: {bundle}")
     raise typer.Exit(code)
 
 
-def _examined() -> tuple[Sequence[Finding], tuple[Case | None, Case | None], int]:
-    """Return findings, the cases that they belong to, and the exit code."""
+def _examined() -> tuple[Sequence[Finding], tuple[CheckContext | None, CheckContext | None], int]:
     from hapax.operations.doctor.examination import examine, refused
     from hapax.settings import load_settings
 
@@ -87,7 +100,7 @@ def _examined() -> tuple[Sequence[Finding], tuple[Case | None, Case | None], int
     except ConfigurationError as error:
         return refused(error.problems), (None, None), int(ExitCode.CONFIGURATION)
     failed = any(finding.verdict is Verdict.FAIL for finding in found.findings)
-    return found.findings, (found.case, found.there), _FAILED if failed else 0
+    return found.findings, (found.context, found.target), _FAILED if failed else 0
 
 
 def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
@@ -101,14 +114,68 @@ def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _print_rights(as_json: bool) -> None:
-    from hapax.commands.doctor_screen import rights_figures, show_rights
-    from hapax.commands.screen import print_json
     from hapax.operations.doctor.acls import cluster_rights, store_rights
     from hapax.settings import load_settings
 
     settings = load_settings(os.environ)
     clusters, store = cluster_rights(settings), store_rights(settings)
     if as_json:
-        print_json(rights_figures(clusters, store))
+        print_json(_rights_figures(clusters, store))
     else:
-        show_rights(clusters, store)
+        _show_rights(clusters, store)
+
+
+def _figures(findings: Sequence[Finding]) -> dict[str, Any]:
+    seen = counts(findings)
+    return {
+        "ok": seen[Verdict.FAIL] == 0,
+        "counts": seen,
+        "findings": msgspec.to_builtins(worst_first(findings)),
+    }
+
+
+def _show(findings: Sequence[Finding], *, everything: bool = False) -> None:
+    """Print what is wrong, worst first, and one line that sums up; with ``everything`` the rest.
+
+    Before what can happen one day stands what is broken now.
+    """
+    for finding in worst_first(findings):
+        if everything or finding.verdict in _LISTED:
+            _line(finding)
+    typer.echo(summary(findings, everything=everything))
+
+
+def summary(findings: Sequence[Finding], *, everything: bool = False) -> str:
+    seen = counts(findings)
+    passed, untold = seen[Verdict.PASS], seen[Verdict.UNTOLD]
+    rest = f"; {untold} could not be made" if untold else ""
+    rest += " (--all lists them)" if untold and not everything else ""
+    if not seen[Verdict.FAIL] + seen[Verdict.WARN]:
+        return f"All {passed} checks passed{rest}."
+    return f"{seen[Verdict.FAIL]} FAIL, {seen[Verdict.WARN]} WARN, {passed} PASS{rest}."
+
+
+def _rights_figures(clusters: Sequence[ClusterRights], store: StoreRights | None) -> dict[str, Any]:
+    """Return the rights, for programs. ``outputs``: those on another cluster of the outputs."""
+    here, *there = (
+        {"servers": each.servers, "kafka": msgspec.to_builtins(each.rights)} for each in clusters
+    )
+    outputs = there[0] if there else None
+    return {**here, "outputs": outputs, "redis": None if store is None else store.line}
+
+
+def _show_rights(clusters: Sequence[ClusterRights], store: StoreRights | None) -> None:
+    for what, each in zip(("input", "outputs"), clusters, strict=False):
+        if len(clusters) > 1:
+            typer.echo(f"On the cluster of the {what}, {printable(each.servers)}:")
+        show(each.rights, _RIGHTS)
+    if store is not None:
+        typer.echo(f"{store.where}:\n{printable(store.line)}")
+
+
+def _line(finding: Finding) -> None:
+    mark = typer.style(f"{finding.verdict.value:6}", fg=_COLOURS[finding.verdict], bold=True)
+    where = f" on {printable(finding.cluster)}" if finding.cluster else ""
+    typer.echo(f"{mark} {finding.check}{where}: {printable(finding.saw)}")
+    if finding.fix:
+        typer.echo(f"       fix: {printable(finding.fix)}")

@@ -1,41 +1,95 @@
-"""``hapax offsets``: where every input partition stands, and how far behind the group is."""
+"""``hapax offsets`` and ``hapax lag``: where a group is, here and in a mirror; what is unread."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hapax.commands.offsets_adopt import adopt
-from hapax.commands.offsets_moves import rewind, set_, skip
-from hapax.commands.offsets_screen import figures, show
-from hapax.commands.offsets_translate import translate
+from hapax.commands.offsets_moves import (
+    NOTHING,
+    DryRun,
+    Yes,
+    adopt,
+    require_one,
+    rewind,
+    set_,
+    skip,
+)
 from hapax.commands.screen import (
     JsonFlag,
+    age_text,
     environment_settings,
+    one_cluster_settings,
     print_json,
+    progress_line,
     refusals,
+    span_ms,
 )
-from hapax.commands.times import span_ms
+from hapax.commands.screen import show as show_rows
 from hapax.core.errors import ConfigurationError, PreflightError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import FrameType
 
+    from hapax.commands.screen import Cell
+    from hapax.core.offset_moves import Translated
+    from hapax.core.reader_lag import ReaderLag
     from hapax.operations.offsets import Look
 
 PAUSE_MIN_S = 0.2
+_TRANSLATED: Mapping[str, Callable[[Translated], Cell]] = {
+    "partition": lambda one: f"{one.topic}/{one.partition}",
+    "committed": lambda one: one.committed,
+    "mirror": lambda one: f"{one.target}/{one.partition}",
+    "becomes": lambda one: one.offset,
+    "remark": lambda one: (
+        f"the mirror begins at {one.first:,}: records before it were deleted"
+        if one.cut
+        else ""
+        if one.record
+        else "the end"
+    ),
+}
+_TRANSLATED_FIGURES = ("topic", "partition", "committed", "target", "offset", "record", "cut")
 
+_FIGURES = {
+    "topic": "topic",
+    "partition": "partition",
+    "committed": "committed",
+    "log_start": "log.log_start",
+    "last_stable": "log.last_stable",
+    "high_watermark": "log.high_watermark",
+    "records_min": "records_min",
+    "records_max": "records_max",
+    "aborted": "aborted",
+    "markers_or_removed": "markers",
+    "open": "undecided",
+}
+_SUMS = ("records_min", "records_max", "aborted", "markers_or_removed", "open")
+_READERS: dict[str, Callable[[ReaderLag], Cell]] = {
+    "partition": lambda one: f"{one.topic}/{one.partition}",
+    "committed": lambda one: one.committed,
+    "stable": lambda one: one.log.last_stable,
+    "end": lambda one: one.log.high_watermark,
+    "records": lambda one: _spread(one.records_min, one.records_max),
+    "aborted": lambda one: one.aborted,
+    "markers": lambda one: one.markers,
+    "open": lambda one: one.undecided,
+}
+_REST = {"HAPAX_APP": "lag", "HAPAX_INPUT__TOPICS": "_", "HAPAX_OUTPUT__TOPIC": "__"}
+"""What a pipeline needs and this command has no use for."""
 
 app = typer.Typer(name="offsets", invoke_without_command=True)
 app.command(name="set")(set_)
 app.command()(rewind)
 app.command()(skip)
-app.command()(translate)
 app.command()(adopt)
 
 
@@ -110,3 +164,183 @@ def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) 
             time.sleep(max(PAUSE_MIN_S, interval_s - (time.monotonic() - began_s)))
     except KeyboardInterrupt:
         return
+
+
+def figures(found: list[Look]) -> dict[str, Any]:
+    now_ms = int(time.time() * 1000)
+    lag_s = _longest_s(found, now_ms)
+    return {
+        "time_ms": now_ms,
+        "lag": sum(one.lag for one in found),
+        "lag_seconds": None if lag_s is None else round(lag_s, 3),
+        "partitions": [
+            one.figures()
+            | {
+                "lag_seconds": one.lag_s(now_ms),
+                "stuck": None if one.stuck is None else one.stuck._asdict(),
+            }
+            for one in found
+        ],
+    }
+
+
+def show(found: list[Look]) -> None:
+    now_ms = int(time.time() * 1000)
+    columns: dict[str, Callable[[Look], Cell]] = {
+        "partition": lambda one: f"{one.topic}/{one.partition}",
+        "low": lambda one: one.log.log_start,
+        "committed": lambda one: one.committed,
+        "position": lambda one: one.position,
+        "stable": lambda one: one.log.last_stable,
+        "high": lambda one: one.log.high_watermark,
+        "lag": lambda one: one.lag,
+        "lag time": lambda one: age_text(one.lag_s(now_ms)),
+        "undecided": lambda one: one.log.last_stable_offset_lag,
+        "remark": _remark,
+    }
+    lag_s = _longest_s(found, now_ms)
+    total: dict[str, Cell] = {
+        "partition": "total",
+        "lag": sum(one.lag for one in found),
+        "lag time": age_text(lag_s),
+        "undecided": sum(one.log.last_stable_offset_lag for one in found),
+    }
+    show_rows(found, columns, total=total)
+
+
+def _longest_s(found: list[Look], now_ms: int) -> float | None:
+    """Return the age of the oldest unread record; None: not known everywhere."""
+    ages_s = [age_s for one in found if (age_s := one.lag_s(now_ms)) is not None]
+    return max(ages_s, default=0.0) if len(ages_s) == len(found) else None
+
+
+def _remark(one: Look) -> str:
+    if one.lost:
+        return f"LOST {one.lost:,}: deleted before they were read"
+    if one.stuck is not None:
+        place = f"{one.topic}/{one.partition}/{one.stuck.offset}"
+        return f"STUCK: the set at {one.stuck.offset} cannot be read; hapax offsets skip {place}"
+    if one.position is None:
+        return "no committed offset: a start is refused, and says what to set"
+    if one.committed is not None and one.committed > one.log.high_watermark:
+        return "committed beyond the end: the topic was recreated, or truncated"
+    if one.committed is None:
+        return "no committed offset yet"
+    return "an open transaction holds readers back" if one.log.last_stable_offset_lag else ""
+
+
+@app.command()
+def translate(
+    group: Annotated[str, typer.Option(help="Consumer group of the input topic.")],
+    to_group: Annotated[
+        str, typer.Option(help="Group on the other cluster; default: of the same name.")
+    ] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find where a consumer group goes on when it moves to the mirror of its topic.
+
+    For a pipeline without a transform whose outputs go to another cluster. The
+    place is exact: the first record there that comes from the committed offset
+    or a later one, so that nothing is read twice or left out. The group must be
+    stopped, and the mirror must have come as far. With --yes the places are
+    committed there, for a group without members.
+
+    Examples:
+      hapax offsets translate --group billing
+      hapax offsets translate --group billing --yes
+      hapax offsets translate --group billing --to-group billing-eu --json
+    """
+    with refusals(as_json=as_json):
+        require_one(yes=yes, dry_run=dry_run)
+        settings = environment_settings()
+        from hapax.operations.offsets import commit_translated, translated
+
+        with progress_line() as line:
+            found = translated(settings, group, line.show)
+            if yes:
+                commit_translated(settings, to_group or group, found, line.show)
+    if as_json:
+        parts = [{name: getattr(one, name) for name in _TRANSLATED_FIGURES} for one in found]
+        print_json({"group": to_group or group, "done": yes, "partitions": parts})
+        return
+    show_rows(found, _TRANSLATED)
+    set_there = f"Group {to_group or group} is set on the cluster of the outputs."
+    typer.echo(set_there if yes else NOTHING)
+
+
+def lag(
+    group: Annotated[str, typer.Argument(help="Any consumer group of the cluster.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this topic; repeatable. Default: all in which it has an offset."),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Read to the ends, however long it takes.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Count the committed records that a consumer group has not read yet, by reading them.
+
+    Other tools subtract offsets, and markers of transactions and aborted records
+    have offsets, too. records: the true lag. aborted: records of aborted
+    transactions up to the stable end. markers: offsets without any record there.
+    open: offsets after the first open transaction. Where more lies between
+    offset and end than is read at once, records is a range. Needs only
+    HAPAX_KAFKA__BOOTSTRAP_SERVERS and, where brokers ask for it, a login.
+
+    Examples:
+      hapax lag billing
+      hapax lag billing --topic orders-clean --exact
+      hapax lag billing --json
+    """
+    with refusals(as_json=as_json):
+        rest = {name: text for name, text in _REST.items() if not os.environ.get(name)}
+        settings = one_cluster_settings(rest)
+        from hapax.operations.offsets import reader_lags
+
+        with progress_line() as line:
+            found = reader_lags(settings, group, topic or (), line.show, exact=exact)
+    rows = [
+        {name: attrgetter(path)(one) for name, path in _FIGURES.items()}
+        | {"remark": _reader_remark(one)}
+        for one in found
+    ]
+    sums = {name: sum(row[name] or 0 for row in rows) for name in _SUMS}
+    if as_json:
+        print_json({"group": group, **sums, "partitions": rows})
+        return
+    least, most = sums["records_min"], sums["records_max"]
+    total: dict[str, Cell] = {
+        "partition": "total",
+        "records": _spread(least, most),
+        "aborted": sums["aborted"],
+        "markers": sums["markers_or_removed"],
+        "open": sums["open"],
+    }
+    show_rows(found, _READERS | {"remark": _reader_remark}, total=total)
+    if least < most:
+        typer.echo(
+            f"At least {least:,} records, at most {most:,}: not all offsets were read."
+            " --exact reads them all."
+        )
+
+
+def _spread(least: int | None, most: int | None) -> Cell:
+    return least if least == most else f"{least:,} to {most:,}"
+
+
+def _reader_remark(one: ReaderLag) -> str:
+    if one.problem:
+        return one.problem
+    if one.committed is None:
+        return "no committed offset: its client decides where it begins (auto.offset.reset)"
+    if not one.placed:
+        return (
+            "committed after the end: the topic was recreated or truncated, and its client decides"
+            " where it continues (auto.offset.reset)"
+        )
+    if one.deleted:
+        return f"LOST {one.deleted:,} offsets: deleted before they were read"
+    return "open transactions hold readers back" if one.undecided else ""

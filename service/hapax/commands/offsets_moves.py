@@ -1,22 +1,41 @@
-"""``hapax offsets set``, ``rewind`` and ``skip``: the group's offsets moved by hand."""
+"""``hapax offsets set``, ``rewind``, ``skip`` and ``adopt``: the group's offsets moved by hand."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.offsets_screen import show_moves, show_skip
 from hapax.commands.screen import (
     JsonFlag,
     environment_settings,
+    point_ms,
+    print_json,
+    printable,
     progress_line,
     refusals,
+    show,
 )
-from hapax.commands.times import point_ms
 from hapax.core.errors import ConfigurationError
 from hapax.core.offset_moves import Target
 from hapax.core.records import Coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hapax.commands.screen import Cell
+    from hapax.core.offset_moves import Move, Skip
+
+_MOVES: Mapping[str, Callable[[Move], Cell]] = {
+    "partition": lambda one: f"{one.placed.topic}/{one.placed.partition}",
+    "committed": lambda one: one.placed.committed,
+    "becomes": lambda one: one.offset,
+    "passed": lambda one: one.skipped,
+    "again": lambda one: one.again,
+    "remark": lambda one: one.remark,
+}
+NOTHING = "Nothing was changed: add --yes to apply it."
 
 Yes = Annotated[
     bool, typer.Option("--yes", help="Apply the change. Without this option nothing is changed.")
@@ -76,7 +95,7 @@ def set_(
             members = work.members()
             done = keep_claims or goal == "outputs"  # what outputs name has had its effect
             forgotten = work.carry_out(moves, keep_claims=done) if yes else 0
-    show_moves(moves, forgotten, members, done=yes, as_json=as_json)
+    _show_moves(moves, forgotten, members, done=yes, as_json=as_json)
 
 
 def rewind(
@@ -124,7 +143,7 @@ def rewind(
             members = work.members()
             if yes:
                 work.carry_out(moves)
-    show_moves(moves, 0, members, done=yes, as_json=as_json)
+    _show_moves(moves, 0, members, done=yes, as_json=as_json)
 
 
 def skip(
@@ -173,7 +192,47 @@ def skip(
                 # What cannot be decoded never made a claim.
                 work.carry_out([move], keep_claims=found.record is None)
     letter = settings.dead_letter.topic if dead_letter else None
-    show_skip(found, letter, members, truncated=truncated, done=yes, as_json=as_json)
+    _show_skip(found, letter, members, truncated=truncated, done=yes, as_json=as_json)
+
+
+def adopt(
+    group: Annotated[str, typer.Argument(help="The group: HAPAX_APP as it was, or a group.id.")],
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Continue where another group is: for a pipeline that gets another name.
+
+    Copies its offsets in all partitions that this pipeline reads, once the
+    transactions that hold some are decided. Both groups must have no members. On a
+    terminal it asks; elsewhere it needs --yes. Claims, records that wait for a
+    later try, and the offsets of the other group stay where they are.
+
+    Examples:
+      hapax offsets adopt orders
+      hapax offsets adopt orders --yes --json
+    """
+    with refusals(as_json=as_json):
+        require_one(yes=yes, dry_run=dry_run)
+        settings = environment_settings()
+        from hapax.operations.moving import moving
+
+        with progress_line() as line, moving(settings, line.show) as work:
+            moves, adopting = work.adopt(group)
+            members, remarks = work.members(), adopting.remarks()
+            ask = not (yes or dry_run or as_json) and sys.stdin.isatty()
+            if ask:
+                _show_moves(moves, 0, members, done=False, as_json=False)
+                yes = typer.confirm(f"Adopt these offsets of {group}?", err=True)
+            if yes:
+                adopting.await_empty(line.show)
+                moves, _ = work.adopt(group)  # its members may have come further until they left
+                work.carry_out(moves, keep_claims=True)
+    if yes or not ask:
+        _show_moves(moves, 0, members, done=yes, as_json=as_json)
+    if not as_json:
+        for remark in remarks:
+            typer.echo(printable(remark))
 
 
 def _goal(option: str, text: str) -> str | int:
@@ -185,6 +244,82 @@ def _goal(option: str, text: str) -> str | int:
 
 
 def require_one(*, yes: bool, dry_run: bool) -> None:
-    """Raise ConfigurationError for both."""
     if yes and dry_run:
         raise ConfigurationError(["--yes and --dry-run exclude each other"])
+
+
+def _show_moves(
+    moves: Sequence[Move], forgotten: int, members: dict[str, str], *, done: bool, as_json: bool
+) -> None:
+    if as_json:
+        print_json(
+            {
+                "dry_run": not done,
+                "moves": [
+                    {
+                        "topic": one.placed.topic,
+                        "partition": one.placed.partition,
+                        "committed": one.placed.committed,
+                        "offset": one.offset,
+                        "passed": one.skipped,
+                        "again": one.again,
+                        "remark": one.remark,
+                    }
+                    for one in moves
+                ],
+                "claims_forgotten": forgotten,
+                "members": [] if done else list(members),
+            }
+        )
+        return
+    show(moves, _MOVES)
+    changed = sum(one.changes for one in moves)
+    if not changed:
+        typer.echo("No offset changes.")
+    elif not done:
+        _show_nothing(members)
+    else:
+        typer.echo(f"{changed:,} offsets were set, {forgotten:,} claims forgotten")
+
+
+def _show_skip(
+    found: Skip,
+    letter: str | None,
+    members: dict[str, str],
+    *,
+    truncated: bool,
+    done: bool,
+    as_json: bool,
+) -> None:
+    if as_json:
+        print_json(
+            {
+                "dry_run": not done,
+                "topic": found.at.topic,
+                "partition": found.at.partition,
+                "offset": found.at.offset,
+                "next": found.next,
+                "decodable": found.record is not None,
+                "reason": found.reason or None,
+                "dead_letter_topic": letter,
+                "truncated": truncated if letter else None,
+                "members": [] if done else list(members),
+            }
+        )
+        return
+    last = found.next - 1
+    what = str(found.at) if last == found.at.offset else f"{found.at} to {last}"
+    verb = "was passed" if done else "would be passed"
+    why = f" (cannot be decoded: {found.reason})" if found.reason else ""
+    value = "without its value " if truncated else ""
+    also = f", a dead letter {value}{'is' if done else 'would be'} in {letter}" if letter else ""
+    typer.echo(printable(f"{what}{why} {verb}{also}; the group continues at {found.next}"))
+    if not done:
+        _show_nothing(members)
+
+
+def _show_nothing(members: dict[str, str]) -> None:
+    if members:
+        named = ", ".join(f"{name} ({host})" for name, host in members.items())
+        typer.echo(printable(f"The group has members; stop them first: {named}"))
+    typer.echo(NOTHING)

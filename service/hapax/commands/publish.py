@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from enum import StrEnum
@@ -10,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.publish_spooled import disk_bytes, run_spooled, spool_settings
 from hapax.commands.screen import (
     JsonFlag,
     environment_settings,
@@ -20,10 +20,12 @@ from hapax.commands.screen import (
     refusals,
 )
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.core.id_sources import id_source
+from hapax.core.identity import id_source
 
 if TYPE_CHECKING:
     from hapax.operations.publish import Lines, PublishSummary
+    from hapax.operations.publish_spooled import SpooledSummary
+    from hapax.publish import PublisherOptions
     from hapax.settings import Settings
 
 
@@ -33,13 +35,6 @@ class PublishFormat(StrEnum):
     lines = "lines"
     csv = "csv"
     json_lines = "json-lines"
-
-
-class OnGap(StrEnum):
-    """What to do when lines may be gone."""
-
-    stop = "stop"
-    restart = "restart"
 
 
 def publish(
@@ -85,19 +80,9 @@ def publish(
             metavar="DIR", help="Accept lines on disk first; started again it continues there."
         ),
     ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for further lines, also after a rotation.")
-    ] = False,
-    on_gap: Annotated[
-        OnGap, typer.Option(help="What to do when lines may be gone: the file was truncated.")
-    ] = OnGap.stop,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad-lines", help="Leave out what cannot be a record.")
     ] = False,
-    receipts: Annotated[
-        str | None,
-        typer.Option(metavar="FILE|-", help="Where each record is, as JSON lines; with --spool."),
-    ] = None,
     disk_max: Annotated[str, typer.Option(help="Most that the spool takes of its disk.")] = "1GiB",
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Take a spool that was moved or restored in full.")
@@ -118,19 +103,18 @@ def publish(
     the first of HAPAX_DEDUP__ID that is one. Empty lines are left out.
     Exit code 1: not everything was delivered; the count says how much.
 
-    With --spool each line is published exactly once, whatever dies: killed and
-    started again, it continues after the last line that was accepted. The id is
-    then SPOOL/NUMBER, unless an option names one. SIGTERM and Ctrl-C end it; what
-    is not in Kafka then stays on disk for the next start. Only HAPAX_APP and
-    HAPAX_KAFKA__BOOTSTRAP_SERVERS are needed.
+    With --spool each line of a file is published exactly once, whatever dies: run
+    again, it continues after the last line that was accepted; a file that begins
+    with other content is exit code 6. The id is then SPOOL/NUMBER, unless an option
+    names one. SIGTERM and Ctrl-C end it; what is not in Kafka then stays on disk
+    for the next run. Only HAPAX_APP and HAPAX_KAFKA__BOOTSTRAP_SERVERS are needed.
 
     Examples:
       hapax publish orders.jsonl --id-pointer /order/id --key-pointer /customer
       echo '{"n": 1}' | hapax publish --header origin=desk
       hapax publish orders.jsonl --id-from-content --transactional --json
-      hapax publish app.log --topic logs --spool /var/lib/spool --follow
       hapax publish orders.csv --format csv --topic orders --spool spool
-      journalctl -f -o json | hapax publish --topic journal --spool spool --receipts -
+      journalctl -f -o json | hapax publish --topic journal --spool spool
     """
     with refusals(as_json=as_json):
         _exclude(
@@ -144,18 +128,13 @@ def publish(
         _exclude([("--transactional", transactional), ("--spool", spool is not None)])
         if spool is None:
             needing = {
-                "--follow": follow,
-                "--on-gap": on_gap is not OnGap.stop,
                 "--skip-bad-lines": skip_bad,
-                "--receipts": receipts is not None,
                 "--adopt": adopt,
                 "--resume-at": resume_at is not None,
             }
             for option in (name for name, given in needing.items() if given):
-                raise ConfigurationError(
-                    [f"{option} needs --spool DIR, where the place in the file is kept"]
-                )
-        settings = spool_settings(topic) if spool else environment_settings()
+                raise ConfigurationError([f"{option} needs --spool DIR"])
+        settings = _settings(topic, spool)
         from hapax.operations.publish import CONTENT, RANDOM, SPOOL, Lines
 
         how = Lines(
@@ -171,19 +150,13 @@ def publish(
             headers=tuple(parse_header(text) for text in header or ()),
         )
         if spool is not None:
-            from hapax.operations.publish_spooled import SpoolChoice
-            from hapax.operations.spooled import Spooling
-
-            wanted = Spooling(
-                how=how, follow=follow, restart=on_gap is OnGap.restart, skip_bad=skip_bad
-            )
-            choice = SpoolChoice(
-                folder=spool,
-                disk_max_bytes=disk_bytes(disk_max),
-                adopt=adopt,
-                resume_at=resume_at,
-            )
-            run_spooled(settings, file, wanted, choice, receipts=receipts, as_json=as_json)
+            options: PublisherOptions = {
+                "disk_max_bytes": _disk_bytes(disk_max),
+                "adopt": adopt,
+                "resume_at": resume_at,
+            }
+            spooled = _spooled(settings, how, file, spool, options, skip_bad=skip_bad)
+            _show_spooled(spooled, as_json=as_json)
             return
         done = _published(settings, how, file, transactional=transactional)
     _show(done, as_json=as_json)
@@ -226,11 +199,73 @@ def _published(settings: Settings, how: Lines, file: str, *, transactional: bool
             return run(settings, how, lines, line.show, transactional=transactional)
 
 
+def _spooled(
+    settings: Settings,
+    how: Lines,
+    file: str,
+    spool: Path,
+    options: PublisherOptions,
+    *,
+    skip_bad: bool,
+) -> SpooledSummary:
+    from hapax.operations.publish_spooled import publish_spooled
+
+    with progress_line() as line:
+        return publish_spooled(
+            settings,
+            file,
+            how=how,
+            skip_bad=skip_bad,
+            spool=spool,
+            options=options,
+            tell=line.show,
+            warn=lambda text: typer.echo(printable(text), err=True),
+        )
+
+
+def _show_spooled(done: SpooledSummary, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "topic": done.topic,
+                "accepted": done.accepted,
+                "skipped": done.skipped,
+                "waiting": done.waiting,
+                "stopped": done.stopped,
+            }
+        )
+        return
+    left_out = f", {done.skipped:,} lines left out" if done.skipped else ""
+    where = "all of the spool is in Kafka"
+    if done.waiting:
+        where = f"{done.waiting:,} records remain in the spool: run it again to publish them"
+    why = f"{done.stopped}: " if done.stopped else ""
+    typer.echo(f"{why}{done.accepted:,} accepted for {done.topic}{left_out}; {where}")
+
+
 def _opened(file: str) -> IO[bytes]:
     try:
         return Path(file).open("rb")
     except OSError as error:
         raise ConfigurationError([f"{file} cannot be read: {error.strerror}"]) from error
+
+
+def _settings(topic: str | None, spool: Path | None) -> Settings:
+    """Return the settings; with ``topic`` and ``spool``, of app and Kafka alone."""
+    if topic is None or spool is None:
+        return environment_settings()
+    from hapax.publish.environment import publish_settings
+
+    return publish_settings(os.environ)
+
+
+def _disk_bytes(text: str) -> int:
+    from hapax.settings.value_types import size_bytes
+
+    try:
+        return size_bytes(text)
+    except ValueError as error:
+        raise ConfigurationError([f"--disk-max {text}: {error}"]) from None
 
 
 def _topic(topic: str | None, settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""What all commands show alike: tables, JSON, and errors as sentences.
+"""What all commands read and show alike: times, tables, JSON, and errors as sentences.
 
 Bytes of others are made printable before a terminal sees them.
 """
@@ -6,29 +6,41 @@ Bytes of others are made printable before a terminal sees them.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 import signal
 import sys
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from types import FrameType
 
     from rich.text import Text
 
     from hapax.settings import Settings
 
+    Cell = str | int | Text | None
+Row = TypeVar("Row")
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A variable, in place of the environment's; repeatable.",
+    ),
+]
 YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 OutputTopics = Annotated[
     list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
@@ -41,12 +53,44 @@ COLUMNS_UNBOUNDED = 10_000
 
 def print_json(value: object) -> None:
     """Print a value as JSON, in which whatever a terminal would obey is escaped."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = dumps(value, indent=2, ensure_ascii=False)
     if not text.replace("\n", "").isprintable():
         text = "".join(
-            each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text
+            each if each == "\n" or each.isprintable() else dumps(each)[1:-1] for each in text
         )
     typer.echo(text)
+
+
+def show(
+    rows: Iterable[Row],
+    columns: Mapping[str, Callable[[Row], Cell]],
+    *,
+    total: Mapping[str, Cell] | None = None,
+    json: object = None,
+) -> None:
+    """Print one line a row, or ``json`` where programs read it; ``total``: a line of sums below.
+
+    A column is what it is called and what it shows of a row. Numbers stand at the right, with
+    separators; None is a dash.
+    """
+    if json is not None:
+        print_json(json)
+        return
+    cells = [[column(row) for column in columns.values()] for row in rows]
+    if total is not None:
+        cells.append([total.get(name, "") for name in columns])
+    numbers = {
+        name
+        for place, name in enumerate(columns)
+        if not any(isinstance(line[place], str) and line[place] for line in cells)
+    }
+    print_table(tuple(columns), [[*map(_cell, line)] for line in cells], numbers=numbers)
+
+
+def _cell(cell: Cell) -> str | Text:
+    if cell is None:
+        return "-"
+    return f"{cell:,}" if isinstance(cell, int) else cell
 
 
 def print_table(
@@ -112,7 +156,6 @@ def refusals(
 
 
 def environment_settings(changes: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of the environment, some variables changed."""
     from hapax.settings import load_settings
 
     return load_settings({**os.environ, **(changes or {})})
@@ -197,6 +240,52 @@ def typed_id(text: str) -> bytes:
     return id_bytes(text)
 
 
+def point_ms(option: str, text: str) -> int:
+    """Read an age (``24h``) or a point in time (ISO 8601) as Unix time.
+
+    Raises ConfigurationError that names the ``option``.
+    """
+    from hapax.core.durations import moment_ms
+
+    try:
+        return moment_ms(text, int(time.time() * 1000))
+    except ValueError as error:
+        raise ConfigurationError([f"{option} {text}: {error}"]) from None
+
+
+def span_ms(option: str, text: str) -> int:
+    from hapax.core.durations import duration_ms
+
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise ConfigurationError([f"{option} {text}: {error}"]) from None
+
+
+def age_text(seconds: float | None) -> str:
+    """Return an age as short as it can be read: ``0.4s``, ``75s``, ``3h20m``, ``2d4h``."""
+    if seconds is None:
+        return "?"
+    if seconds < 10:  # below, tenths say something
+        return "0s" if seconds == 0 else f"{max(seconds, 0):.1f}s"
+    whole = int(seconds)
+    for unit, length, below in (("d", 86_400, "h"), ("h", 3_600, "m")):
+        if whole >= 2 * length:
+            count, rest = divmod(whole, length)
+            small = rest // {"h": 3_600, "m": 60}[below]
+            return f"{count}{unit}{small}{below}" if small else f"{count}{unit}"
+    return f"{whole}s" if whole < 120 else f"{whole // 60}m{whole % 60}s"  # two minutes
+
+
+def moment_text(time_ms: int) -> str:
+    """Return Unix time as ISO 8601 in UTC; what no calendar holds stays a number."""
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal; elsewhere ``--yes`` must have been said."""
     if yes:
@@ -216,19 +305,22 @@ class ProgressLine:
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
         self._shown_s = time.monotonic()
+        self._phase = ""
 
-    def show(self, text: str) -> None:
-        """Show what goes on; off a terminal now and then, and nothing of what is soon over."""
+    def show(self, text: str, phase: str = "") -> None:
+        """Show what goes on; off a terminal now and then, and nothing of what is soon over.
+
+        Off a terminal a new ``phase`` is shown at once.
+        """
         if self._live:
             sys.stderr.write(f"\r\x1b[K{printable(text)}")
             sys.stderr.flush()
             return
-        if time.monotonic() - self._shown_s > self.INTERVAL_S:
-            self._shown_s = time.monotonic()
+        if phase != self._phase or time.monotonic() - self._shown_s > self.INTERVAL_S:
+            self._phase, self._shown_s = phase, time.monotonic()
             typer.echo(printable(text), err=True)
 
     def close(self) -> None:
-        """Take the live line away."""
         if self._live:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -236,7 +328,6 @@ class ProgressLine:
 
 @contextmanager
 def progress_line() -> Iterator[ProgressLine]:
-    """Give a progress line, and remove it afterwards."""
     line = ProgressLine()
     try:
         yield line

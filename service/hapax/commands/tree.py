@@ -1,27 +1,97 @@
-"""All commands in one tree; each is a file of this folder."""
+"""All commands in one tree; each is a file of this folder.
+
+What typer's parser does not do by itself: what was typed wrong is one sentence, and help flows.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hapax import __version__
 from hapax.commands import claims, config, dead_letters, offsets, sandbox, transactions
 from hapax.commands.audit import audit
 from hapax.commands.backfill import backfill
-from hapax.commands.consume import consume
 from hapax.commands.demo import demo
 from hapax.commands.dev import dev
 from hapax.commands.doctor import doctor
-from hapax.commands.init import init
-from hapax.commands.lag import lag
-from hapax.commands.parser import Commands
+from hapax.commands.offsets import lag
 from hapax.commands.pause import pause, resume
 from hapax.commands.publish import publish
+from hapax.commands.records import consume, trace
 from hapax.commands.run import run as run_service
-from hapax.commands.trace import trace
-from hapax.commands.variables import Assignments, EnvFile, set_variables
+from hapax.commands.screen import Assignments, refusals, require_tools, struck
+
+EnvFile = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--env-file",
+        metavar="FILE",
+        help="Variables for what the environment does not set, as Docker Compose reads them;"
+        " repeatable.",
+    ),
+]
+_BEFORE = {"--env-file": "--env-file FILE", "--set": "--set NAME=VALUE"}
+"""Options of every command, before its name."""
+
+
+class Commands(TyperGroup):
+    """The root of the tree."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for command in self.commands.values():
+            _flow(command)
+
+    def main(self, *arguments: Any, **extra: Any) -> Any:
+        """Run a command; what was typed wrong is one sentence, as every other error."""
+        extra, standalone = {**extra, "standalone_mode": False}, extra.get("standalone_mode", True)
+        try:
+            code = super().main(*arguments, **extra)
+            if not standalone:
+                return code
+        except typer.Abort:
+            if not standalone:
+                raise
+            typer.echo("Aborted.", err=True)
+            code = 1
+        except Exception as error:
+            # By their method: typer has had the classes from click, and has its own now.
+            if not standalone or not hasattr(error, "format_message"):
+                raise
+            code = getattr(error, "exit_code", 2)
+            if type(error).__name__ != "NoArgsIsHelpError":  # the help was printed
+                [sentence] = struck([_sentence(error)])
+                typer.echo(sentence, err=True)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _sentence(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "hapax"
+    option = getattr(error, "option_name", None)
+    root, _, command = path.partition(" ")
+    if type(error).__name__ == "NoSuchOption" and option in _BEFORE and command != "run":
+        return f"{path}: {option} belongs before the command: {root} {_BEFORE[option]} {command}"
+    said = " ".join(error.format_message().split()).rstrip(".")
+    return f"{path}: {said}. {path} --help says what it takes."
+
+
+def _flow(command: Any) -> None:
+    """Let paragraphs of help break where the terminal ends, and examples where they did."""
+    command.help = "\n\n".join(
+        paragraph if "\n  " in paragraph else " ".join(paragraph.split("\n"))
+        for paragraph in inspect.cleandoc(command.help or "").split("\n\n")
+    )
+    for each in getattr(command, "commands", {}).values():
+        _flow(each)
+
 
 app = typer.Typer(
     name="hapax",
@@ -44,7 +114,6 @@ app.command()(consume)
 app.command()(demo)
 app.command()(dev)
 app.command()(doctor)
-app.command()(init)
 app.command()(lag)
 app.command()(pause)
 app.command()(publish)
@@ -74,11 +143,20 @@ def options(
 ) -> None:
     """Exactly-once consume-transform-produce for Kafka."""
     del version  # its callback has printed it
-    set_variables(env_file, assignments)
+    _set_variables(env_file, assignments)
+
+
+def _set_variables(files: list[Path] | None, assignments: list[str] | None) -> None:
+    """Put variables into the environment of this process and of those that it starts."""
+    if files or assignments:
+        with refusals(prefix="hapax: "):
+            from hapax.settings.env_file import merged
+
+            os.environ.update(merged(os.environ, files, assignments))
 
 
 @app.command()
-def run() -> None:
+def run(env_file: EnvFile = None, assignments: Assignments = None) -> None:
     """Run the service. Settings come from the environment, from files and from --set.
 
     Modules of the working folder can be imported: HAPAX_TRANSFORM=pipeline:transform
@@ -92,7 +170,31 @@ def run() -> None:
     Required: HAPAX_APP, HAPAX_KAFKA__BOOTSTRAP_SERVERS, HAPAX_INPUT__TOPICS,
     HAPAX_OUTPUT__TOPIC. All variables: hapax config reference
     """
+    _set_variables(env_file, assignments)
     raise typer.Exit(run_service())
+
+
+@app.command()
+def init(
+    name: Annotated[
+        str, typer.Argument(help="The project's name: lower-case letters, digits, dashes.")
+    ],
+) -> None:
+    """Make a project: a folder NAME with a function, tests, settings, image and compose file.
+
+    The function is in pipeline.py. The input topic is called NAME, the others NAME-out
+    and NAME-dead. Nothing is written into a folder that holds files.
+
+    Example: hapax init orders
+    """
+    require_tools("dev")
+    with refusals(prefix="hapax: "):
+        from hapax.dev.project import create_project
+
+        written = create_project(name, Path())
+    for file in written:
+        typer.echo(file)
+    typer.echo(f"Next: cd {name}, then hapax dev --once < events.jsonl", err=True)
 
 
 @app.command()

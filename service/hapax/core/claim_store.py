@@ -40,7 +40,7 @@ class Owned(NamedTuple):
 class Judgement(NamedTuple):
     """What a store makes of one aspect of itself, in its own words.
 
-    verdict  as in hapax.operations.doctor.findings
+    verdict  as in hapax.operations.doctor.check
     saw      what was found, one phrase
     fix      what to do; empty where nothing is to be done
     """

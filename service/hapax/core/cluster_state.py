@@ -11,8 +11,29 @@ from typing import NamedTuple
 
 import msgspec
 
-from hapax.core.changes import Stuck  # noqa: TC001 - as above
 from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
+from hapax.core.ports import Stuck  # noqa: TC001 - as above
+
+
+class Right(msgspec.Struct, frozen=True):
+    """One grant in the words of Kafka's authorizer (KIP-11; prefixes: KIP-290).
+
+    resource   TOPIC, GROUP, TRANSACTIONAL_ID or CLUSTER
+    name       of the resource; the cluster's is ``kafka-cluster``
+    operation  READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS or IDEMPOTENT_WRITE. READ and WRITE include
+               DESCRIBE, which is therefore only named where it is the only one.
+    reason     what it is needed for, a phrase
+    pattern    LITERAL, or PREFIXED for all names that begin so
+    optional   the service runs without it; ``reason`` names what does not work
+    """
+
+    resource: str
+    name: str
+    operation: str
+    reason: str
+    pattern: str = "LITERAL"
+    optional: bool = False
+
 
 TopicPartition = tuple[str, int]
 IN_SYNC_MIN = "min.insync.replicas"
@@ -28,11 +49,6 @@ class Address(msgspec.Struct, frozen=True):
     place: str
     problem: str | None = None
     unknown: bool = False
-
-
-CONSUMER_PROTOCOL, KIP_848 = "ConsumerGroupHeartbeat", 1
-"""The request of consumer groups, and its version from which on brokers serve them. Kafka 3.9 lists
-version 0, of the preview; a member of such a group gets no partition and no error (measured)."""
 
 
 class BrokerAnswers(NamedTuple):

@@ -1,8 +1,12 @@
-"""Durations as people write them: ``1.5s``, ``5m``, ``24h``. In settings, and in business code."""
+"""Durations and points in time as people write them: ``1.5s``, ``24h``, an age or ISO 8601.
+
+In settings, on the command line, and in business code.
+"""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
 
 QUANTITY: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))? ?([^\s0-9.]*)")
@@ -31,3 +35,18 @@ def whole_units(whole: str, fraction: str, factor: int, smallest: str) -> int:
     if rest:
         raise ValueError(f"it is finer than {smallest}, the smallest step there is")
     return value
+
+
+def moment_ms(text: str, now_ms: int) -> int:
+    """Read an age (``24h``) or a point in time (ISO 8601) as Unix time in ms.
+
+    A time without a zone is one of this machine. Raises ValueError with a hint.
+    """
+    try:
+        return now_ms - duration_ms(text)
+    except ValueError:
+        pass
+    try:
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError("write an age like 24h or a time like 2030-01-31T12:00:00Z") from None

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import force_setattr
 
-from hapax.core.batch_result import BatchResult, PhaseTimer
-from hapax.core.begun import Begun
+from hapax.core.batch_result import BatchResult, Begun, PhaseTimer
 from hapax.core.dead_letters import condemn
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.id_findings import IdWatch
@@ -30,20 +29,18 @@ from hapax.core.later_calls import LaterCalls
 from hapax.core.offset_commit import send_progress
 from hapax.core.record_path import UNCHANGED, Facts, RecordPath, to_reference
 from hapax.core.records import Output
-from hapax.core.transform import Failure, Undecided
-from hapax.core.undecided import decided
+from hapax.core.transform import Failure, Undecided, decided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.claiming import Claiming
+    from hapax.core.crash_markers import Marks
+    from hapax.core.deduplicate import Claiming
     from hapax.core.identity import Identified, Identity
-    from hapax.core.interrupt import Interrupt
     from hapax.core.limits import DeadLetterRate
     from hapax.core.plan import Plan, Planner
-    from hapax.core.ports import AppliesAll, Batch, Clock, Source, Transaction
+    from hapax.core.ports import AppliesAll, Batch, Clock, Interrupt, Source, Transaction
     from hapax.core.records import Coordinates, Progress
-    from hapax.core.suspicion import Marks
     from hapax.core.transform import Result
 
 

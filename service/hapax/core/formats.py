@@ -26,13 +26,15 @@ class Secret(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A schema registry, and what to do when it does not know.
 
-    urls      asked one after the other
-    wait_s    how long a call waits for an answer, which takes up to timeout_s in the background
-    cache     folder of schemas that were fetched; None: they are kept in memory alone
-    grace_s   how long an id that the registry does not know is waited for
+    url         addresses, asked one after the other
+    wait_s      how long a call waits for an answer, which takes up to timeout_ms in the background
+    cache       folder of schemas that were fetched; None: they are kept in memory alone
+    grace_ms    how long an id that the registry does not know is waited for
+
+    Its fields are those of the settings, from which it is made by their names.
     """
 
-    urls: tuple[str, ...] = ()
+    url: tuple[str, ...] | None = None
     user: str | None = None
     password: Secret | None = None
     token: Secret | None = None
@@ -40,14 +42,18 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     certificate_file: str | None = None
     key_file: str | None = None
     key_password: Secret | None = None
-    timeout_s: float = 5.0
+    timeout_ms: int = 5_000
     wait_s: float = 1.0
     cache: str | None = None
-    grace_s: float = 60.0
+    grace_ms: int = 60_000
     after_grace: AfterGrace = "hold"
     subjects: SubjectNames = "topic"
     auto_register: bool = False
     placement: Placement = "prefix"
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return self.url or ()
 
 
 class FormatOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.claiming import Claimed
+    from hapax.core.deduplicate import Claimed
     from hapax.core.ports import Batch, Clock
     from hapax.core.records import Coordinates
 

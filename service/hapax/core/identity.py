@@ -2,29 +2,218 @@
 
 An id counts within its source: the key ``5`` and the header ``5`` are two events. Otherwise a
 record that happens to carry another record's id in another place would be dropped.
+
+The sources of ids, each in one place: how it is written and found, and which ids it can give.
+
+A further source is one function here and its row in ``SOURCES``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from hapax.core import cloud_events
 from hapax.core.cloud_events import unclaimable
 from hapax.core.errors import Poison
-from hapax.core.headers import REPLAY_OF
-from hapax.core.id_sources import id_source
+from hapax.core.headers import ID, PART, REPLAY_OF
+from hapax.core.json_pointer import JsonPointer, decoded
 from hapax.core.record_path import Ids, RecordPath
 from hapax.core.records import Coordinates
 from hapax.core.retry_later import NOT_OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hapax.core.headers import Retried
-    from hapax.core.id_sources import Finder, IdSource
     from hapax.core.records import Headers, Record
     from hapax.core.retry_later import RetryTopic
+
+    Finder = Callable[[Record, Mapping[str, bytes | None]], bytes | None]
+
+_HEADER: Final = re.compile(r"[^\s,]+")
+_PARTS: Final = re.compile(r"(?:[^+]|\+\+)+|\+")
+_NO_NUMBERS: Final = frozenset({b"NaN", b"Infinity", b"-Infinity"})
+"""How serializers write numbers that JSON does not have: the same for all records that lack one."""
+
+
+class IdSource(NamedTuple):
+    """One source of ids.
+
+    text      as it is written in HAPAX_DEDUP__ID
+    kind      the word that it begins with; of one with several parts those words, joined by +
+    tag       what precedes the id in a claim: an id counts within its source
+    find      the id in a record, whose headers come by lower-case name; None or empty: it has none.
+              Raises Poison where that is unknown
+    possible  whether an id can be one of this source
+    proves    whether it is found in headers, which an output has as its record had them
+    absent    where it proves: whether an output without it says that the record was without it
+    header    the header that carries the id, or a part of it; "": there is none
+    pointer   where the id is in a JSON value; None: it does not
+    late      finds it in the value of a record that no header names; None: there is no such place
+    """
+
+    text: str
+    kind: str
+    tag: bytes
+    find: Finder
+    possible: Callable[[bytes], bool] = bool
+    proves: bool = False
+    absent: bool = True
+    header: str = ""
+    pointer: JsonPointer | None = None
+    late: Finder | None = None
+
+
+def id_source(text: str) -> IdSource:
+    """Return the source that is written so; raise ValueError for none.
+
+    ``+`` joins the parts of one id; in the name of a header or a member it is written twice.
+    """
+    parts = _PARTS.findall(text) or [text]
+    if len(parts) == 1:
+        return _single(text)
+    if parts[1::2] != ["+"] * (len(parts) // 2) or "+" in {parts[0], parts[-1]}:
+        raise ValueError(f"{text}: between two + there is no part of an id")
+    made = [_single(part.strip()) for part in parts[::2]]
+    if len({part.tag for part in made}) < len(made):
+        raise ValueError(f"{text} names a part of its id twice")
+    return _composite(text, made)
+
+
+def _single(text: str) -> IdSource:
+    kind, _, argument = text.replace("++", "+").partition(":")
+    source = SOURCES[kind][1](text, argument) if kind in SOURCES else None
+    if source is None:
+        *first, last = (form for form, _ in SOURCES.values())
+        raise ValueError(
+            f"{text} is no source of an id: use {', '.join(first)} or {last}; + joins the parts of"
+            " one id, like json:/source/table+json:/source/lsn+json:/op+key"
+        )
+    return source
+
+
+def _cloudevents(text: str, _argument: str) -> IdSource | None:
+    if text != "cloudevents":
+        return None
+    return IdSource(
+        text,
+        text,
+        b"cloudevents\0",
+        lambda record, headers: cloud_events.in_headers(record.value, headers),
+        lambda event_id: all(event_id.partition(b"\0")),
+        proves=True,
+        absent=False,  # it may have been in the value, which business code may have replaced
+        late=lambda record, _headers: cloud_events.in_value(record.value),
+    )
+
+
+def _header(text: str, argument: str) -> IdSource | None:
+    name = argument.lower()  # names match in any case
+
+    def find(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
+        return headers.get(name)
+
+    if not _HEADER.fullmatch(argument):
+        return None
+    own = name == ID  # outputs carry Hapax's own header of this name in place of the record's
+    tag = f"header:{name}\0".encode()
+    finder = _of_output if own else find
+    return IdSource(text, "header", tag, finder, proves=not own, header=argument)
+
+
+def _json(text: str, argument: str) -> IdSource | None:
+    try:
+        pointer = JsonPointer(argument)
+    except ValueError:
+        return None
+
+    def find(record: Record, _headers: Mapping[str, bytes | None]) -> bytes | None:
+        return _but_no_numbers(pointer.find(record.value))
+
+    def possible(event_id: bytes) -> bool:
+        return bool(event_id.decode(errors="ignore").encode() == event_id != b"") and (
+            event_id not in _NO_NUMBERS
+        )
+
+    tag = f"json:{argument}\0".encode()
+    return IdSource(text, "json", tag, find, possible, pointer=pointer)
+
+
+def _key(text: str, _argument: str) -> IdSource | None:
+    if text != "key":
+        return None
+    return IdSource(text, text, b"key\0", lambda record, _headers: record.key)
+
+
+SOURCES: Final[dict[str, tuple[str, Callable[[str, str], IdSource | None]]]] = {
+    "cloudevents": ("cloudevents", _cloudevents),
+    "header": ("header:<name>", _header),
+    "json": ("json:/pointer (RFC 6901)", _json),
+    "key": ("key", _key),
+}
+"""By the word before the colon: how it is written, and what makes it of text and argument."""
+
+
+_NONE: Final = (None, b"")
+"""What is no id: one that is empty would be that of many records."""
+
+
+def _composite(text: str, parts: Sequence[IdSource]) -> IdSource:
+    """Return a source whose id has several parts, all of which a record must have.
+
+    They are joined by ``+``; what is ``+`` or ``%`` in a part is written as in addresses, so that
+    two lists of parts never make the same id.
+    """
+
+    def find(record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
+        found, data = [], _UNREAD
+        for part in parts:
+            if part.pointer is not None:
+                if data is _UNREAD:
+                    data = decoded(record.value)
+                one = _but_no_numbers(part.pointer.within(record.value, data))
+            else:
+                one = part.find(record, headers)
+                if one in _NONE and part.late is not None:
+                    one = part.late(record, headers)
+            if one is None or one == b"":
+                return None
+            found.append(one.replace(b"%", b"%25").replace(b"+", b"%2B"))
+        return b"+".join(found)
+
+    def possible(event_id: bytes) -> bool:
+        texts = [one.replace(b"%2B", b"+").replace(b"%25", b"%") for one in event_id.split(b"+")]
+        return len(texts) == len(parts) and all(
+            part.possible(one) for part, one in zip(parts, texts, strict=True)
+        )
+
+    return IdSource(
+        text,
+        "+".join(part.kind for part in parts),
+        b"+" + b"".join(part.tag for part in parts),  # no single source's begins so
+        find,
+        possible,
+        proves=all(part.proves for part in parts),
+        absent=all(part.absent for part in parts),
+        header=next((part.header for part in parts if part.header), ""),
+    )
+
+
+_UNREAD: Final[Any] = object()
+
+
+def _but_no_numbers(found: bytes | None) -> bytes | None:
+    return None if found in _NO_NUMBERS else found
+
+
+def _of_output(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
+    """Return id and part: outputs of one record share its id, after another pipeline too."""
+    event_id, part = headers.get(ID), headers.get(PART)
+    return event_id + b"\0" + part if event_id and part else event_id
+
 
 NAMES_MAX = 1000
 """Header names to remember: any program can choose them."""

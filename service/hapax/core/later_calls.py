@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from hapax.core.headers import Retried
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.ports import AppliesAll
+    from hapax.core.ports import AppliesAll, Interrupt
     from hapax.core.records import Record
     from hapax.core.retry_later import Retrying
     from hapax.core.transform import Result

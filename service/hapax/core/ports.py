@@ -5,27 +5,119 @@ Adapters implement these; memory adapters do it for tests, and one contract suit
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from hapax.core.changes import Answered, Changes, Stuck
 from hapax.core.record_path import RecordPath
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from hapax.core.batch_result import BatchResult
-    from hapax.core.begun import Begun
-    from hapax.core.committed_metadata import CommittedMetadata
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.batch_result import BatchResult, Begun
+    from hapax.core.crash_markers import Marks
+    from hapax.core.offset_commit import CommittedMetadata, OffsetCommit
     from hapax.core.records import Progress, Record, TopicPartition
-    from hapax.core.suspicion import Marks
     from hapax.core.transform import Failure, Result
+
+
+SLICE_S: Final = 0.01
+"""How late a pause hears that it is to end."""
+
+
+class KilledError(BaseException):
+    """A kill, as simulations raise it in business code: nothing may stop it, as with a real one."""
+
+
+def is_from_outside(error: BaseException) -> bool:
+    """Whether a person or a simulated kill ends the process, and not what business code raises.
+
+    Only Python's own handler of SIGINT raises, in the main thread: the service has one that
+    records, and processes that make calls have none, so that there only business code does.
+    """
+    return isinstance(error, KilledError) or (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+
+
+@contextmanager
+def without_ctrl_c() -> Iterator[None]:
+    """Ignore SIGINT meanwhile: for processes to which no person speaks."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Interrupt:
+    """Makes step 4 end early: what is transformed so far makes the batch.
+
+    Set from a signal handler or the watchdog's thread, hence plain attributes. ``record`` is the
+    one in the hands of business code: the watchdog asks for how long it has been.
+    """
+
+    def __init__(self) -> None:
+        self.due = False
+        self.record: Record | None = None
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until step 4 is to end early."""
+        until_s = time.monotonic() + seconds
+        while not self.due and (left_s := until_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, SLICE_S))
+
+
+class Changes(msgspec.Struct, gc=False):
+    """What rebalances and the client's events brought since the engine last asked.
+
+    ``assigned`` is None when there was no assignment, and empty when a standby got none.
+    ``passing``: errors that heal within a moment, as every start meets them; no warning.
+    ``routes_lost``: partitions whose records did not arrive at the native path for a moment.
+    ``native_left``: why the native path is not taken any more.
+    """
+
+    assigned: list[TopicPartition] | None = None
+    revoked: list[TopicPartition] = msgspec.field(default_factory=list)
+    lost: list[TopicPartition] = msgspec.field(default_factory=list)
+    errors: list[str] = msgspec.field(default_factory=list)
+    passing: list[str] = msgspec.field(default_factory=list)
+    repeated: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
+    routes_lost: list[TopicPartition] = msgspec.field(default_factory=list)
+    native_left: str = ""
+
+
+class Stuck(NamedTuple):
+    """A set of records that the client cannot decode: nothing beyond it is read.
+
+    offset  of its first record
+    reason  in the client's words
+    """
+
+    offset: int
+    reason: str
+
+
+class Answered(Protocol):
+    """Part of the port Source: whether brokers still answer its client."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether a broker has answered when it was last asked."""
+
+    def cut_off(self, *, now: bool = False) -> bool:
+        """Whether no broker answers this client any more, and new ones are answered.
+
+        Cheap: brokers are asked now and then. ``now``: at once, for there is a reason.
+        """
 
 
 IN_DOUBT = "a request of the last transaction may still be on its way"

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hapax.core.identity import Identified
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.ports import Batch, Message
+    from hapax.core.ports import Batch, Interrupt, Message
     from hapax.core.transform import Result
 
 Form = tuple[bytes, bytes, int, int]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.moments import moment_ms
+from hapax.core.durations import moment_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

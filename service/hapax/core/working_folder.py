@@ -9,9 +9,10 @@ from pathlib import Path
 
 _NEEDED = frozenset(
     {
-        "confluent_kafka", "fastavro", "google", "hapax", "hapax_fast", "jsonschema", "msgspec",
-        "numpy", "opentelemetry", "orjson", "pandas", "prometheus_client", "pyarrow", "pydantic",
-        "pyspark", "redis", "rich", "structlog", "typer", "uvloop",
+        "authlib", "cachetools", "certifi", "confluent_kafka", "fastavro", "google", "hapax",
+        "hapax_fast", "httpx2", "jsonschema_rs", "msgspec", "numpy", "opentelemetry", "pandas",
+        "prometheus_client", "pyarrow", "pydantic", "pyspark", "redis", "rich", "structlog",
+        "typer", "uvloop",
     }
 )  # fmt: skip
 """Libraries that may be imported later than business code."""

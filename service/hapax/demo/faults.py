@@ -1,23 +1,89 @@
-"""What is done to the processes, and the proof that it struck them while they worked."""
+"""What is done to two workers, and the proof that it struck them while they worked.
+
+No process is killed at random. It is frozen first, and keeps what it has open, so the broker can
+be queried; when the moment is not the right one, it continues as if nothing had happened.
+"""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from hapax.demo.child import DemoError
-from hapax.demo.damage import DemoFault
-from hapax.demo.moments import await_commit, freeze_inside, freeze_uncommitted
-from hapax.demo.stage import ORDERS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S
+import msgspec
+
+from hapax.core.headers import SOURCE, coordinates
+from hapax.demo.orders import ORDINARY_PRICED, PARTITIONS
+from hapax.demo.stage import (
+    OUTPUTS,
+    SESSION_TIMEOUT_S,
+    TRANSACTION_TIMEOUT_S,
+    Stage,
+    committed,
+)
+from hapax.operations.reading import read_ranges, undecided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.demo.child import Child
-    from hapax.demo.stage import Stage
+    from hapax.sandbox.processes import ManagedProcess
+
+_TRIES, _STEP_S = 20, 0.004
+_STALLED_S = 0.6
+_ROUND_S = 18.0
+"""What one round of faults takes: another one begins only when there is time for it."""
 
 
-def kill_inside(stage: Stage, worker: Child) -> list[DemoFault]:
+class DemoFault(msgspec.Struct):
+    """One fault that really struck.
+
+    kind          kill or freeze; of Spark: driver kill or Python worker kill
+    target        the process
+    while_doing   what is known to have gone on at that moment
+    back_after_s  until the process itself committed again; None for the ordinary loop
+    """
+
+    kind: str
+    target: str
+    while_doing: str
+    back_after_s: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        back = "" if self.back_after_s is None else f"; commits again after {self.back_after_s} s"
+        return f"{self.kind}: {self.target}, {self.while_doing}{back}"
+
+
+def break_workers(stage: Stage, until_s: float) -> list[DemoFault]:
+    """Start two workers, and kill and freeze them, again and again until the time is up."""
+    stage.screen.phase("Publishing; two workers and an ordinary loop start")
+    stage.begin()
+    struck = _round(stage, *stage.workers)
+    while until_s - time.monotonic() > _ROUND_S:
+        struck += _round(stage, *reversed(stage.workers))
+    return struck
+
+
+def _round(stage: Stage, first: ManagedProcess, second: ManagedProcess) -> list[DemoFault]:
+    phase = stage.screen.phase
+    phase(f"kill -9 {first.name}, and the ordinary loop")
+    struck = noted(stage, *kill_inside(stage, first))
+    phase(f"Freezing {second.name} for more than {SESSION_TIMEOUT_S} s")
+    struck += noted(stage, freeze(stage, second))
+    phase("kill -9 both workers at once, and the ordinary loop")
+    return struck + noted(stage, *kill_both(stage, first, second))
+
+
+def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
+    """Show what has happened, and return it."""
+    for fault in faults:
+        stage.screen.note(fault.sentence)
+    return list(faults)
+
+
+# -- Faults ------------------------------------------------------------------------------------
+
+
+def kill_inside(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
     """Kill a worker inside a transaction, and the ordinary loop between produce and commit.
 
     Both are frozen first, for as long as it takes to see that they exist.
@@ -27,78 +93,120 @@ def kill_inside(stage: Stage, worker: Child) -> list[DemoFault]:
     return _kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])
 
 
-def kill(stage: Stage, *workers: Child) -> list[DemoFault]:
-    """Kill workers, each right after a commit of its own, and the ordinary loop with them.
-
-    All are started again at once. Returns when the workers have committed again.
-    """
+def kill_both(stage: Stage, *workers: ManagedProcess) -> list[DemoFault]:
+    """Kill workers, each right after a commit of its own, and the ordinary loop with them."""
     other = freeze_uncommitted(stage)
     for worker in workers:
-        await_commit(stage, worker, since=worker.position())
+        stage.await_commit(worker, worker.position())
     faults = [DemoFault("kill", worker.name, "committing batch after batch") for worker in workers]
     return _kill(stage, other, faults, workers)
 
 
 def _kill(
-    stage: Stage, other: DemoFault, faults: list[DemoFault], workers: Sequence[Child]
+    stage: Stage, other: DemoFault, faults: list[DemoFault], workers: Sequence[ManagedProcess]
 ) -> list[DemoFault]:
-    for child in (*workers, stage.ordinary):
-        stage.kill(child)
+    """Kill workers and loop and start them at once; return when the workers have committed."""
+    for process in (*workers, stage.ordinary):
+        stage.kill(process)
     killed_s = time.monotonic()
     lives = [worker.position() for worker in workers]
-    for child in (*workers, stage.ordinary):
-        stage.start(child)
+    for process in (*workers, stage.ordinary):
+        stage.start(process)
     stage.struck += len(faults)
     for worker, fault, since in zip(workers, faults, lives, strict=True):
-        await_commit(stage, worker, since)
-        fault.back_after_s = round(time.monotonic() - killed_s, 1)
+        stage.await_commit(worker, since)
+        fault.back_after_s = elapsed_s(killed_s)
     return [*faults, other]
 
 
-def freeze(stage: Stage, worker: Child) -> DemoFault:
+def freeze(stage: Stage, worker: ManagedProcess) -> DemoFault:
     """Freeze a worker inside a transaction, past both timeouts, and thaw it again.
 
     Returns when another worker has gone on in its place and it has found its way back.
     """
     inside = freeze_inside(stage, worker)
-    frozen_s = time.monotonic()
+    past_s = time.monotonic() + max(SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S) + 1.0
     stage.struck += 1
-    before = stage.group.committed()
-    partitions = _partitions(worker)
-    if not partitions:
-        raise DemoError(f"{worker.name} was frozen without partitions: its log has none assigned.")
-    past_s = frozen_s + max(SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S) + 1.0
+    before = committed(stage.offsets)
 
     def taken_over() -> bool:
         if time.monotonic() < past_s:
             return False
-        now = stage.group.committed()
-        return all(now[partition] > before[partition] for partition in partitions)
+        now = committed(stage.offsets)
+        return all(now[partition] > offset for partition, offset in before.items())
 
     stage.wait(taken_over, f"another worker commits on the partitions of {worker.name}")
     since = worker.position()
-    worker.thaw()
+    worker.resume()
     thawed_s = time.monotonic()
-    await_commit(stage, worker, since)
-    back_after_s = round(time.monotonic() - thawed_s, 1)
-    return DemoFault("freeze", worker.name, _where(inside=inside), back_after_s)
+    stage.await_commit(worker, since)
+    return DemoFault("freeze", worker.name, _where(inside=inside), elapsed_s(thawed_s))
+
+
+def elapsed_s(began_s: float) -> float:
+    return round(time.monotonic() - began_s, 1)
 
 
 def _where(*, inside: bool) -> str:
     return "inside a transaction" if inside else "between two transactions"
 
 
-def _partitions(worker: Child) -> set[int]:
-    """Return the partitions that are the worker's, as its log has it."""
-    ours: set[str] = set()
-    for line in worker.events():
-        changed = line.get("partitions")
-        names = set(changed) if isinstance(changed, list) else set()
-        match line.get("event"):
-            case "service_started":
-                ours.clear()
-            case "partitions_assigned":
-                ours |= names
-            case "partitions_revoked" | "partitions_lost":
-                ours -= names
-    return {int(name.removeprefix(f"{ORDERS}/")) for name in ours}
+# -- The right moment --------------------------------------------------------------------------
+
+
+def freeze_inside(stage: Stage, worker: ManagedProcess) -> bool:
+    """Freeze; when no transaction of it is open, thaw and try again. Return whether one is open."""
+    for number in range(_TRIES):
+        stage.await_commit(worker, worker.position())
+        # Each try strikes at another moment of what follows the commit.
+        time.sleep(number * _STEP_S)
+        worker.pause()
+        if is_inside(stage):
+            return True
+        worker.resume()
+    worker.pause()
+    return False
+
+
+def is_inside(stage: Stage) -> bool:
+    """Return whether a transaction is open that makes no progress: that of a frozen process."""
+    since_s = time.monotonic()
+    open_ = _open(stage)
+    # Other transactions end by themselves: what stays was frozen.
+    while open_ and time.monotonic() - since_s < _STALLED_S:
+        open_ &= _open(stage)
+    return bool(open_)
+
+
+def _open(stage: Stage) -> set[tuple[tuple[str, int], int]]:
+    """Return partition and last stable offset wherever a transaction is open."""
+    found = undecided(stage.offsets, OUTPUTS)
+    return {(where, stable) for where, (stable, _high) in found.items()}
+
+
+def freeze_uncommitted(stage: Stage) -> DemoFault:
+    """Freeze the ordinary loop while outputs are in Kafka whose input is not committed."""
+    loop = stage.ordinary
+    for number in range(_TRIES):
+        before = committed(stage.ordinary_offsets)
+        stage.wait(lambda: committed(stage.ordinary_offsets) != before, "the ordinary loop commits")  # noqa: B023 - called at once
+        time.sleep(number * _STEP_S)
+        loop.pause()
+        done = committed(stage.ordinary_offsets)
+        if any(offset >= done[partition] for partition, offset in _last_sources(stage)):
+            return DemoFault("kill", loop.name, "between produce and commit")
+        loop.resume()
+    loop.pause()
+    return DemoFault("kill", loop.name, "between two records")
+
+
+def _last_sources(stage: Stage) -> list[tuple[int, int]]:
+    """Return which input records the loop's last outputs come from."""
+    outputs = [(ORDINARY_PRICED, number) for number in range(PARTITIONS)]
+    ends = stage.ordinary_offsets.last_stable(outputs)
+    spans = {where: (end - 1, end) for where, end in ends.items() if end}
+    found = read_ranges(stage.ordinary_settings, spans, lambda _text: None, "")
+    sources = [
+        coordinates(dict(one.record.headers).get(SOURCE)) for chunk in found for one in chunk
+    ]
+    return [(source.partition, source.offset) for source in sources if source is not None]

@@ -6,6 +6,9 @@ import msgspec
 
 from hapax.core.records import Output, Record
 
+ORDERS, PRICED, DEAD_LETTERS = "orders", "orders-priced", "orders-dead"
+ORDINARY_PRICED, ORDINARY_DEAD_LETTERS = "ordinary-priced", "ordinary-dead"
+PARTITIONS = 4
 LARGE_CENTS = 50_000
 """Orders from this total on are split."""
 
@@ -39,22 +42,18 @@ class Shipment(msgspec.Struct, frozen=True):
 def price(record: Record) -> list[Output]:
     """Return one shipment, or two for a large order.
 
-    Raises for what is no order: text that is not JSON, an order without lines, a quantity below 1.
+    Raises ValueError for what is no order: text that is not JSON, no lines, a quantity below 1.
     """
-    return [Output(value) for value in shipments(record.value or b"")]
-
-
-def shipments(value: bytes) -> list[bytes]:
-    """Return the values of the shipments of one order; raise ValueError when it is none."""
-    order = msgspec.json.decode(value, type=Order)
+    order = msgspec.json.decode(record.value or b"", type=Order)
     if not order.lines or any(line.quantity < 1 for line in order.lines):
         raise ValueError(f"order {order.order} cannot be shipped")
     large = _total(order.lines) >= LARGE_CENTS
     parts = [order.lines[::2], order.lines[1::2]] if large else [order.lines]
-    return [
-        msgspec.json.encode(Shipment(order.order, order.customer, lines, _total(lines), number))
+    shipments = [
+        Shipment(order.order, order.customer, lines, _total(lines), number)
         for number, lines in enumerate(parts, start=1)
     ]
+    return [Output(msgspec.json.encode(shipment)) for shipment in shipments]
 
 
 def _total(lines: list[Line]) -> int:

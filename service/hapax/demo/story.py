@@ -1,35 +1,87 @@
-"""The order of things: publish, break, drain, judge."""
+"""The order of things: publish, break, drain, audit."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from hapax.demo.child import DemoError
-from hapax.demo.judge import DemoInput, DemoVerdict, as_effect, as_given, judge
-from hapax.demo.orders import shipments
-from hapax.demo.ordinary import as_record
-from hapax.demo.readings import read_back
-from hapax.demo.stage import (
-    DEAD_LETTERS,
-    ORDERS,
-    ORDINARY_DEAD_LETTERS,
-    ORDINARY_PRICED,
-    PRICED,
-)
+from hapax.demo.faults import DemoFault, break_workers
+from hapax.demo.orders import DEAD_LETTERS, ORDINARY_DEAD_LETTERS
+from hapax.demo.spark import HandOver, SparkStage, break_spark, check_spark
+from hapax.demo.stage import DemoError, Stage, committed, ended_by_itself, lag
+from hapax.operations.audit.result import Audit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
-    from hapax.demo.damage import Damage, DemoFault, HandOver
-    from hapax.demo.judge import DemoEffect
-    from hapax.demo.stage import Stage
+_DRAIN_TIMEOUT_S, _AUDIT_TIMEOUT_S = 120.0, 600.0
+_DEAD_LETTERS = {DEAD_LETTERS, ORDINARY_DEAD_LETTERS}
+_KINDS = {
+    "missing": "lost",
+    "dedup_loss": "lost",
+    "doubled": "doubled_by_crashes",
+    "repeated": "doubled_by_repeats",
+    "out_of_order": "out_of_order",
+    "from_aborted": "from_aborted",
+}
+"""Classes of the audit, as the demo counts them; all others are ``wrong``."""
 
-    Strike = Callable[[float], Damage]
 
-_DRAIN_TIMEOUT_S = 120.0
+class Screen(Protocol):
+    """Where the demo shows how far it is."""
+
+    def phase(self, text: str) -> None:
+        """Show what happens from now on."""
+
+    def note(self, text: str) -> None:
+        """Show what has happened; the line stays."""
+
+    def figures(self, text: str) -> None:
+        """Show figures that will soon be others."""
+
+
+class DemoVerdict(msgspec.Struct):
+    """What an audit came to. The counts below ``duplicates_removed`` must all be 0.
+
+    records_in          input records, without those of aborted transactions
+    events              distinct ids among them
+    outputs             records in the output topic
+    dead_letters        records in the dead-letter topic
+    duplicates_removed  input records without effect because another one of their id has it
+    lost                records without an effect that is due
+    doubled_by_repeats  records with an effect although the event had one: it was sent twice
+    doubled_by_crashes  effects too many of a record that was processed twice
+    out_of_order        effects after one of a later record of their input partition
+    wrong               effects that are not what their source asks for, or a part of it
+    from_aborted        effects of records that were never committed
+    examples            the first few of each kind
+    """
+
+    records_in: int
+    events: int
+    outputs: int
+    dead_letters: int
+    duplicates_removed: int
+    lost: int = 0
+    doubled_by_repeats: int = 0
+    doubled_by_crashes: int = 0
+    out_of_order: int = 0
+    wrong: int = 0
+    from_aborted: int = 0
+    examples: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+    @property
+    def doubled(self) -> int:
+        return self.doubled_by_repeats + self.doubled_by_crashes
+
+    @property
+    def exact(self) -> bool:
+        """Whether every event had its effect exactly once, in order, and nothing else did."""
+        anomalies = self.lost + self.doubled + self.out_of_order + self.wrong + self.from_aborted
+        return anomalies == 0
 
 
 class DemoSummary(msgspec.Struct):
@@ -57,38 +109,45 @@ class DemoSummary(msgspec.Struct):
 
     @property
     def exact(self) -> bool:
-        """Whether the promise was kept."""
         left = [*self.exit_codes, *(one.exit_code for one in self.hand_overs)]
         return self.hapax.exact and not any(left)
 
 
-def tell(stage: Stage, seconds: float, strike: Strike) -> DemoSummary:
-    """Run the whole demo on a built stage. Publishes for ``seconds``, or until faults are done.
+def set_stage(
+    engine: str, screen: Screen, *, seed: int, rate: int
+) -> AbstractContextManager[Stage]:
+    """Return what runs the servers for a block; raise DemoError when the engine cannot be had."""
+    if engine != SparkStage.engine:
+        return Stage.opened(screen, seed=seed, rate=rate)
+    check_spark()
+    return SparkStage.opened(screen, seed=seed, rate=rate)
 
-    ``strike`` starts what is to be broken, breaks it, and stops in time for the end it is given.
-    Raises DemoError when it cannot continue.
+
+def tell(stage: Stage, seconds: float) -> DemoSummary:
+    """Run the whole demo. Publishes for ``seconds``, or until faults are done.
+
+    Raises DemoError when it cannot continue, and HapaxError when topics cannot be read.
     """
     until_s = time.monotonic() + seconds
-    damage = strike(until_s)
+    if isinstance(stage, SparkStage):
+        faults, hand_overs = break_spark(stage, until_s)
+    else:
+        faults, hand_overs = break_workers(stage, until_s), []
     _publish_until(stage, until_s)
     exit_codes = _drain(stage)
-    given = _read_input(stage)
-    _await_ordinary(stage, given)
-    stage.screen.phase("Reading everything back, and judging")
-    ours = judge(given, _effects(stage, PRICED, DEAD_LETTERS), shipments)
-    theirs = judge(given, _effects(stage, ORDINARY_PRICED, ORDINARY_DEAD_LETTERS), shipments)
-    ordinary_name = stage.ordinary.name
+    hapax, loop = _judged(stage)
+    publisher, ordinary = stage.publisher, stage.ordinary.name
     return DemoSummary(
         engine=stage.engine,
-        published=stage.publisher.published,
-        aborted=stage.publisher.aborted,
-        faults=[fault for fault in damage.faults if fault.target != ordinary_name],
-        ordinary_faults=[fault for fault in damage.faults if fault.target == ordinary_name],
-        hand_overs=damage.hand_overs,
+        published=publisher.published,
+        aborted=publisher.aborted,
+        faults=[fault for fault in faults if fault.target != ordinary],
+        ordinary_faults=[fault for fault in faults if fault.target == ordinary],
+        hand_overs=hand_overs,
         ordinary_restarts=stage.ordinary_restarts,
         exit_codes=exit_codes,
-        hapax=ours,
-        ordinary=theirs,
+        hapax=hapax,
+        ordinary=loop,
     )
 
 
@@ -97,56 +156,72 @@ def _publish_until(stage: Stage, until_s: float) -> None:
     left_s = until_s - time.monotonic()
     stage.wait(lambda: time.monotonic() > until_s, "time passes", max(0.0, left_s) + 1.0)
     stage.publisher.stop()
+    if stage.publisher.error is not None:
+        raise DemoError(f"publishing failed: {stage.publisher.error}")
 
 
 def _drain(stage: Stage) -> list[int]:
-    """Wait until everything is committed, then ask the workers to exit."""
+    """Wait until everything is committed, then ask all to exit; return the workers' codes."""
     names = " and ".join(worker.name for worker in stage.workers)
     stage.screen.phase(f"Published all; until lag 0: {names}")
-    stage.wait(lambda: stage.group.lag(stable=True) == 0, f"lag 0: {names}", _DRAIN_TIMEOUT_S)
+    stage.wait(lambda: lag(stage.offsets, stable=True) == 0, f"lag 0: {names}", _DRAIN_TIMEOUT_S)
     stage.screen.note(f"lag 0 on every partition, beyond aborted records; SIGTERM to {names}")
-    return [stage.leave(worker) for worker in stage.workers]
-
-
-def _read_input(stage: Stage) -> DemoInput:
-    """Read the input with both isolations; what only one of them sees was aborted."""
-    stage.screen.phase("Reading the input back")
-    servers = stage.sandbox.bootstrap_servers
-    visible = {
-        record.coordinates: as_given(record)
-        for record in map(as_record, read_back(servers, ORDERS, "read_committed"))
-    }
-    everything = {
-        as_record(message).coordinates for message in read_back(servers, ORDERS, "read_uncommitted")
-    }
-    given = DemoInput(visible, frozenset(everything - visible.keys()))
-    publisher = stage.publisher
-    if (len(visible), len(given.aborted)) != (publisher.visible, publisher.aborted):
-        raise DemoError(
-            f"{publisher.visible} records were published and {publisher.aborted} aborted, but "
-            f"the input holds {len(visible)} and {len(given.aborted)}: nothing can be judged."
-        )
-    return given
-
-
-def _await_ordinary(stage: Stage, given: DemoInput) -> None:
-    """Wait for the loop's commit after the last record it can see; it never gets to lag 0."""
+    codes = [stage.leave(worker) for worker in stage.workers]
+    last, offsets = stage.publisher.last, stage.ordinary_offsets
     stage.screen.phase("The ordinary loop finishes")
-    last: dict[int, int] = {}
-    for where in given.visible:
-        last[where.partition] = max(where.offset, last.get(where.partition, 0))
-
-    def finished() -> bool:
-        committed = stage.ordinary_group.committed()
-        return all(committed[partition] > offset for partition, offset in last.items())
-
-    stage.wait(finished, "the ordinary loop commits its last record", _DRAIN_TIMEOUT_S)
+    stage.wait(
+        # It never gets to lag 0: beyond its last record are those of an aborted transaction.
+        lambda: all(at > last.get(partition, -1) for partition, at in committed(offsets).items()),
+        "the ordinary loop commits its last record",
+        _DRAIN_TIMEOUT_S,
+    )
     stage.leave(stage.ordinary)
+    return codes
 
 
-def _effects(stage: Stage, outputs: str, dead_letters: str) -> Iterator[DemoEffect]:
-    servers = stage.sandbox.bootstrap_servers
-    for message in read_back(servers, outputs, "read_committed"):
-        yield as_effect(as_record(message))
-    for message in read_back(servers, dead_letters, "read_committed"):
-        yield as_effect(as_record(message), dead=True)
+def _judged(stage: Stage) -> list[DemoVerdict]:
+    """Audit the service and the ordinary loop, as a user does, and side by side."""
+    stage.screen.phase("hapax audit of both: every record is read back and compared")
+    for process in stage.judges:
+        process.start()
+    stage.wait(
+        lambda: not any(process.running for process in stage.judges),
+        "both audits end",
+        _AUDIT_TIMEOUT_S,
+    )
+    verdicts = []
+    for process in stage.judges:
+        text = process.log.read_text(encoding="utf-8")
+        if process.exit_code not in {0, 1}:
+            raise ended_by_itself(process)
+        found = msgspec.json.decode(text[text.index("{\n") :], type=Audit)
+        verdicts.append(verdict_of(found, len(stage.publisher.events)))
+        if verdicts[-1].records_in != stage.publisher.visible:
+            raise DemoError(
+                f"{stage.publisher.visible} records were published, but {process.name} found"
+                f" {verdicts[-1].records_in}: nothing can be judged."
+            )
+    return verdicts
+
+
+def verdict_of(found: Audit, events: int) -> DemoVerdict:
+    """Return what an audit came to, for so many distinct events."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, list[str]] = {}
+    for name, count in found.anomalies.items():
+        kind = _KINDS.get(name, "wrong")
+        counts[kind] += count
+        examples.setdefault(kind, []).extend(found.examples.get(name, ()))
+    # The topics of the demo are its own, and what the rule takes is no dead letter.
+    counts["wrong"] += sum(one.foreign for one in found.outputs)
+    counts["wrong"] += found.totals.get("unexpected_dead", 0)
+    dead = sum(one.records for one in found.outputs if one.bounds.topic in _DEAD_LETTERS)
+    return DemoVerdict(
+        records_in=found.totals["records"],
+        events=events,
+        outputs=sum(one.records for one in found.outputs) - dead,
+        dead_letters=dead,
+        duplicates_removed=found.totals["duplicates"],
+        examples=examples,
+        **counts,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -12,10 +13,11 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.dev.changes import FileChanges
-from hapax.dev.service import ServiceProcess
 from hapax.operations.consume import Consuming, consume
 from hapax.operations.publish import Lines, publish
 from hapax.sandbox import Sandbox
+from hapax.sandbox.processes import ManagedProcess
+from hapax.sandbox.watchdog import ChildWatchdog
 from hapax.settings import load_settings
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.3
 """Between two looks for files that have changed."""
+STOP_MARGIN_S = 5.0
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _READABLE = {"HAPAX_TELEMETRY__LOG_FORMAT": "console"}
 _AT_END = {"HAPAX_STOP_AFTER__AT_END": "true"}
@@ -61,6 +64,7 @@ class DevSession:
         self._kafka, self._redis = _ports(self.settings)
         self._stack = ExitStack()
         self._ending = threading.Event()
+        self._running = False
 
     def __enter__(self) -> Self:
         options, settings = self._options, self.settings
@@ -69,9 +73,12 @@ class DevSession:
         try:
             self._stack.enter_context(sandbox.listen_on(self._kafka, self._redis))
             sandbox.kafka.create_missing(self._topics())
-            stop_s = settings.shutdown.timeout_ms / 1000
-            self._service = ServiceProcess(self._folder, stop_s=stop_s)
-            self._stack.callback(self._service.close)
+            watchdog = ChildWatchdog()
+            self._stack.callback(watchdog.close)
+            command = [sys.executable, "-m", "hapax", "run"]
+            self._service = ManagedProcess("the service", command, None, watchdog)
+            self._stop_s = settings.shutdown.timeout_ms / 1000 + STOP_MARGIN_S
+            self._stack.callback(self._service.terminate, self._stop_s)
         except BaseException:
             self._stack.close()
             raise
@@ -84,7 +91,7 @@ class DevSession:
     def once(self, lines: Iterable[bytes]) -> int:
         """Publish lines, process all there is, show what came out; return the service's code."""
         self._publish(lines)
-        self._service.start(_READABLE | self._options.environ() | _AT_END)
+        self._start(self._options.environ() | _AT_END)
         code = self._service.wait()
         for records in consume(self.settings, Consuming(topics=self._outputs())):
             for record in records:
@@ -99,27 +106,33 @@ class DevSession:
         changes, options = FileChanges(self._folder), self._options
         threading.Thread(target=self._show_outputs, daemon=True).start()
         threading.Thread(target=self._publish_each, args=[lines], daemon=True).start()
-        self._service.start(_READABLE | options.environ())
+        self._start(options.environ())
         while True:
             time.sleep(LOOK_S)
             if changed := changes.look():
                 options.say(f"{', '.join(changed)} changed: starting again")
                 self._restart()
-            code = self._service.ended()
-            if code is not None:
+            code = self._service.exit_code
+            if code is not None and self._running:
+                self._running = False
                 options.say(
                     f"the service ended with exit code {code}; it starts again when a file changes"
                 )
 
+    def _start(self, environ: dict[str, str]) -> None:
+        self._service.start(_READABLE | environ)
+        self._running = True
+
     def _restart(self) -> None:
-        self._service.stop()
+        self._service.terminate(self._stop_s)
+        self._running = False
         try:
             environ = self._options.environ()
         except ConfigurationError as error:
             for problem in error.problems:
                 self._options.say(problem)
             return
-        self._service.start(_READABLE | environ)
+        self._start(environ)
 
     def _topics(self) -> dict[str, int]:
         named = (*self.settings.input.topics, *self._outputs())

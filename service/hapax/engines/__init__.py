@@ -11,7 +11,7 @@ membership    what rebalances bring
 hold          intake paused by an operator
 preflight     what must be there before the first record is read
 producer_startup  the producer's registration, alongside everything else that a start waits for
-lag_monitor   offsets of the logs, now and then
+lag_monitor   offsets of the logs, and lag of readers, now and then
 suspects      records that may kill their process
 isolated_*    calls of the transform in a process that may die
 import_path   where a child process finds business code

@@ -3,27 +3,35 @@
 Under a backlog the batch after it is taken as well, so that its claim travels meanwhile. It is
 dropped whenever the one before it is not done as a whole: both are read again, in their order, and
 the claims that were made name the coordinates of those very records.
+
+Batches whose calls are made alongside each other: the intake fills a window (core/call_window.py).
+
+What has finished is committed, batch after batch, by the very steps of batch_runner.py. Between
+two of them the source is asked for more, so that the membership never waits for a call.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hapax.core.batch_result import Begun
+from hapax.core.deduplicate import Claimed
+from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from hapax.core.batch_result import BatchResult
-    from hapax.core.begun import Begun
+    from hapax.core.call_window import Call, Calls, Window
+    from hapax.core.crash_markers import Isolation
     from hapax.core.errors import HapaxError
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.limits import Pace
-    from hapax.core.ports import Core, Source
+    from hapax.core.limits import Pace, RetryPolicy
+    from hapax.core.ports import Core, Interrupt, Source
     from hapax.core.records import Coordinates, Progress, TopicPartition
-    from hapax.core.retry_policy import RetryPolicy
     from hapax.core.transform import Failure
     from hapax.engines.idle_offsets import Bounds
     from hapax.engines.suspects import Suspects
@@ -214,3 +222,211 @@ def _together(batch: Batch, ahead: Taken | None, moved: Collection[TopicPartitio
     first = {where: offset for where, offset in batch.first.items() if where not in moved}
     ends = {where: offset for where, offset in batch.next.items() if where not in moved}
     return Batch(batch.records, {**later.first, **first}, {**ends, **later.next})
+
+
+WAIT_S = 0.005
+"""Longest wait for a call to end, before the source is asked again: records that arrive meanwhile
+wait for it."""
+SHARE = 2
+"""A partition may take this part of the window divided by the partitions: one whose first record
+takes long must leave room for the others."""
+
+
+class Windowing(msgspec.Struct, frozen=True):
+    """What a window holds, and who makes its calls.
+
+    records_max, bytes_max  of the whole window
+    at_once                 records that may be in calls at the same time
+    """
+
+    window: Window
+    calls: Calls
+    isolation: Isolation
+    records_max: int
+    bytes_max: int
+    at_once: int
+
+
+class WindowRunner(BatchRunner):
+    """Takes records into the window, and commits what of it has finished."""
+
+    def __init__(self, *parts: Any, windowing: Windowing, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self._limits = windowing
+        self._window = windowing.window
+        self._calls = windowing.calls
+        self._isolation = windowing.isolation
+        self._intake = Batch([], {}, {})
+        self._unstarted: deque[Call] = deque()
+        self._held: set[TopicPartition] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether records are inside whose effect is not committed."""
+        return bool(self._window.records)
+
+    def inside(self) -> Progress:
+        """Return by partition the first record inside."""
+        return self._window.firsts()
+
+    def take(self, wait_s: float, *, more: bool = True) -> Batch:
+        """Return what has arrived, as far as there is room; wait only when nothing is inside."""
+        room = self._room() if more else 0
+        self.drop()
+        if room <= 0:
+            self.source.attend(0.0)
+            return self._intake
+        busy = self.busy
+        self._intake = intake = self.source.take(room, 0.0 if busy else wait_s)
+        if not busy:
+            intake.next = {**self._window.hand_over_ends(), **intake.next}
+        return intake
+
+    def look_ahead(self) -> bool:
+        """Take nothing ahead: the window is that."""
+        return False
+
+    def drop(self) -> None:
+        """From here on nothing may put back what was committed."""
+        super().drop()
+        self._intake = Batch([], {}, {})
+
+    def give_up(self, moved: Collection[TopicPartition] = ()) -> Batch:
+        """Let go of all that is inside; return where to read again. The calls go on.
+
+        Its records are those of the transaction that did not go through.
+        """
+        self.forget(moved)
+        tried, intake = self._current.batch, self._intake
+        ends = self._window.loose_ends()
+        first = {**intake.first, **self._window.put_back()}
+        self._unstarted.clear()
+        self.drop()
+        return Batch(tried.records, first, {**ends, **intake.next})
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Drop partitions that moved: their results are nobody's, their calls are cancelled."""
+        if not partitions:
+            return
+        gone = self._window.forget(partitions)
+        if gone:
+            self._calls.drop(gone)
+        # The source delivers what comes back, but not what was held after it had come back unseen.
+        self._release(self._held.intersection(partitions))
+
+    def run(
+        self,
+        rejected: Mapping[Coordinates, Failure],
+        attempt: int,
+        *,
+        stopping: Callable[[], bool] = bool,
+    ) -> BatchResult | None:
+        """Let the intake in, and commit what has finished; None: nothing has."""
+        self._interrupt.due = False
+        if stopping():
+            self._interrupt.due = True
+        self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
+        self._admit()
+        self._start()
+        most = self.sizing.retry.limit(self._pace.records)
+        ready = self._window.ready(most)
+        if ready is None:
+            self._calls.wait(WAIT_S)
+            ready = self._window.ready(most)
+        if ready is None:
+            return None
+        batch, begun = ready
+        self._current = Taken(batch, begun=begun)
+        self.suspects.mark_next(batch, self._window.depth)
+        return self._core.run(batch, rejected, attempt, begun)
+
+    def settle(self, _batch: Batch, result: BatchResult) -> None:
+        """Take note of what was committed."""
+        progress, batch = result.progress, self._current.batch
+        self.source.mark_processed(progress)
+        self.suspects.record_progress(progress, batch)
+        self._window.settle(progress)
+        self.drop()
+        self.sizing.bounds.count(result.records)
+        self._pace.record_commit(
+            result.records, result.working_s, result.bytes_in, result.transaction_s
+        )
+
+    def drain(self) -> None:
+        """Begin no further call; what has begun may end."""
+        for call in self._unstarted:
+            call.dropped = True
+        self._unstarted.clear()
+        self._window.cut(self._calls.begun())
+
+    # -- one turn ---------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        intake, self._intake = self._intake, Batch([], {}, {})
+        if intake.records:
+            try:
+                begun = self._core.admit(intake)
+            except BaseException:
+                self._intake = intake  # to be put back
+                raise
+        elif intake.next:
+            begun = Begun(Identified([], [], {}, {}), None, {}, claimed=Claimed({}))
+        else:
+            return
+        self._unstarted.extend(self._window.admit(intake, begun))
+
+    def _start(self) -> None:
+        """Begin calls in their order: suspects in a process of their own, alone in their time."""
+        waiting, holds = self._unstarted, self._isolation.holds
+        called = False
+        while waiting:
+            suspects = holds(waiting[0].record)
+            if suspects and called and self._interrupt.due:
+                return
+            most = self._limits.at_once if suspects else len(waiting)
+            group: list[Call] = []
+            while waiting and len(group) < most and holds(waiting[0].record) == suspects:
+                group.append(waiting.popleft())
+            if suspects:
+                called = True
+                self._call_suspects(group)
+                continue
+            for call in group:
+                call.started = True
+            self._calls.start(group)
+
+    def _call_suspects(self, group: list[Call]) -> None:
+        results = self._isolation.call([call.record for call in group], self._interrupt)
+        for call, result in zip(group, results or (), strict=False):
+            call.result = result
+        self._unstarted.extendleft(reversed(group[len(results or ()) :]))
+
+    # -- room -------------------------------------------------------------------------------
+
+    def _room(self) -> int:
+        """Return how many records may enter, after holding back partitions that take too much."""
+        limits, window = self._limits, self._window
+        inside = window.partitions()
+        if inside or self._held:
+            share = self._share()
+            self._hold({at for at in inside if window.depth(at) >= share} - self._held)
+            self._release({at for at in self._held if window.depth(at) <= share // 2})
+        if window.bytes >= limits.bytes_max:
+            return 0
+        left = min(limits.records_max - window.records, self._pace.records)
+        return self.sizing.bounds.limit(window.records + left) - window.records
+
+    def _share(self) -> int:
+        partitions = max(1, len(self.source.assignment()))
+        limits = self._limits
+        return max(SHARE * limits.at_once, limits.records_max // (SHARE * partitions))
+
+    def _hold(self, partitions: Iterable[TopicPartition]) -> None:
+        for where in partitions:
+            self.source.hold(where, held=True)
+            self._held.add(where)
+
+    def _release(self, partitions: Iterable[TopicPartition]) -> None:
+        for where in list(partitions):
+            self._held.discard(where)
+            self.source.hold(where, held=False)

@@ -1,4 +1,4 @@
-"""Calls of the transform in a process that may die: the Elsewhere of core/isolation.py.
+"""Calls of the transform in a process that may die: the Elsewhere of core/crash_markers.py.
 
 The process is a fresh interpreter, never a fork: it shares no connection and no lock with ours, and
 loads the function as a start does.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.isolation import Death, IsolationError
+from hapax.core.crash_markers import Death, IsolationError
 from hapax.core.records import Output
 from hapax.core.retry_later import Later
 from hapax.core.transform import Failure, Undecided
@@ -27,7 +27,7 @@ from hapax.engines.isolated_process import receive, send
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.calls import CallLimits
+    from hapax.core.call_window import CallLimits
     from hapax.core.records import Record
     from hapax.core.transform import Result
 

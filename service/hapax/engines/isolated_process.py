@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.calls import CallLimits
+from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError
-from hapax.core.forms import load_form
-from hapax.core.interrupt import Interrupt
+from hapax.core.ports import Interrupt
 from hapax.core.records import Record
-from hapax.core.transform import Failure
-from hapax.engines.gathered_calls import open_transformer
+from hapax.core.transform import Failure, load_form
+from hapax.engines.overlapping_calls import open_transformer
 
 if TYPE_CHECKING:
     from hapax.core.transform import Result

@@ -1,6 +1,6 @@
-"""Looks at the logs now and then, on a thread of its own, so that nothing waits for brokers.
+"""Looks at the logs now and then, on threads of their own, so that nothing waits for brokers.
 
-It tells what it saw by itself. The loop could not: it may hold its partitions for hours while the
+Each tells what it saw by itself. The loop could not: it may hold its partitions for hours while the
 claim store is away, and that is when records grow old and retention comes nearer.
 """
 
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from hapax.core.lag import LagTracker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from hapax.core.lag import GroupProgress, LagProbe
+    from hapax.core.reader_lag import ReaderProbe
     from hapax.core.records import TopicPartition
+    from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
 BACKOFF_MAX_S = 60.0
@@ -51,7 +53,6 @@ class LagMonitor(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Look until stopped."""
         wait_s = rest_s = min(FIRST_S, self._interval_s)
         while not self._stopped.wait(min(rest_s, PULSE_S)):
             rest_s -= PULSE_S
@@ -108,3 +109,52 @@ class LagMonitor(threading.Thread):
         if well:
             return self._interval_s
         return max(self._interval_s, min(BACKOFF_MAX_S, 2 * last_s))
+
+
+# -- What other groups have not read -----------------------------------------------------------
+
+READER_OFFSETS_MAX = 100_000
+"""Offsets that one look reads, of all groups together: less than half a second of a core."""
+
+
+class ReaderLagMonitor(threading.Thread):
+    """Looks at each lag interval, in one process of a pipeline.
+
+    That is the worker that has partition 0 of the first input topic, or the driver on Spark.
+    """
+
+    def __init__(
+        self,
+        probes: Mapping[str, ReaderProbe],
+        progress: Callable[[], GroupProgress],
+        events: Events,
+        settings: Settings,
+    ) -> None:
+        """``progress`` is called on this thread."""
+        # A daemon: it may sit in the client, and must not keep the process alive.
+        super().__init__(name="reader-lag", daemon=True)
+        self._probes = probes
+        self._progress = progress
+        self._events = events
+        self._place = (settings.input.topics[0], 0)
+        self._alone = settings.engine == "spark"
+        self._interval_s = settings.telemetry.lag_interval_ms / 1000
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while self._probes and not self._stopped.wait(self._interval_s):
+            self.look()
+
+    def stop(self) -> None:
+        """Look no more. A request that is under way is left to itself."""
+        self._stopped.set()
+
+    def look(self) -> None:
+        """Count once. Never raises: what cannot be asked for is reported, and has no value."""
+        for group, probe in self._probes.items():
+            try:
+                ours = self._alone or self._place in self._progress().committed
+                lags = probe.look(READER_OFFSETS_MAX // len(self._probes)) if ours else []
+                self._events.reader_lag_updated(group, lags)
+            except Exception as error:
+                self._events.reader_lag_failed(group, f"{type(error).__name__}: {error}")

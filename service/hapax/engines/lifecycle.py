@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.ports import Clock
+    from hapax.core.ports import Clock, Interrupt
     from hapax.telemetry.events import Events
 
 

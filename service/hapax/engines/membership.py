@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hapax.core.changes import Changes
-    from hapax.core.ports import Clock, Source
+    from hapax.core.ports import Changes, Clock, Source
     from hapax.engines.lifecycle import Lifecycle
     from hapax.telemetry.events import Events
 

@@ -1,7 +1,7 @@
 """Marks beside the offsets that are worked at, and what marks of dead processes mean.
 
-The rule is in core/suspicion.py. A partition is on probation from its assignment until as much as
-one batch may hold has passed, or its end was met; beyond that nothing is marked or asked for.
+The rule is in core/crash_markers.py. A partition is on probation from its assignment until as much
+as one batch may hold has passed, or its end was met; beyond that nothing is marked or asked for.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.suspicion import Mark, suspects_until
+from hapax.core.crash_markers import Mark, suspects_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from hapax.core.changes import Changes
-    from hapax.core.isolation import Isolation
-    from hapax.core.ports import Batch, Core, Source
+    from hapax.core.crash_markers import Isolation, Marks
+    from hapax.core.ports import Batch, Changes, Core, Source
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.suspicion import Marks
     from hapax.telemetry.events import Events
 
 

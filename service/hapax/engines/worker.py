@@ -10,21 +10,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ClientsOutdatedError, SchemasUnavailableError, StopError
-from hapax.engines.bounded_run import EndOfRun
 from hapax.engines.hold import Hold
+from hapax.engines.idle_offsets import EndOfRun
 from hapax.engines.membership import Membership
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
-    from hapax.core.changes import Changes, Stuck
     from hapax.core.errors import HapaxError
-    from hapax.core.ports import Batch
+    from hapax.core.ports import Batch, Changes, Stuck
     from hapax.core.records import TopicPartition
     from hapax.engines.batch_runner import BatchRunner
+    from hapax.engines.hold import SchemaHold
     from hapax.engines.idle_offsets import Ends
     from hapax.engines.lifecycle import Process
     from hapax.engines.recovery import Recovery
-    from hapax.engines.schema_hold import SchemaHold
 
 WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""

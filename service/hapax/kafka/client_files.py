@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.settings.filed_secret import FiledSecret
+from hapax.settings.value_types import FiledSecret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hapax.core.committed_metadata import CommittedMetadata
-from hapax.core.offset_commit import GroupOffset
+from hapax.core.offset_commit import CommittedMetadata, GroupOffset
 from hapax.kafka.read.too_large import TooLarge
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from msgspec import UNSET
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.headers import PREFIX
-from hapax.core.id_sources import id_source
-from hapax.core.identity import Identity
+from hapax.core.identity import Identity, id_source
 from hapax.core.record_path import UNCHANGED, Ids, RecordPath
 from hapax.core.records import Output, Record
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
+from contextlib import suppress
+from ctypes import c_char_p, c_int, c_void_p
+from difflib import get_close_matches
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import KafkaException, libversion
+from confluent_kafka import Consumer, KafkaException, Producer, cimpl, libversion
 
 from hapax.core.errors import ConfigurationError, PreflightError
 from hapax.kafka.client_files import property_of
-from hapax.kafka.property_names import nearest_property
-from hapax.kafka.tokens import token_problem, token_source
+from hapax.kafka.tokens import require_signer, token_problem, token_source
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
 
@@ -18,6 +24,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hapax.settings import SecuritySettings, Settings
+
+
+def nearest_property(said: str) -> str:
+    """Return which property may be meant when the client says that it does not know one."""
+    unknown = re.search(r'^No such configuration property: "(.+)"$', said)
+    close = get_close_matches(unknown[1], property_names(), n=1, cutoff=0.75) if unknown else []
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def property_names() -> list[str]:
+    """Return the names that librdkafka lists, of this version; none where it cannot be called."""
+    with suppress(OSError, AttributeError), TemporaryFile() as file:
+        # Its functions are found through the extension that is linked with it.
+        client, system = ctypes.CDLL(cimpl.__file__), ctypes.CDLL(None)
+        show = client.rd_kafka_conf_properties_show
+        system.fdopen.argtypes, system.fdopen.restype = (c_int, c_char_p), c_void_p
+        system.fclose.argtypes = show.argtypes = (c_void_p,)
+        stream = system.fdopen(os.dup(file.fileno()), b"w")
+        if stream is None:
+            return []
+        show(stream)
+        system.fclose(stream)
+        file.seek(0)
+        return re.findall(r"(?m)^([a-z][\w.]+) +\|", file.read().decode())
+    return []
+
 
 SOCKET_TIMEOUT_MS = 4000
 MESSAGE_BYTES_MAX = 1_000_000_000
@@ -243,3 +275,24 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
             "debug": "broker",
         }
     return properties
+
+
+_CONNECTING = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
+"""What makes a client connect as soon as it is built, to brokers and token services, or talk."""
+
+
+def check_client_properties(settings: Settings) -> None:
+    """Build both clients, without a connection.
+
+    Raises ConfigurationError for what one of them does not take or find.
+    """
+    if settings.kafka.security.oauth_msk_region is not None:
+        require_signer()
+    for client, properties in (
+        (Consumer, consumer_properties(settings)),
+        (Producer, producer_properties(settings)),
+    ):
+        kept = {name: text for name, text in properties.items() if not name.startswith(_CONNECTING)}
+        built = build(client, {**kept, "log_level": 0}, None)
+        if isinstance(built, Consumer):
+            built.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
-from hapax.core.changes import Stuck
+from hapax.core.ports import Stuck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

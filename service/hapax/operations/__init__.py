@@ -1,10 +1,10 @@
 """What the commands do. Commands parse and print; the work is here.
 
 audit, doctor         rooms of their own
-trace                 what became of a record (trace_result)
-dead_letters, replay  show dead letters; write them back
-offsets, moving       show and move the offsets of a group; skipping: what is passed
-claims, adopt         look claims up, rebuild them; take over after a move of clusters
+trace                 what became of a record
+dead_letters          show dead letters; write them back
+offsets, moving       show and move the offsets of a group; its lag in records
+claims                look claims up, rebuild them; take over after a move of clusters
 transactions          open transactions, and ending them
 publish               lines to records of an input
 local_process         the service on this machine, by its telemetry port: status, pause, resume

@@ -10,7 +10,7 @@ import msgspec
 
 from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.span import Span, SpanWords, other_span
-from hapax.kafka.read.offset_client import OffsetClient, reader_properties
+from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> int:
-        """Offsets of the span that have had their effect."""
         return 0 if self.committed is None else self.span.done(self.committed)
 
     @property
@@ -53,14 +52,13 @@ class Advance(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether everything has had its effect."""
         return self.done >= self.total
 
 
 class Backfill:
     """Looks at one backfill, as often as it is asked to. One thread at a time."""
 
-    def __init__(self, settings: Settings, client: OffsetClient, words: SpanWords) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets, words: SpanWords) -> None:
         self._settings = settings
         self._client = client
         self._words = words
@@ -107,7 +105,6 @@ class Backfill:
         return self._found
 
     def progress(self, parts: Sequence[Part]) -> Advance:
-        """Return how far it is, and at which rate since the looks before."""
         now_s = time.monotonic()
         done, total = sum(one.done for one in parts), sum(one.total for one in parts)
         self._seen = [(at_s, n) for at_s, n in self._seen if now_s - at_s < _RATE_OVER_S]
@@ -119,10 +116,9 @@ class Backfill:
 
 @contextmanager
 def backfill(settings: Settings) -> Iterator[Backfill]:
-    """Open it for the block; close its connections afterwards. Raises PreflightError."""
     words = settings.start
     assert isinstance(words, SpanWords)  # the command sets an end
     if problems := words.problems(int(time.time() * 1000)):
         raise PreflightError(problems)
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Backfill(settings, client, words)

@@ -1,4 +1,10 @@
-"""Composition of ``hapax claims``: look claims up, forget them, rebuild them from outputs."""
+"""Composition of ``hapax claims``: look claims up, forget, rebuild and adopt them.
+
+A claim is the id with the source where it was found; the header ``hapax-id`` of an output holds
+the id alone. An output keeps its record's headers, so sources that are headers can be asked again;
+key and value may have become others. Where more than one source may have given the id, nothing is
+guessed: a claim under a wrong source could drop a sound event.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +17,12 @@ import msgspec
 from hapax.core.dead_letters import dead_letter, is_note
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.headers import ID, SOURCE, coordinates
+from hapax.core.identity import Identity, id_source
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Record
-from hapax.kafka.admin.adoption import cluster_id
-from hapax.kafka.read.offset_client import OffsetClient
-from hapax.operations.claim_sources import ClaimSources
+from hapax.kafka.admin.ids import cluster_id, topic_ids
+from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges
 from hapax.wiring.claims import claim_store
 
@@ -22,9 +30,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hapax.core.claim_store import ClaimStore, Owned
-    from hapax.core.records import Coordinates
+    from hapax.core.records import Coordinates, Progress
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
+
+
+class ClaimSources:
+    """The configured chain of id sources, each by itself."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self._chain = [(id_source(source), Identity([source])) for source in sources]
+
+    def candidates(self, event_id: bytes) -> dict[str, bytes]:
+        """Return, by source, the claim that this id would make there."""
+        sources = (source for source, _identity in self._chain)
+        return {
+            source.text: source.tag + event_id for source in sources if source.possible(event_id)
+        }
+
+    def claim_of(self, output: Record, event_id: bytes) -> bytes | None:
+        unproven: list[bytes] = []
+        for source, identity in self._chain:
+            found = identity.identify([output])
+            if source.proves and found.ids[0] == event_id:
+                return None if unproven else found.claims[0]
+            if source.proves and source.absent:
+                continue
+            if source.possible(event_id):
+                unproven.append(source.tag + event_id)
+        return unproven[0] if len(unproven) == 1 else None
+
+
+# -- Claims of a pipeline ----------------------------------------------------------------------
 
 IDS_AT_ONCE = 2_000
 
@@ -59,7 +96,6 @@ class PipelineClaims:
         self.emptied = False
 
     def owners(self, event_id: bytes) -> dict[str, Owned]:
-        """Return, by source of ids, who owns it there."""
         found = {
             source: self._store.owner(claim)
             for source, claim in self.sources.candidates(event_id).items()
@@ -67,7 +103,6 @@ class PipelineClaims:
         return {source: owned for source, owned in found.items() if owned is not None}
 
     def forget(self, event_id: bytes, source: str) -> bool:
-        """Forget the claim of one source; whether there was one."""
         return self._store.forget(self.sources.candidates(event_id)[source])
 
     def rebuild(self, since_ms: int | None, more_topics: Sequence[str], tell: Tell) -> Rebuilt:
@@ -81,13 +116,18 @@ class PipelineClaims:
         self._store.cluster_id = cluster_id(self._settings)
         rebuilt = Rebuilt()
         dead = self._settings.dead_letter.topic
-        with closing(OffsetClient(self._settings)) as client:
+        with closing(BlockingOffsets(self._settings)) as client:
             for topics in ([dead] if dead else [], [self._settings.output.topic, *more_topics]):
                 self._rebuild(client, list(dict.fromkeys(topics)), since_ms, rebuilt, tell)
         return rebuilt
 
     def _rebuild(
-        self, client: OffsetClient, topics: list[str], since_ms: int, rebuilt: Rebuilt, tell: Tell
+        self,
+        client: BlockingOffsets,
+        topics: list[str],
+        since_ms: int,
+        rebuilt: Rebuilt,
+        tell: Tell,
     ) -> None:
         places = client.partitions(topics) if topics else []
         starts, ends = client.at_time(places, since_ms), client.last_stable(places)
@@ -155,3 +195,75 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
     asked = PipelineClaims(settings, store)
     with closing(store):
         yield asked
+
+
+# -- Claims and offsets move to the present cluster --------------------------------------------
+
+
+class Adoption(msgspec.Struct, kw_only=True):
+    """What moves to which cluster.
+
+    here     Kafka's id of the cluster that answers
+    before   the id that the claims had; None: none was written, or there is no claim store
+    claims   whether there is a claim store
+    offsets  of the group, committed again with the ids of this cluster beside them
+    """
+
+    here: str
+    before: str | None
+    claims: bool
+    offsets: Progress = {}
+
+
+class Adopting:
+    """Looks first, then adopts. Raises PreflightError while the group has members."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._here = cluster_id(settings)
+
+    def look(self) -> Adoption:
+        GroupOffsets(self._settings).require_empty()
+        store = self._store()
+        if store is None:
+            return Adoption(here=self._here, before=None, claims=False)
+        with closing(store):
+            return Adoption(here=self._here, before=store.cluster(), claims=True)
+
+    def adopt(self) -> Adoption:
+        """Adopt the offsets, then the claims; may be repeated when it was cut off in between."""
+        found = self.look()
+        found.offsets = recommit_here(self._settings, self._here)
+        store = self._store()
+        if store is not None:
+            with closing(store):
+                store.adopt()
+        return found
+
+    def _store(self) -> ClaimStore | None:
+        return claim_store(self._settings, cluster_id=self._here)
+
+
+def recommit_here(settings: Settings, here: str) -> Progress:
+    """Commit the group's offsets again, with the ids of this cluster and its topics beside them.
+
+    The offsets themselves stay. Return those that were committed again: all that the group has in
+    the topics it reads. Raises PreflightError, and changes nothing, while the group has members,
+    and when the brokers do not answer.
+    """
+    with closing(BlockingOffsets(settings)) as client:
+        places, ids = client.partitions(settings.read_topics), topic_ids(settings)
+        answers = client.answers(places, stable=True)
+    # Without the leader's epoch: it counts the elections of the cluster that it came from.
+    renewed = {
+        where: (
+            one.offset,
+            msgspec.structs.replace(
+                CommittedMetadata.of(one), topic_id=ids[where[0]], cluster_id=here
+            ),
+        )
+        for where, one in answers.items()
+        if one.offset >= 0
+    }
+    GroupOffsets(settings).commit(renewed)
+    return {where: offset for where, (offset, _beside) in renewed.items()}

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
-from hapax.engines.gathered_calls import load_calls
-from hapax.kafka.admin.client_check import check_client_properties
+from hapax.engines.overlapping_calls import load_calls
+from hapax.kafka.properties import check_client_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hapax.core.records import Progress, Record
-    from hapax.kafka.read.range_reader import Isolation
+    from hapax.kafka.read.offsets_client import Isolation
     from hapax.settings import Settings
 
 REST_S = 0.2
@@ -45,7 +45,7 @@ def consume(
     Raises PreflightError when a topic is missing or brokers do not answer.
     """
     left = wanted.count
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         starts = _starts(client, wanted)
         while True:
             ends = _ends(client, wanted)
@@ -63,7 +63,7 @@ def consume(
             time.sleep(REST_S)
 
 
-def _starts(client: OffsetClient, wanted: Consuming) -> Progress:
+def _starts(client: BlockingOffsets, wanted: Consuming) -> Progress:
     places = client.partitions(wanted.topics)
     if wanted.start == "beginning":
         return client.log_starts(places)
@@ -73,7 +73,7 @@ def _starts(client: OffsetClient, wanted: Consuming) -> Progress:
     return ends
 
 
-def _ends(client: OffsetClient, wanted: Consuming) -> Progress:
+def _ends(client: BlockingOffsets, wanted: Consuming) -> Progress:
     places = client.partitions(wanted.topics)
     if wanted.isolation == "read_committed":
         return client.last_stable(places)

@@ -1,18 +1,32 @@
-"""Composition of ``hapax dead-letters``: look for dead letters, and replay them."""
+"""Composition of ``hapax dead-letters``: look for dead letters, and replay them.
+
+A replay:
+
+1. open      a producer of the one name that replays have: what an earlier one left is ended
+2. notes     wait until everything begun by then is decided, and read what was replayed
+3. batch     dead letters that are wanted and not replayed, those of one partition together
+4. write     the records back, and the note of it: one transaction
+             interrupted, or in doubt: from 1 again, for only the notes tell what was done
+
+After a crash behind: an open transaction, which step 1 of the next replay ends, or nothing.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.dead_letters import DeadLetter, Replayed, dead_letter, is_original
-from hapax.core.errors import ConfigurationError, HapaxError
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.core.dead_letters import DeadLetter, Replayed, dead_letter, is_original, note, replay
+from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.core.headers import TRUNCATED
+from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
-from hapax.operations.reading import read_ranges
+from hapax.operations.reading import await_decided, read_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +59,7 @@ class FoundDeadLetters(msgspec.Struct, kw_only=True):
 class DeadLetters:
     """The dead letters of one pipeline's topic."""
 
-    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
         topic = settings.dead_letter.topic
         if topic is None:
             raise ConfigurationError(
@@ -57,7 +71,6 @@ class DeadLetters:
         self._tell = tell
 
     def bounds(self) -> Bounds:
-        """Return, per partition, what a read_committed reader can see now."""
         places = self._client.partitions([self.topic])
         lows, ends = self._client.log_starts(places), self._client.last_stable(places)
         return {where: (lows[where], ends[where]) for where in places}
@@ -70,14 +83,12 @@ class DeadLetters:
                 yield one
 
     def notes(self, bounds: Bounds) -> Replayed:
-        """Return what was replayed."""
         replayed = Replayed()
         for seen in self._each(bounds, "reading what was replayed"):
             replayed.take(seen.record)
         return replayed
 
     def look(self, wanted: Wanted, limit: int) -> FoundDeadLetters:
-        """Return those wanted, at most ``limit`` of them."""
         letters: deque[tuple[DeadLetter, bool]] = deque(maxlen=limit)
         found, reasons = FoundDeadLetters(letters=[]), Counter[str]()
         bounds = self.bounds()
@@ -133,6 +144,186 @@ class DeadLetters:
 
 @contextmanager
 def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
-    """Open them for the block; close the connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield DeadLetters(settings, client, tell)
+
+
+# -- Replay ------------------------------------------------------------------------------------
+
+RECORDS_MAX, BYTES_MAX, ATTEMPTS_MAX = 500, 4 << 20, 3
+
+GONE = (
+    f"written without the value (header {TRUNCATED}), and the original is no longer at its"
+    " coordinates in the input"
+)
+
+
+class ReplaySummary(msgspec.Struct, kw_only=True):
+    """What a replay did, in dead letters.
+
+    replayed  by this call; already: wanted, and replayed before
+    left      by reason: wanted, and left alone
+    """
+
+    replayed: int = 0
+    already: int = 0
+    left: dict[str, int] = {}
+
+
+class Replay:
+    """Replays what is wanted; may be ended and begun at any moment."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: BlockingOffsets,
+        wanted: Wanted,
+        tell: Tell,
+        *,
+        rate: float | None,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._wanted = wanted
+        self._tell = tell
+        self._rate = rate
+        self._letters = DeadLetters(settings, client, tell)
+        self._ends: Bounds | None = None
+        self._done = 0
+        self._tried: set[tuple[int, int]] = set()
+
+    def preview(self) -> ReplaySummary:
+        bounds = self._letters.bounds()
+        outcome = ReplaySummary()
+        for batch in self._batches(bounds, bounds, outcome):
+            outcome.replayed += len(batch)
+        return outcome
+
+    def run(self) -> ReplaySummary:
+        """Replay; what was done is done once.
+
+        Raises StopError, DuplicateInstanceError or HapaxError.
+        """
+        writer = KafkaReplay(self._settings, time)
+        attempts = ATTEMPTS_MAX
+        try:
+            while True:
+                before = self._done
+                try:
+                    return self._session(writer)
+                except ReplayInterruptedError as error:
+                    attempts = ATTEMPTS_MAX if self._done > before else attempts - 1
+                    if not attempts:
+                        raise HapaxError(
+                            f"interrupted after {self._done} dead letters ({error}); run it "
+                            "again: it continues where it stopped"
+                        ) from error
+                    self._tell(f"interrupted ({error}); looking up what was done")
+        finally:
+            writer.close()
+
+    def _session(self, writer: KafkaReplay) -> ReplaySummary:
+        writer.open()  # 1
+        notes = self._settled()  # 2
+        # Those that fail again meanwhile are for another replay: this one ends.
+        self._ends = self._ends or notes
+        outcome = ReplaySummary()
+        began_s, first = time.monotonic(), self._done
+        for batch in self._batches(self._ends, notes, outcome):  # 3
+            self._write(writer, batch)  # 4
+            self._done += len(batch)
+            outcome.replayed += len(batch)
+            self._tell(f"replayed {self._done:,}")
+            if self._rate:
+                due_s = (self._done - first) / self._rate
+                time.sleep(max(0.0, began_s + due_s - time.monotonic()))
+        return outcome
+
+    def _write(self, writer: KafkaReplay, batch: list[DeadLetter]) -> None:
+        letter = batch[0].record
+        done = note(
+            letter.topic,
+            letter.partition,
+            [one.record.offset for one in batch],
+            app=self._settings.app,
+            now_ms=int(time.time() * 1000),
+        )
+        self._tried.update((one.record.partition, one.record.offset) for one in batch)
+        writer.write([*(replay(one, self._settings.input.topics) for one in batch), done])
+
+    def _batches(
+        self, bounds: Bounds, notes: Bounds, outcome: ReplaySummary
+    ) -> Iterator[list[DeadLetter]]:
+        """Yield what is to be replayed; count in ``outcome`` what is not."""
+        replayed = self._letters.notes(notes)
+        left = Counter[str]()
+        open_: dict[int, list[DeadLetter]] = {}
+        sizes = Counter[int]()
+        records_max = max(1, int(min(RECORDS_MAX, self._rate or RECORDS_MAX)))
+        for letter in self._letters.letters(bounds):
+            one = letter
+            if not self._wanted.has(one):
+                continue
+            if one in replayed:
+                # Tried here and noted: an earlier session of this very replay did it.
+                if (one.record.partition, one.record.offset) in self._tried:
+                    outcome.replayed += 1
+                else:
+                    outcome.already += 1
+                continue
+            reason = self._refusal(one)
+            if not reason and one.truncated:
+                whole = self._letters.whole(one)
+                reason = GONE if whole is None else self._refusal(whole)
+                one = whole or one
+            if reason:
+                left[reason] += 1
+                outcome.left = dict(left)
+                continue
+            partition = one.record.partition
+            open_.setdefault(partition, []).append(one)
+            record = one.content or one.record
+            sizes[partition] += len(record.value or b"") + len(record.key or b"")
+            if len(open_[partition]) >= records_max or sizes[partition] >= BYTES_MAX:
+                yield open_.pop(partition)
+                del sizes[partition]
+        yield from open_.values()
+
+    def _refusal(self, one: DeadLetter) -> str:
+        if one.app != self._settings.app:
+            return "of another app"
+        if one.source.topic not in self._settings.input.topics:
+            return "from a topic that is no input now"
+        if not one.readable:
+            return "with a header that cannot be read"
+        return ""
+
+    def _settled(self) -> Bounds:
+        """Wait until all that was begun by now is decided; return what can be read.
+
+        A note that stands behind an open transaction is not seen, and would be forgotten.
+        """
+        places = self._client.partitions([self._letters.topic])
+        _, behind = await_decided(
+            self._client,
+            places,
+            self._settings.transaction.timeout_ms,
+            lambda: self._tell("waiting for an open transaction in the dead letters"),
+        )
+        if behind:
+            raise PreflightError(
+                [
+                    f"{topic}/{number}: a transaction has been open at {end} for long, and replayed"
+                    " records may come after it; see hapax transactions list"
+                    for (topic, number), (end, _) in behind.items()
+                ]
+            )
+        return self._letters.bounds()
+
+
+@contextmanager
+def replaying(
+    settings: Settings, wanted: Wanted, tell: Tell, *, rate: float | None
+) -> Iterator[Replay]:
+    with closing(BlockingOffsets(settings)) as client:
+        yield Replay(settings, client, wanted, tell, rate=rate)

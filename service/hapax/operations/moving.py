@@ -15,49 +15,214 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import (
     BatchAbortedError,
     ConfigurationError,
     HapaxError,
+    PreflightError,
 )
-from hapax.core.group_start import began
+from hapax.core.group_start import began, of_another_client, partly_begun
+from hapax.core.headers import TRUNCATED
+from hapax.core.identity import Identity
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.offset_moves import (
     Move,
     Placed,
     Skip,
     Target,
+    Unreadable,
     beside,
     moved_back,
     moved_to,
     require_progress,
 )
-from hapax.core.transform import Cut
-from hapax.kafka.admin.adoption import topic_ids
+from hapax.core.plan import Destinations, Planner
+from hapax.core.records import Coordinates, Record
+from hapax.core.transform import Cut, Failure
+from hapax.kafka.admin.ids import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
-from hapax.kafka.read.group_start import positions
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.group_start import positions, worked
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.probe import first_from
-from hapax.kafka.read.worked import worked
-from hapax.operations.adopting import GroupAdoption
-from hapax.operations.skipping import forget_passed, letter, skip_of
+from hapax.operations.reading import read_ranges
+from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from hapax.core.records import Coordinates, TopicPartition
+    from hapax.core.ports import Message
+    from hapax.core.records import TopicPartition
+    from hapax.kafka.read.range_reader import ReadRecord
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
+
+
+def letter(settings: Settings, skip: Skip, topic: str, cut: Cut) -> Message:
+    record = skip.record
+    if record is None:
+        record = Record(*skip.at, None, None)
+    event_id = Identity(settings.dedup.id).identify([record]).ids[0]
+    failure = Failure(*skip.error, 1, cut)
+    planner = Planner(Destinations(settings.app, settings.output.topic, topic))
+    (message,) = planner.plan([record], [event_id], [failure], {}).messages
+    if skip.record is not None:
+        return message
+    # What was left out has no size that anyone could read.
+    told = (TRUNCATED, f"undecodable={skip.at.offset}-{skip.next - 1}".encode())
+    headers = [pair for pair in message.headers if pair[0] != TRUNCATED]
+    return msgspec.structs.replace(message, headers=[*headers, told])
+
+
+def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> Skip:
+    """Return what is passed at an offset, from what a reader meets first at the group's place.
+
+    Raises HapaxError when that is not what stands there.
+    """
+    if found is None:
+        raise HapaxError(f"{at}: committed readers see no record there, nor any after it")
+    if isinstance(found, tuple):
+        record, _ = found
+        if record.offset < at.offset:
+            raise HapaxError(
+                f"{at}: offset {record.offset} comes first and is not processed yet; to pass"
+                f" both, hapax offsets set {at.topic}/{at.partition}/{at.offset + 1}"
+            )
+        if record.offset > at.offset:
+            raise HapaxError(
+                f"{at}: committed readers see no record there (a marker of a transaction, an "
+                f"aborted"
+                f" or a compacted record); the next one is {record.offset}"
+            )
+        return Skip(at=at, next=at.offset + 1, record=record)
+    if at.offset > found.last:
+        raise HapaxError(
+            f"{at}: offsets {found.first} to {found.last} come first and cannot be decoded: skip"
+            f" {at.topic}/{at.partition}/{found.first}"
+        )
+    first = at._replace(offset=found.first)
+    return Skip(at=first, next=found.last + 1, record=None, reason=found.reason)
+
+
+def forget_passed(settings: Settings, moves: Iterable[Move], tell: Tell) -> int:
+    """Forget the claims of records that these moves pass; return how many."""
+    store = claim_store(settings)
+    if store is None:
+        return 0
+    spans = {
+        move.placed.where: (move.offset - move.skipped, move.offset)
+        for move in moves
+        if move.skipped
+    }
+    identity, forgotten = Identity(settings.dedup.id), 0
+    with closing(store):
+        for chunk in _passed(settings, spans, tell):
+            records = [seen.record for seen in chunk]
+            claims = identity.identify(records).claims
+            forgotten += store.release(
+                [
+                    (claim, record.coordinates)
+                    for claim, record in zip(claims, records, strict=True)
+                    if claim
+                ]
+            )
+    return forgotten
+
+
+def _passed(
+    settings: Settings, spans: dict[TopicPartition, tuple[int, int]], tell: Tell
+) -> Iterator[list[ReadRecord]]:
+    try:
+        yield from read_ranges(settings, spans, tell, "reading records to forget their claims")
+    except PreflightError as error:
+        raise HapaxError(
+            f"the records that are passed cannot be read to forget their claims ({error});"
+            " nothing was moved. --keep-claims moves without it"
+        ) from error
+
+
+# -- Offsets of another group ------------------------------------------------------------------
+
+
+class GroupAdoption:
+    """The offsets of a group, for a pipeline of another name. Reads them once, stable ones."""
+
+    def __init__(
+        self, settings: Settings, group: str, client: BlockingOffsets, cluster_id: str | None
+    ) -> None:
+        if group == settings.app:
+            raise ConfigurationError([f"{group} is HAPAX_APP itself: name the group of before"])
+        self._settings, self._group, self._client = settings, group, client
+        self._cluster_id = cluster_id
+        old = settings.model_copy(update={"app": group})
+        with closing(BlockingOffsets(old)) as theirs:
+            places = theirs.partitions(settings.read_topics)
+            self._answers: dict[TopicPartition, Any] = dict(theirs.answers(places, stable=True))
+        if all(one.offset < 0 for one in self._answers.values()):
+            topics = ", ".join(settings.read_topics)
+            raise HapaxError(f"group {group} has no offset in {topics}: check its name")
+
+    def placed(self, one: Placed, topic_id: str | None) -> tuple[Placed, int] | None:
+        """Return a partition with what the group notes there, and its offset; None: it has none."""
+        answer = self._answers[one.where]
+        if answer.offset < 0:
+            return None
+        facts, place = CommittedMetadata.of(answer), f"{one.topic}/{one.partition}"
+        problem = {
+            facts.topic_id not in {None, topic_id}: "belongs to a deleted topic of this name",
+            facts.cluster_id not in {None, self._cluster_id}: "belongs to another cluster",
+            facts.elsewhere is not None: "only informs: the progress is on another cluster",
+        }.get(True)
+        if problem is not None:
+            raise HapaxError(f"{place}: the offset of group {self._group} {problem}; not adopted")
+        beside = self._beside(one.topic)
+        known = list(beside.values())
+        count = len(self._of(one.topic)) if of_another_client(known) else began(known)
+        return msgspec.structs.replace(one, beside=CommittedMetadata(began=count)), answer.offset
+
+    def remarks(self) -> list[str]:
+        settings, group = self._settings, self._group
+        found = []
+        for topic in settings.input.topics:
+            missing = [w for w, one in self._of(topic).items() if one.offset < 0]
+            if missing and len(missing) < len(self._of(topic)):
+                found.append(partly_begun(missing, self._beside(topic), settings.input.start))
+        if settings.dedup.enabled:
+            found.append(
+                f"claims stay with {group}: hapax claims rebuild restores those of its outputs"
+            )
+        retry = f"{group}-retry"
+        if retry not in settings.read_topics and not self._client.absent([retry]):
+            found.append(
+                f"what waits in {retry} stays there: set HAPAX_RETRY__TOPIC={retry} and adopt again"
+            )
+        return found
+
+    def await_empty(self, tell: Callable[[str], None]) -> None:
+        """Wait for the members of the group to leave; raises PreflightError when some stay."""
+        GroupOffsets(self._settings.model_copy(update={"app": self._group})).await_empty(tell)
+
+    def _of(self, topic: str) -> dict[TopicPartition, Any]:
+        return {where: one for where, one in self._answers.items() if where[0] == topic}
+
+    def _beside(self, topic: str) -> dict[int, CommittedMetadata]:
+        return {
+            number: CommittedMetadata.of(one)
+            for (_topic, number), one in self._of(topic).items()
+            if one.offset >= 0
+        }
+
+
+# -- Moves -------------------------------------------------------------------------------------
 
 
 class Moving:
     """Moves the offsets of one pipeline's group."""
 
-    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
         if settings.spark.dataframe is not None:
             problem = (
                 "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not"
@@ -125,11 +290,8 @@ class Moving:
             raise HapaxError(f"{at}: the group is past it already, at {start}")
         if at.offset >= placed.log.last_stable:
             raise HapaxError(f"{at} is beyond the last stable offset, {placed.log.last_stable}")
-        where = (at.topic, at.partition)
-        found = first_from(
-            self._settings, at._replace(offset=start), self._client.leaders().get(where)
-        )
-        skip = skip_of(at, found)
+        end = placed.log.last_stable
+        skip = skip_of(at, first_from(self._settings, at._replace(offset=start), end))
         return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
 
     def adopt(self, group: str) -> tuple[list[Move], GroupAdoption]:
@@ -149,7 +311,6 @@ class Moving:
     # -- carrying out -------------------------------------------------------------------------
 
     def members(self) -> dict[str, str]:
-        """Return the client ids of the group's members, each with its host."""
         return self._group.members()
 
     def carry_out(self, moves: Iterable[Move], *, keep_claims: bool = False) -> int:
@@ -269,6 +430,5 @@ class Moving:
 
 @contextmanager
 def moving(settings: Settings, tell: Tell) -> Iterator[Moving]:
-    """Open it for the block; close its connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Moving(settings, client, tell)

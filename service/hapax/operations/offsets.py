@@ -1,4 +1,18 @@
-"""Composition of ``hapax offsets``: settings to how every input partition stands."""
+"""Composition of ``hapax offsets`` and ``hapax lag``: where a group is, what it has not read.
+
+For lag in records:
+
+1. committed  the group's offsets, in the topics that were named or in all that it has one in
+2. logs       where these begin and end, asked after the offsets: none is beyond its log
+3. records    the committed ones between both; where some offsets hold none, all of them as well
+
+For a mirror's offsets:
+
+1. committed  what the group has read of the input, transactions that hold an offset waited for
+2. progress   how far the mirror is: what it has not written yet cannot be translated
+3. decided    the transactions that wrote it have become visible to readers
+4. places     the first record of each partition that comes from the committed offset or a later one
+"""
 
 from __future__ import annotations
 
@@ -7,17 +21,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.changes import Stuck  # noqa: TC001 - msgspec reads the types
+from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.core.offset_commit import CommittedMetadata
+from hapax.core.offset_moves import Halving, Translated
 from hapax.core.partition_offsets import PartitionOffsets
+from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
+from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
+from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.produce.target import target_progress
 from hapax.kafka.read.group_start import positions
-from hapax.kafka.read.offset_client import OffsetClient
-from hapax.kafka.read.range_reader import RangeReader
+from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.kafka.read.range_reader import COUNTING, RangeReader, count_records
+from hapax.operations.reading import MARGIN_S, await_decided
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from hapax.core.partition_offsets import LogOffsets
     from hapax.core.records import TopicPartition
+    from hapax.kafka.read.offsets_client import Isolation, OffsetsClient
     from hapax.kafka.read.range_reader import ReadRecord
+    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 OLDEST_WITHIN_S = 5.0
@@ -45,13 +69,12 @@ class Look(PartitionOffsets, frozen=True, kw_only=True):
 class Looks:
     """Looks at all input partitions, as often as it is asked to."""
 
-    def __init__(self, settings: Settings, client: OffsetClient) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets) -> None:
         self._settings = settings
         self._client = client
         self._reader = RangeReader(settings)
 
     def look(self) -> list[Look]:
-        """Return them by topic and partition. Raises PreflightError."""
         client = self._client
         places = client.partitions(self._settings.input.topics)
         answers = client.answers(places, stable=False)
@@ -97,6 +120,230 @@ def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
 
 @contextmanager
 def looks(settings: Settings) -> Iterator[Looks]:
-    """Open it for the block; close its connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Looks(settings, client)
+
+
+# -- Lag of a reader in records ----------------------------------------------------------------
+
+READ_MAX = 500_000
+"""Offsets that one look reads, unless it is to be exact: a few seconds."""
+
+
+def reader_lags(
+    settings: Settings, group: str, topics: Sequence[str], tell: Tell, *, exact: bool = False
+) -> list[ReaderLag]:
+    """Return how far a group is behind, by topic and partition. ``topics``: none for all.
+
+    Raises PreflightError where brokers do not answer, or do not let us.
+    """
+    settings = settings.model_copy(update={"app": group})
+    with closing(BlockingOffsets(settings, COUNTING)) as client:
+        places = client.partitions(topics or None)
+        committed = client.committed(places, stable=False)
+        if not topics:
+            read = {where[0] for where, offset in committed.items() if offset is not None}
+            committed = {where: at for where, at in committed.items() if where[0] in read}
+        if not committed:
+            problem = (
+                f"group {group} has no committed offset in any topic that may be seen here: check"
+                " its name, or name a topic by --topic"
+            )
+            raise PreflightError([problem])
+        logs = client.log_offsets(committed)
+        return _Look(client, committed, logs, tell).lags(exact=exact)
+
+
+class _Look:
+    """Reads what lies between a group's offsets and the ends."""
+
+    def __init__(
+        self,
+        queries: OffsetsClient,
+        committed: Mapping[TopicPartition, int | None],
+        logs: Mapping[TopicPartition, LogOffsets],
+        tell: Tell,
+    ) -> None:
+        self._queries = queries
+        self._committed, self._logs = committed, logs
+        self._tell = tell
+        self._stretches = {where: stretch(at, logs[where]) for where, at in committed.items()}
+        self._done = 0
+
+    def lags(self, *, exact: bool) -> list[ReaderLag]:
+        lengths = {where: end - start for where, (start, end) in self._stretches.items()}
+        read = lengths if exact else shares(lengths, READ_MAX)
+        ends = {where: self._stretches[where][0] + length for where, length in read.items()}
+        committed = {where: Counted(self._stretches[where][0]) for where in ends}
+        problems = self._count("read_committed", committed, ends)
+        # Aborted records can only lie where no committed ones were found.
+        gaps = {where: one.gap for where, one in committed.items()}
+        every = {where: Counted(start) for where, (start, end) in gaps.items() if start < end}
+        self._count("read_uncommitted", every, {where: gaps[where][1] for where in every})
+        found = []
+        for where, one in sorted(committed.items()):
+            holes = one.end - one.start - one.total
+            start, end = gaps[where]
+            aborted = max(0, every[where].total - (end - start - holes)) if where in every else 0
+            found.append(
+                ReaderLag(
+                    topic=where[0],
+                    partition=where[1],
+                    log=self._logs[where],
+                    committed=self._committed[where],
+                    records=one.total,
+                    uncounted=self._stretches[where][1] - one.end,
+                    aborted=aborted,
+                    markers=holes - aborted,
+                    problem=problems.get(where, ""),
+                )
+            )
+        return found
+
+    def _count(
+        self,
+        isolation: Isolation,
+        counted: dict[TopicPartition, Counted],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, str]:
+        return count_records(self._queries, isolation, counted, ends, self._progress)
+
+    def _progress(self, count: int) -> None:
+        self._done += count
+        self._tell(f"{self._done:,} records read")
+
+
+# -- Offsets of a mirror -----------------------------------------------------------------------
+
+WITHIN_S = 30.0
+"""Longest wait for one look at the mirror."""
+
+
+def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
+    """Return the places of a group's committed offsets, by partition.
+
+    Partitions without an offset are left out. Raises ConfigurationError for a pipeline that is no
+    mirror, HapaxError or PreflightError where a place cannot be told for certain.
+    """
+    topic = _mirrored(settings)
+    with (
+        closing(BlockingOffsets(_of_group(settings, group))) as source,
+        closing(BlockingOffsets(settings.target)) as target,
+    ):
+        places = source.partitions([topic])
+        there = target.partitions([settings.output.topic])
+        if len(places) != len(there):
+            problem = (
+                f"{topic} has {len(places)} partitions and {settings.output.topic} has"
+                f" {len(there)}: records have not kept theirs, and offsets cannot be translated"
+            )
+            raise ConfigurationError([problem])
+        found = source.committed(places)
+        committed = {where: offset for where, offset in found.items() if offset is not None}
+        if not committed:
+            raise PreflightError([f"group {group} has no committed offset in {topic}"])
+        _require_mirrored(settings, committed)
+        _decide(settings, target, there, tell)
+        ends, starts = target.last_stable(there), target.log_starts(there)
+        return _places(settings, committed, starts, ends)
+
+
+def commit_translated(
+    settings: Settings, group: str, found: Sequence[Translated], tell: Tell
+) -> None:
+    offsets = GroupOffsets(_of_group(settings.target, group))
+    offsets.await_empty(tell)
+    offsets.commit(
+        {(one.target, one.partition): (one.offset, CommittedMetadata()) for one in found}
+    )
+
+
+def _mirrored(settings: Settings) -> str:
+    problem = ""
+    if not settings.elsewhere:
+        problem = "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is unset: outputs are where the input is"
+    elif settings.transform is not None:
+        problem = (
+            f"HAPAX_TRANSFORM={settings.transform}: outputs of a function need not keep partition"
+            " and order of their records"
+        )
+    elif len(settings.input.topics) > 1:
+        problem = (
+            f"HAPAX_INPUT__TOPICS={','.join(settings.input.topics)}: in a mirror of several topics"
+            " an offset stands for none of them"
+        )
+    if problem:
+        raise ConfigurationError([f"{problem}; only a mirror of one topic can be translated"])
+    return settings.input.topics[0]
+
+
+def _of_group(settings: Settings, group: str) -> Settings:
+    return settings.model_copy(update={"app": group})
+
+
+def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int]) -> None:
+    """Raise HapaxError where the mirror has not come as far as the group."""
+    behind = []
+    for where, offset in committed.items():
+        progress, _group = target_progress(settings.target, where, None)
+        done = 0 if progress is None else progress.offset
+        if done < offset:
+            behind.append(f"{where[0]}/{where[1]}: {done:,} of {offset:,}")
+    if behind:
+        raise HapaxError(
+            f"the mirror has not come as far as the group ({'; '.join(behind)}): let it catch up,"
+            " then repeat"
+        )
+
+
+def _decide(
+    settings: Settings, target: BlockingOffsets, there: Sequence[TopicPartition], tell: Tell
+) -> None:
+    """Wait until readers see all that was written with the progress."""
+    timeout_ms = settings.transaction.timeout_ms
+    _ends, open_ = await_decided(
+        target, there, timeout_ms, lambda: tell("waiting for transactions on the mirror")
+    )
+    if open_:
+        raise PreflightError(
+            [
+                f"{topic}/{number}: a transaction is open since {MARGIN_S:g} s and more: hapax"
+                " transactions names it"
+                for topic, number in open_
+            ]
+        )
+
+
+def _places(
+    settings: Settings,
+    committed: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> list[Translated]:
+    topic = settings.output.topic
+    searches = {
+        (topic, where[1]): Halving(where, offset, starts[topic, where[1]], ends[topic, where[1]])
+        for where, offset in committed.items()
+    }
+    reader = RangeReader(settings.target)
+    while due := {
+        where: (at, one.end) for where, one in searches.items() if (at := one.at) is not None
+    }:
+        firsts = reader.firsts(due, WITHIN_S)
+        if silent := due.keys() - firsts.keys():
+            raise PreflightError([f"{name}/{number} cannot be read" for name, number in silent])
+        for where, first in firsts.items():
+            searches[where].see(None if first is None else first.record)
+    return [
+        Translated(
+            topic=where[0],
+            partition=where[1],
+            committed=offset,
+            target=topic,
+            offset=ends[topic, where[1]] if found is None else found,
+            record=found is not None,
+            first=starts[topic, where[1]],
+        )
+        for where, offset in sorted(committed.items())
+        for found in (searches[topic, where[1]].found,)
+    ]

@@ -13,7 +13,7 @@ from hapax.core.errors import HapaxError, Poison
 from hapax.core.json_pointer import JsonPointer
 from hapax.core.ports import Message
 from hapax.kafka.produce.publish import Sender
-from hapax.operations.files.rows import RowForm, SourceRow, SourceRows
+from hapax.operations.rows import RowForm, SourceRow, SourceRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
-TOLD_EVERY = 5_000
+SHOWN_EVERY = 5_000
 RANDOM, CONTENT, SPOOL = "random", "content", "spool"
 
 
@@ -52,11 +52,11 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
     id_header: str = "message-id"
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
-    def messages(self, lines: Iterable[bytes], now_ms: int) -> Iterator[Message]:
+    def messages(self, lines: Iterable[bytes], now_ms: Callable[[], int]) -> Iterator[Message]:
         """Yield a message for each row that is not empty. Raises LineError."""
         make = self.maker()
         for row in SourceRows(self.form, lines):
-            yield make(row, now_ms)
+            yield make(row, now_ms())
 
     def maker(self) -> Callable[[SourceRow, int], Message]:
         """Return what makes a message of a row and a time in ms; it raises LineError."""
@@ -118,8 +118,9 @@ def publish(
     sender = Sender(settings, f"{settings.app}/publish" if transactional else "")
     sender.open(how.topic)
     try:
-        # Topics may be set to replace it; here it is when the event was published.
-        sender.send(_told(how.messages(lines, int(time.time() * 1000)), tell))
+        # Topics may be set to replace it; here it is when the line was read.
+        messages = how.messages(lines, lambda: time.time_ns() // 1_000_000)
+        sender.send(_counted(messages, tell))
     except LineError as error:
         sender.abort()
         so_far = (
@@ -138,8 +139,8 @@ def publish(
     )
 
 
-def _told(messages: Iterable[Message], tell: Tell) -> Iterator[Message]:
+def _counted(messages: Iterable[Message], tell: Tell) -> Iterator[Message]:
     for count, message in enumerate(messages, 1):
         yield message
-        if count % TOLD_EVERY == 0:
+        if count % SHOWN_EVERY == 0:
             tell(f"published {count:,}")

@@ -1,46 +1,76 @@
-"""``hapax publish --spool``: a process that reads a source, and ends when all of it is in Kafka."""
+"""``hapax publish --spool``: a process that reads lines into a spool until all of it is in Kafka.
+
+With each write the spool keeps the place in the file and a checksum of everything before it: one
+write, so that a process that is killed neither loses nor doubles a line when it is run again.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import stat
 import sys
 import time
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.core.errors import ConfigurationError
-from hapax.core.interrupt import Interrupt
+from hapax.core.errors import ConfigurationError, HapaxError, PositionLostError
+from hapax.core.ports import Interrupt
 from hapax.engines.lifecycle import Lifecycle
-from hapax.operations.files.names import open_file
-from hapax.operations.spooled import SpooledReader, is_stream
-from hapax.publish import Publisher
+from hapax.operations.publish import LineError
+from hapax.operations.rows import RowForm, SourceRows, whole_lines
+from hapax.publish import Publisher, RecordRefusedError, SpoolFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from _hashlib import HASH
+    from collections.abc import Callable, Iterator, Sequence
 
-    from hapax.operations.spooled import ReadingReport, Spooling
+    from hapax.core.ports import Message
+    from hapax.operations.publish import Lines
+    from hapax.operations.reading import Tell
+    from hapax.operations.rows import SourceRow
+    from hapax.publish import PublisherOptions
     from hapax.settings import Settings
 
 STANDARD_INPUT = "-"
-FULL_S, LOOK_S = 0.5, 0.2
-"""How long one call waits for room in the spool, and for records to come to Kafka: in between a
-signal is heard, and a person told."""
+BATCH_RECORDS, BATCH_BYTES = 1000, 1 << 20
+"""So much is accepted in one write, and so much more than the spool holds is in memory."""
+CHUNK_BYTES = 256 << 10
+FULL_S, LOOK_S, POLL_S = 0.5, 0.2, 0.1
+"""How long one call waits for room in the spool, for records to come to Kafka, and for bytes of a
+pipe: in between a signal is noticed, and the progress shown."""
 
 
-class SpoolChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which spool.
+class FilePosition(msgspec.Struct, frozen=True, array_like=True, tag="hapax-publish-1"):
+    """After which byte and line of a source the next row begins.
 
-    ``adopt``: although it was moved or restored. ``resume_at``: the first sequence that is not in
-    Kafka, where what says so is gone.
+    path      as it was named, absolute; empty: a pipe, which nothing can resume
+    columns   of a CSV file, from its header
+    checksum  SHA-256 of all bytes before the offset
     """
 
-    folder: Path
-    disk_max_bytes: int
-    adopt: bool = False
-    resume_at: int | None = None
+    path: str
+    form: RowForm
+    offset: int = 0
+    line: int = 0
+    columns: tuple[str, ...] = ()
+    checksum: bytes = sha256().digest()
+
+
+class FileChangedError(PositionLostError):
+    """The file is not the one, or not any more, whose lines the spool has accepted."""
+
+    def __init__(self, place: FilePosition, what: str) -> None:
+        super().__init__(
+            f"{place.path} {what}: the spool has accepted {place.line:,} lines"
+            f" ({place.offset:,} bytes) of another one, and nothing further is read. To continue,"
+            " bring that file back; to publish this one, name a --spool of its own"
+        )
 
 
 class SpooledSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,22 +86,75 @@ class SpooledSummary(msgspec.Struct, frozen=True, kw_only=True):
 def publish_spooled(
     settings: Settings,
     file: str,
-    wanted: Spooling,
-    choice: SpoolChoice,
-    report: ReadingReport,
+    *,
+    how: Lines,
+    skip_bad: bool,
+    spool: Path,
+    options: PublisherOptions,
+    tell: Tell,
+    warn: Tell,
 ) -> SpooledSummary:
     """Read the file, or standard input for ``-``, into the spool; wait until Kafka has all of it.
 
+    skip_bad    leave out lines that no record can be made of, and ``warn`` of each
+    tell        shows how far it is, now and then
     SIGTERM and SIGINT end the reading, and the waiting after the time of the shutdown settings.
     Raises what the spool, the publisher and the file have to say; what was accepted stays.
     """
+    descriptor, path = _opened(file)
     lifecycle = Lifecycle(time, Interrupt(), timeout_s=settings.shutdown.timeout_ms / 1000)
-    with heard(lifecycle):
-        return _published(settings, file, wanted, choice, report, lifecycle)
+    with _signals(lifecycle):
+        given: PublisherOptions = {**options, "timeout_s": FULL_S}
+        publisher = Publisher(spool, settings, **given)
+
+        def show(text: str) -> None:
+            # Nothing else notices it where no further line comes.
+            if publisher.problem is not None:
+                raise publisher.problem
+            state = text or publisher.reason or publisher.state
+            tell(f"accepted {reader.accepted:,}, waiting {publisher.waiting:,}: {state}")
+
+        reader = SpooledReader(
+            publisher,
+            how,
+            skip_bad=skip_bad,
+            show=show,
+            warn=warn,
+            stopping=lambda: lifecycle.stopping,
+        )
+        try:
+            place = stored_place(publisher.position, path, how.form)
+            failure = reader.read(descriptor, place)
+            # Also after a failure: the file may be gone, and nothing else publishes the rest.
+            while not publisher.flush(min(LOOK_S, lifecycle.left_s)) and not lifecycle.overdue:
+                show("" if failure is None else str(failure))
+            if failure is not None:
+                raise failure
+            return SpooledSummary(
+                topic=how.topic,
+                accepted=reader.accepted,
+                skipped=reader.skipped,
+                waiting=publisher.waiting,
+                stopped=lifecycle.reason,
+            )
+        finally:
+            publisher.close(timeout_s=0)
+
+
+def _opened(file: str) -> tuple[int, str]:
+    """Return a descriptor, and the absolute path of what can be read again."""
+    if file == STANDARD_INPUT:
+        return sys.stdin.fileno(), ""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigurationError([f"{file} cannot be read: {error.strerror}"]) from error
+    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    return descriptor, str(Path(file).absolute()) if regular else ""
 
 
 @contextmanager
-def heard(lifecycle: Lifecycle) -> Iterator[None]:
+def _signals(lifecycle: Lifecycle) -> Iterator[None]:
     """Take signals inside the block, and leave them as they were before."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lifecycle.listen()
@@ -82,68 +165,182 @@ def heard(lifecycle: Lifecycle) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _published(
-    settings: Settings,
-    file: str,
-    wanted: Spooling,
-    choice: SpoolChoice,
-    report: ReadingReport,
-    lifecycle: Lifecycle,
-) -> SpooledSummary:
-    path = Path(file)
-    if file != STANDARD_INPUT and not choice.folder.exists():
-        _require(path)
-    publisher = Publisher(
-        choice.folder,
-        settings,
-        disk_max_bytes=choice.disk_max_bytes,
-        timeout_s=FULL_S,
-        adopt=choice.adopt,
-        resume_at=choice.resume_at,
-    )
-    try:
+def stored_place(position: bytes, path: str, form: RowForm) -> FilePosition:
+    """Return where a spool with this position continues; a ``path`` that is empty is a pipe.
 
-        def show(text: str) -> None:
-            if report.receipts is not None:
-                report.receipts.write()
-            # Nothing else notices it where no further line comes.
-            if publisher.problem is not None:
-                raise publisher.problem
-            state = text or publisher.reason or publisher.state
-            report.tell(f"accepted {reader.accepted:,}, waiting {publisher.waiting:,}: {state}")
-
-        reader = SpooledReader(
-            publisher,
-            wanted,
-            msgspec.structs.replace(report, tell=show),
-            lambda: lifecycle.stopping,
-        )
-        if file == STANDARD_INPUT:
-            reader.read_stream(sys.stdin.fileno())
-        elif is_stream(path):
-            reader.read_stream(open_file(path))
-        else:
-            reader.read_file(path)
-        while not publisher.flush(min(LOOK_S, lifecycle.left_s)) and not lifecycle.overdue:
-            show("")
-        show("")
-        return SpooledSummary(
-            topic=wanted.how.topic,
-            accepted=reader.accepted,
-            skipped=reader.skipped,
-            waiting=publisher.waiting,
-            stopped=lifecycle.reason,
-        )
-    finally:
-        publisher.close(timeout_s=0)
-
-
-def _require(path: Path) -> None:
-    """Raise ConfigurationError for a name that is none, before a spool is made for it.
-
-    A spool that exists may know the file by another name: it is being rotated.
+    Raises ConfigurationError where the position is one of another source, form or program.
     """
+    if not position:
+        return FilePosition(path, form)
     try:
-        path.stat()
-    except OSError as error:
-        raise ConfigurationError([f"{path} cannot be read: {error.strerror}"]) from error
+        found = msgspec.msgpack.decode(position, type=FilePosition)
+    except msgspec.MsgspecError as error:
+        problem = "the spool was filled by another program than this hapax publish: name another"
+        raise ConfigurationError([f"{problem} --spool"]) from error
+    if found.path != path:
+        problem = (
+            f"the spool belongs to {found.path or 'standard input'}, not to"
+            f" {path or 'standard input'}: each source needs a --spool of its own"
+        )
+        raise ConfigurationError([problem])
+    if found.form != form:
+        raise ConfigurationError(
+            [f"{path or 'it'} was read with --format {found.form} so far: name the same --format"]
+        )
+    return found
+
+
+class _HeldRow(NamedTuple):
+    """A record that is not accepted yet. ``line``: where its row begins; ``place``: after it."""
+
+    message: Message
+    line: int
+    place: FilePosition
+
+
+class SpooledReader:
+    """Brings the rows of one source into a spool, after those that it has already.
+
+    stopping  whether to read no more; asked between rows, and while there is nothing to read
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        how: Lines,
+        *,
+        skip_bad: bool,
+        show: Tell,
+        warn: Tell,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._publisher = publisher
+        self._skip_bad = skip_bad
+        self._show, self._warn = show, warn
+        self._stopping = stopping
+        self._make = how.maker()
+        self._held: list[_HeldRow] = []
+        self._held_bytes = 0
+        self._given_up = False
+        self.accepted = 0
+        self.skipped = 0
+
+    def read(self, descriptor: int, place: FilePosition) -> HapaxError | None:
+        """Read to the end, or until ``stopping``; return what ended it before.
+
+        That is FileChangedError, or HapaxError for a line that is no record.
+        """
+        try:
+            self._read_rows(descriptor, place)
+            self._flush()
+        except HapaxError as error:
+            return error
+        return None
+
+    def _read_rows(self, descriptor: int, place: FilePosition) -> None:
+        checksum = compared(descriptor, place)
+
+        def lines() -> Iterator[bytes]:
+            for text in whole_lines(lambda: self._bytes(descriptor)):
+                checksum.update(text)
+                yield text
+
+        self._place = place
+        rows = SourceRows(
+            place.form, lines(), line=place.line, offset=place.offset, columns=place.columns
+        )
+        for row in rows:
+            if self._stopping():
+                return
+            message = self._message(row)
+            if place.path:
+                self._place = FilePosition(
+                    place.path, place.form, row.end, rows.line, rows.columns, checksum.digest()
+                )
+            if message is not None:
+                self._held.append(_HeldRow(message, row.line, self._place))
+                self._held_bytes += len(row.value)
+            if len(self._held) >= BATCH_RECORDS or self._held_bytes >= BATCH_BYTES:
+                self._flush()
+
+    def _bytes(self, descriptor: int) -> bytes | None:
+        """Return further bytes, b"" at the end, None at a stop.
+
+        Nothing is held while it waits for them.
+        """
+        wait_s = 0.0
+        while not select.select([descriptor], [], [], wait_s)[0]:
+            self._flush()
+            self._show("")
+            if self._stopping():
+                return None
+            wait_s = POLL_S
+        return os.read(descriptor, CHUNK_BYTES)
+
+    def _message(self, row: SourceRow) -> Message | None:
+        """Return what to publish; None for a line that is left out."""
+        try:
+            return self._make(row, time.time_ns() // 1_000_000)
+        except LineError as error:
+            if not self._skip_bad:
+                self._flush()
+                raise HapaxError(
+                    f"{error}: everything before it was accepted and nothing after it is read."
+                    " Correct the writer, and to leave such lines out start with --skip-bad-lines"
+                ) from error
+            self.skipped += 1
+            self._warn(f"left out: {error}")
+            return None
+
+    def _flush(self) -> None:
+        """Have the spool accept what is held; wait while it is full, unless ``stopping``."""
+        if not self._held:
+            return
+        held, self._held, self._held_bytes = self._held, [], 0
+        try:
+            self._accept([one.message for one in held], self._place)
+        except RecordRefusedError:
+            # One of them is refused, and nothing was accepted: those before it are, one by one.
+            for one in held:
+                try:
+                    self._accept([one.message], one.place)
+                except RecordRefusedError as error:
+                    raise HapaxError(
+                        f"line {one.line}: {error}; everything before it was accepted and nothing"
+                        " after it is read"
+                    ) from error
+        self._show("")
+
+    def _accept(self, messages: Sequence[Message], place: FilePosition) -> None:
+        """Accept rows together. What is not accepted at a stop is read by the next process."""
+        position = msgspec.msgpack.encode(place)
+        while not self._given_up:
+            try:
+                self.accepted += len(self._publisher.publish_many(messages, position=position))
+            except SpoolFullError:
+                # Nothing later may be accepted then, or these rows would be missing before it.
+                self._given_up = self._stopping()
+                self._show("the spool is full, reading waits")
+            else:
+                return
+
+
+def compared(descriptor: int, place: FilePosition) -> HASH:
+    """Return the checksum of what is before the place; the descriptor is then there.
+
+    Raises FileChangedError unless the file has those bytes.
+    """
+    checksum = sha256()
+    left, last = place.offset, b"\n"
+    while left:
+        chunk = os.read(descriptor, min(left, CHUNK_BYTES))
+        if not chunk:
+            raise FileChangedError(place, f"is shorter ({place.offset - left:,} bytes)")
+        checksum.update(chunk)
+        left, last = left - len(chunk), chunk[-1:]
+    if checksum.digest() != place.checksum:
+        raise FileChangedError(place, "has other content")
+    following = os.pread(descriptor, 2, place.offset) if last != b"\n" else b""
+    if following.removeprefix(b"\r")[:1] not in {b"", b"\n"}:
+        raise FileChangedError(place, "continues its last line, which had no end")
+    return checksum

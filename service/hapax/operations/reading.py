@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.kafka.read.offset_client import OffsetClient
-    from hapax.kafka.read.range_reader import Isolation, ReadRecord
+    from hapax.kafka.read.offsets_client import BlockingOffsets, Isolation
+    from hapax.kafka.read.range_reader import ReadRecord
     from hapax.settings import Settings
 
     Tell = Callable[[str], None]
@@ -42,7 +42,7 @@ def read_ranges(
             tell(f"{what}: {read:,} of at most {total:,}")
 
 
-def undecided(client: OffsetClient, partitions: Iterable[TopicPartition]) -> Undecided:
+def undecided(client: BlockingOffsets, partitions: Iterable[TopicPartition]) -> Undecided:
     """Return the last stable offset and the high watermark of partitions where they differ."""
     places = list(partitions)
     highs = client.high_watermarks(places)
@@ -51,7 +51,7 @@ def undecided(client: OffsetClient, partitions: Iterable[TopicPartition]) -> Und
 
 
 def await_decided(
-    client: OffsetClient,
+    client: BlockingOffsets,
     partitions: Iterable[TopicPartition],
     timeout_ms: int,
     waiting: Callable[[], None],

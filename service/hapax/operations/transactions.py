@@ -21,10 +21,9 @@ from hapax.core.transaction_states import (
     state_of,
 )
 from hapax.kafka.admin.group import members
-from hapax.kafka.admin.requests import producers, wire_properties, write_marker
-from hapax.kafka.admin.wire import WireError
+from hapax.kafka.admin.second_client import RequestError, producers, write_marker
 from hapax.kafka.produce.standalone import fence
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges, undecided
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Open(msgspec.Struct, kw_only=True):
 class Transactions:
     """The transactions of one pipeline."""
 
-    def __init__(self, settings: Settings, client: OffsetClient, tell: Tell) -> None:
+    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
         self._settings = settings
         self._client = client
         self._tell = tell
@@ -177,7 +176,11 @@ class Transactions:
                 f" in {OFFSETS}, no transaction of this pipeline hangs there{unseen}"
             )
         if gap.holders is None:
-            raise HapaxError(f"{place}: its producers are not known: {found.untold}")
+            where_from = f"abort --start-offset {gap.stable}"
+            raise HapaxError(
+                f"{place}: its producers are not known: {found.untold}; Kafka's own tool rolls back"
+                f" the first transaction there: {kafka_tool(self._settings, gap, where_from)}"
+            )
         mine = [one for one in gap.holders if one.producer_id == producer_id]
         if not mine:
             others = ", ".join(str(one.producer_id) for one in gap.holders) or "none"
@@ -196,32 +199,22 @@ class Transactions:
     def end_hanging(self, one: Holder, *, commit: bool) -> list[Gap]:
         """End a hanging transaction by a marker; return what is still undecided."""
         where = (one.topic, one.partition)
-        leader, properties = self._client.leaders()[where], wire_properties(self._settings)
         epochs = {
             (holder.producer_id, holder.start): epoch
-            for holder, epoch in producers(properties, leader, [where])
+            for holder, epoch in producers(self._settings, [where])
         }
         if (one.producer_id, one.start) not in epochs:
             raise HapaxError(f"{where[0]}/{where[1]}: the transaction has just ended by itself")
         epoch = epochs[one.producer_id, one.start]
-        write_marker(properties, leader, one, epoch, commit=commit)
+        write_marker(self._settings, one, epoch, commit=commit)
         return self.look().gaps
 
     def _holders(self, places: list[TopicPartition]) -> tuple[list[Holder] | None, str]:
         """Ask the leaders who has transactions open; None and why when they do not answer."""
-        found: list[Holder] = []
-        by_leader: dict[tuple[str, int], list[TopicPartition]] = {}
-        leaders = self._client.leaders() if places else {}
-        for where in places:
-            if where in leaders:
-                by_leader.setdefault(leaders[where], []).append(where)
         try:
-            for leader, wanted in by_leader.items():
-                properties = wire_properties(self._settings)
-                found += [one for one, _ in producers(properties, leader, wanted)]
-        except WireError as error:
+            return [one for one, _ in producers(self._settings, places)] if places else [], ""
+        except RequestError as error:
             return None, str(error)
-        return found, ""
 
     def _still(self, places: Undecided, holders: list[Holder] | None) -> list[Holder] | None:
         """Leave out who is gone by now: its transaction ended while the states were read."""
@@ -286,8 +279,24 @@ def _gap(
     )
 
 
+def kafka_tool(settings: Settings, gap: Gap, action: str) -> str:
+    """Return a command of Kafka's own tool, for a partition.
+
+    A partition's last stable offset is where the first transaction that is open in it begins.
+    """
+    kafka, (name, *more) = settings.kafka, action.split(" ", 1)
+    secured = kafka.security.protocol != "plaintext"
+    parts = [
+        f"kafka-transactions.sh --bootstrap-server {kafka.bootstrap_servers}",
+        *(["--command-config client.properties"] if secured else []),
+        f"{name} --topic {gap.topic} --partition {gap.partition}",
+        *more,
+    ]
+    return " ".join(parts)
+
+
 @contextmanager
 def transactions(settings: Settings, tell: Tell) -> Iterator[Transactions]:
     """Open them for the block; close the connections afterwards."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         yield Transactions(settings, client, tell)

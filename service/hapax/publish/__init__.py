@@ -7,12 +7,10 @@
 
 Settings come from the environment (HAPAX_APP and HAPAX_KAFKA__… are needed). docs/publish.md.
 
-publisher   the API
+publisher   the API, and its metrics
 acceptance  what is refused at once
 environment settings of a process that publishes and does nothing else
-drainer     from the spool to Kafka, each record once
-marker      what says how far that is
-gauges      its metrics
+drainer     from the spool to Kafka, each record once, and the marker of how far that is
 read_ahead  what is published next, decoded while a transaction commits
 options     bounds and choices of a publisher
 receipts    where each record went

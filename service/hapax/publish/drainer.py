@@ -4,6 +4,11 @@ The order at the start is what makes it exact: lock and recover the folder, regi
 which ends what a predecessor left and refuses whatever it still sends, read the marker, compare it
 with the folder, go on from it. After every doubt the same again: an unknown commit is never
 aborted, its marker says what became of it.
+
+The marker is a committed offset (marked_transaction.py). Its number is the sequence of the next
+record; its metadata names the spool, and the nonce of the open that wrote the record before. Of
+two copies of a spool that both continue, each has nonces of its own: the one whose records are not
+those in Kafka finds another nonce there than its own.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import time
 from bisect import bisect_left
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -29,12 +34,11 @@ from hapax.kafka.produce.marked_transaction import (
     TransactionTooLongError,
     spool_names,
 )
-from hapax.publish.marker import WHAT_TO_DO, SpoolMarker, agree
-from hapax.publish.read_ahead import PIECE, ReadAhead
+from hapax.publish.read_ahead import ReadAhead
 from hapax.publish.receipts import Placement, Receipts
 from hapax.publish.stored import messages
-from hapax.spool.errors import SpoolDisagreesError
-from hapax.spool.log import FIRST
+from hapax.spool.errors import SpoolDisagreesError, SpoolFullError
+from hapax.spool.spool import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,12 +46,40 @@ if TYPE_CHECKING:
     from hapax.core.ports import Message
     from hapax.publish.read_ahead import Upcoming
     from hapax.settings import Settings
-    from hapax.spool.spool import OpenSpool
+    from hapax.spool.spool import SpoolStore
 
 KEEP_ALIVE_S = 12 * 3600.0
 """Brokers forget offsets of a group that commits nothing for a week (offsets.retention.minutes)."""
 REST_MIN_S, REST_MAX_S = 0.1, 2.0
 FENCED_MAX = 2
+_DOUBTS = (BatchAbortedError, ProducerDeadError, SpoolFullError, TransactionTooLongError)
+_FORM = "hapax-spool1"
+_NONE = "-"
+_WORDS = 3
+WHAT_TO_DO = "Nothing was published. docs/publish.md, section Stops, describes how to continue"
+
+
+class SpoolMarker(NamedTuple):
+    """Everything below ``next`` is in Kafka."""
+
+    next: int
+    spool: str
+    nonce: bytes
+
+    @property
+    def metadata(self) -> str:
+        """What is committed beside the number."""
+        return f"{_FORM} {self.spool} {self.nonce.hex() or _NONE}"
+
+    @classmethod
+    def parse(cls, number: int, metadata: str) -> SpoolMarker:
+        """Read what was committed; raise SpoolDisagreesError when another program wrote it."""
+        words = metadata.split(" ")
+        if len(words) != _WORDS or words[0] != _FORM:
+            raise SpoolDisagreesError(
+                f"the spool's marker was overwritten: it says {number}, {metadata!r}. {WHAT_TO_DO}"
+            )
+        return cls(number, words[1], b"" if words[2] == _NONE else bytes.fromhex(words[2]))
 
 
 class Drainer:
@@ -60,7 +92,7 @@ class Drainer:
 
     def __init__(
         self,
-        spool: OpenSpool,
+        spool: SpoolStore,
         settings: Settings,
         *,
         id_header: str,
@@ -114,7 +146,7 @@ class Drainer:
             while not self._ending:
                 try:
                     self._publish_all()
-                except (BatchAbortedError, ProducerDeadError, TransactionTooLongError) as error:
+                except _DOUBTS as error:
                     self._doubt(error)
                     rest_s = (
                         REST_MIN_S if self.state == "publishing" else min(rest_s * 2, REST_MAX_S)
@@ -169,16 +201,15 @@ class Drainer:
 
     def _marker_topic(self) -> str | None:
         """Return the topic that the marker is kept for: that of the first record of all."""
-        if self._spool.id.topic is not None:
-            return self._spool.id.topic
-        log = self._spool.log
+        if self._spool.meta.topic is not None:
+            return self._spool.meta.topic
+        spool = self._spool
         while not self._ending:
-            taken = log.read(log.first, 1, 1)
-            if taken.records:
-                return messages(taken.records[:1], log.first, "", "")[0].topic
+            if rows := spool.read(spool.first, 1, 1):
+                return messages(rows[0], "", "")[0].topic
             self.checked.set()  # a new spool: there is nothing to compare
             with self._wake:
-                if log.certified_next == log.first and not self._ending:
+                if spool.next == spool.first and not self._ending:
                     self._wake.wait()
         return None
 
@@ -187,7 +218,7 @@ class Drainer:
             output = self._settings.output.model_copy(update={"topic": topic})
             self._marked = MarkedTransaction(
                 self._settings.model_copy(update={"output": output}),
-                spool_names(self._settings.app, self._spool.id.id),
+                spool_names(self._settings.app, self._spool.meta.id),
                 clock=time,
                 forward=lambda *_line: None,
                 logger=logging.getLogger("hapax.publish"),
@@ -198,19 +229,19 @@ class Drainer:
 
     def _go_on(self, marked: MarkedTransaction) -> None:
         """Register, and take the place that the marker says."""
-        known = self._spool.id.cluster
+        known = self._spool.meta.cluster
         cluster = marked.cluster_id()
         if known is not None and cluster != known:
             raise OtherClusterError(
                 f"spool {self._spool.path} publishes to Kafka cluster {known}, and the brokers are"
                 f" those of cluster {cluster}. {WHAT_TO_DO}"
             )
-        found, log = marked.opened(), self._spool.log
+        found = marked.opened()
         if found is None:
             self._begin(marked, known)
         else:
             marker = SpoolMarker.parse(*found)
-            agree(marker, self._spool.id.id, log)
+            agree(marker, self._spool)
             self.next = marker.next
         self._resume_at = None
         if known is None:
@@ -226,16 +257,16 @@ class Drainer:
             raise SpoolDisagreesError(
                 f"the marker of spool {self._spool.path} is gone: it expired while nothing was"
                 " published (offsets.retention.minutes of the brokers), or topic"
-                f" {self._spool.id.topic} was recreated. {WHAT_TO_DO}"
+                f" {self._spool.meta.topic} was recreated. {WHAT_TO_DO}"
             )
-        first, log = FIRST if cluster is None else self._resume_at or FIRST, self._spool.log
-        nonce = log.nonce_before(first)
+        first, spool = FIRST if cluster is None else self._resume_at or FIRST, self._spool
+        nonce = spool.nonce_before(first)
         if nonce is None:
             raise SpoolDisagreesError(
-                f"resume_at={first}: the spool has records {log.first} to {log.next - 1}"
+                f"resume_at={first}: the spool has records {spool.first} to {spool.next - 1}"
             )
         marked.send(())
-        marked.commit(first, SpoolMarker(first, self._spool.id.id, nonce).metadata)
+        marked.commit(first, SpoolMarker(first, spool.meta.id, nonce).metadata)
         self.next, self._committed_s = first, time.monotonic()
 
     def _publish(self, taken: Upcoming) -> None:
@@ -252,9 +283,9 @@ class Drainer:
                 min(call.first + len(call.ids), following) - taken.first,
             )
         ]
-        nonce = self._spool.log.nonce_before(following)
+        nonce = self._spool.nonce_before(following)
         assert nonce is not None
-        marker = SpoolMarker(following, self._spool.id.id, nonce)
+        marker = SpoolMarker(following, self._spool.meta.id, nonce)
         self._marked.send(self._pieces(taken, wanted))
         self._ahead.begin(following)
         self._marked.commit(marker.next, marker.metadata)
@@ -274,16 +305,18 @@ class Drainer:
 
     def _pieces(self, taken: Upcoming, wanted: list[int]) -> Iterator[list[Message]]:
         """Yield the messages some at a time, and set which of them get a report."""
-        for number, piece in enumerate(taken.pieces):
-            begin = number * PIECE
-            here = wanted[bisect_left(wanted, begin) : bisect_left(wanted, begin + PIECE)]
+        begin = 0
+        for piece in taken.pieces:
+            end = begin + len(piece)
+            here = wanted[bisect_left(wanted, begin) : bisect_left(wanted, end)]
             self._reports.clear()
             self._reports.update((index - begin, partial(self._delivered, index)) for index in here)
             yield piece
+            begin = end
 
     def _settle(self) -> None:
         if not self._ending:  # from then on the folder may be another process's
-            self._spool.log.delete_below(self.next)
+            self._spool.delete_below(self.next)
         self._drained()
 
     def _delivered(self, index: int, error: object, message: Any) -> None:
@@ -297,7 +330,7 @@ class Drainer:
 
     def _await_records(self) -> None:
         with self._wake:
-            if not (self._ending or self._due) and self._spool.log.certified_next <= self.next:
+            if not (self._ending or self._due) and self._spool.next <= self.next:
                 self._wake.wait(KEEP_ALIVE_S / 10)
             until_s = time.monotonic() + self._linger_s
             while not self._ending and (left_s := until_s - time.monotonic()) > 0:
@@ -307,3 +340,28 @@ class Drainer:
         with self._wake:
             if not self._ending:
                 self._wake.wait(seconds)
+
+
+def agree(marker: SpoolMarker, spool: SpoolStore) -> None:
+    """Raise SpoolDisagreesError unless the marker can be that of this very spool."""
+    if marker.spool != spool.meta.id:
+        raise SpoolDisagreesError(
+            f"the marker is that of spool {marker.spool}, and the folder is"
+            f" {spool.meta.id}. {WHAT_TO_DO}"
+        )
+    if marker.next > spool.next:
+        raise SpoolDisagreesError(
+            f"records up to {marker.next - 1} are in Kafka, and the spool ends with"
+            f" {spool.next - 1}: the folder is an old copy. {WHAT_TO_DO}"
+        )
+    if marker.next < spool.first:
+        raise SpoolDisagreesError(
+            f"records up to {marker.next - 1} are in Kafka, and the spool begins with"
+            f" {spool.first}: the records between are gone, or the marker was moved back."
+            f" {WHAT_TO_DO}"
+        )
+    if spool.nonce_before(marker.next) != marker.nonce:
+        raise SpoolDisagreesError(
+            f"record {marker.next - 1} in Kafka is not the one in this folder: another copy"
+            f" of the spool has published. {WHAT_TO_DO}"
+        )

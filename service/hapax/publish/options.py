@@ -9,8 +9,6 @@ import msgspec
 from hapax.core.errors import ConfigurationError
 from hapax.spool.group_commit import DISK_MIN_BYTES
 
-SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX, SEGMENT_PARTS = 1 << 16, 64 << 20, 8
-
 
 class PublisherOptions(TypedDict, total=False):
     """Keywords of ``Publisher``.
@@ -61,9 +59,3 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def full_timeout_s(self) -> float:
         """How long a call waits for room."""
         return self.timeout_s if self.on_full == "block" else 0.0
-
-    @property
-    def segment_bytes(self) -> int:
-        """How long a file of the spool becomes: a part of all, so that it can be deleted soon."""
-        most = min(SEGMENT_BYTES_MAX, self.disk_max_bytes // SEGMENT_PARTS)
-        return max(SEGMENT_BYTES_MIN, most)

@@ -9,21 +9,22 @@ import time
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hapax.core.errors import StopError
-from hapax.core.id_sources import id_source
+from hapax.core.identity import id_source
 from hapax.core.ports import Message
 from hapax.publish.acceptance import Acceptance
 from hapax.publish.drainer import Drainer
 from hapax.publish.environment import publish_settings
-from hapax.publish.gauges import Gauges
 from hapax.publish.options import Options, PublisherOptions
 from hapax.publish.receipts import PublishCall, Receipt
 from hapax.publish.stored import stored, with_id
 from hapax.spool.errors import SpoolFullError
+from hapax.spool.folder import Folder
 from hapax.spool.group_commit import Group, GroupCommit
-from hapax.spool.spool import opened
+from hapax.spool.spool import SpoolStore
+from hapax.telemetry.spool_metrics import SpoolMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hapax.settings import Settings
@@ -61,10 +62,12 @@ class Publisher:
         names = [source.header for source in map(id_source, self._settings.dedup.id)]
         self._id_header = next((name for name in names if name), "message-id")
         self._acceptance = Acceptance(self._settings)
-        self._spool = opened(
-            spool, self._settings.app, segment_bytes=given.segment_bytes, adopt=given.adopt
+        self._spool = SpoolStore(
+            Folder(spool),
+            self._settings.app,
+            disk_max_bytes=given.disk_max_bytes,
+            adopt=given.adopt,
         )
-        self._position = self._spool.log.position
         self._drained = threading.Condition()
         self._drainer = Drainer(
             self._spool,
@@ -74,9 +77,9 @@ class Publisher:
             resume_at=given.resume_at,
             drained=self._look,
         )
-        self._gauges = Gauges(self._spool.log, self._drainer)
+        self._gauges = _Gauges(self._spool, self._drainer)
         self._commit = GroupCommit(
-            self._spool.log,
+            self._spool,
             disk_max_bytes=given.disk_max_bytes,
             memory_max_records=given.memory_max_records,
             full_timeout_s=given.full_timeout_s,
@@ -115,8 +118,8 @@ class Publisher:
         """
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, group = self._submit([message], b"", callback)
-        group.wait()
+        call, group = self._submit([message], callback)
+        group.accepted.result()
         return Receipt(call, 0)
 
     def publish_many(
@@ -124,15 +127,18 @@ class Publisher:
         messages: Iterable[Message],
         *,
         position: bytes = b"",
+        notes: Mapping[str, bytes] | None = None,
         callback: Callable[[Receipt], None] | None = None,
     ) -> list[Receipt]:
         """Accept records together: after a crash all of them are there, or none.
 
-        position  where the caller's source goes on behind them, kept with them; empty: as it was
+        position  where the caller's source continues after them, kept with them; empty: as it was
+        notes     small values by name, such as a checksum of what was read so far, kept with them
+                  in the same transaction; names that are not given keep their values
         Raises as ``publish``.
         """
-        call, group = self._submit([*messages], position, callback)
-        group.wait()
+        call, group = self._submit([*messages], callback, position=position, notes=notes)
+        group.accepted.result()
         return call.receipts()
 
     async def publish_async(
@@ -150,14 +156,7 @@ class Publisher:
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
         call, group = await self._submit_async(message, callback)
-        loop, accepted = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell() -> None:
-            loop.call_soon_threadsafe(accepted.set)
-
-        group.call_when_done(tell)
-        await accepted.wait()
-        group.wait()
+        await asyncio.wrap_future(group.accepted)
         return Receipt(call, 0)
 
     async def _submit_async(
@@ -168,7 +167,7 @@ class Publisher:
         until_s = time.monotonic() + self._on_full_s
         while True:
             try:
-                return self._submit([message], b"", callback, timeout_s=0.0)
+                return self._submit([message], callback, timeout_s=0.0)
             except SpoolFullError:
                 if time.monotonic() >= until_s:
                     raise
@@ -177,25 +176,30 @@ class Publisher:
     def _submit(
         self,
         messages: Sequence[Message],
-        position: bytes,
         callback: Callable[[Receipt], None] | None,
+        *,
+        position: bytes = b"",
+        notes: Mapping[str, bytes] | None = None,
         timeout_s: float | None = None,
     ) -> tuple[PublishCall, Group]:
+        if self._spool.failed is not None:
+            raise self._spool.failed
         if self._drainer.problem is not None:
             raise self._drainer.problem
         self._check(messages)
         now_ms = time.time_ns() // 1_000_000
         records = [stored(message, now_ms) for message in messages]
         ids = [_id_of(message, self._id_header) for message in messages]
-        call = PublishCall(self._spool.id.id, ids, callback)
+        call = PublishCall(self._spool.meta.id, ids, callback)
 
         def accepted(group: Group, index: int) -> None:
             if group.error is None:
                 call.first = group.first + index
-                self._position = group.position or self._position
                 self._drainer.receipts.add(call)
 
-        return call, self._commit.submit(records, position, accepted, timeout_s=timeout_s)
+        return call, self._commit.submit(
+            records, accepted, position=position, notes=notes, timeout_s=timeout_s
+        )
 
     def _check(self, messages: Sequence[Message]) -> None:
         self._acceptance.check(messages, away=self._drainer.state == "waiting")
@@ -205,12 +209,17 @@ class Publisher:
     @property
     def position(self) -> bytes:
         """What was stored with the newest accepted record that had any; empty: nothing ever."""
-        return self._position
+        return self._spool.meta.position
+
+    @property
+    def notes(self) -> Mapping[str, bytes]:
+        """What was stored as ``notes`` of ``publish_many``, also before a restart."""
+        return self._spool.meta.notes
 
     @property
     def spool_id(self) -> str:
         """The UUID of the spool, the first part of the ids that it gives."""
-        return self._spool.id.id
+        return self._spool.meta.id
 
     @property
     def waiting(self) -> int:
@@ -251,6 +260,7 @@ class Publisher:
                 if left_s <= 0:
                     return False
                 self._drained.wait(min(left_s, _LOOK_S))
+            self._gauges.publish()  # the drainer has said so, and is about to call
         if self._drainer.problem is not None:
             raise self._drainer.problem
         return True
@@ -260,7 +270,7 @@ class Publisher:
 
         What is left stays in the spool: the next process with it publishes it.
         """
-        if self._closed:
+        if self._closed or self._spool.forked:
             return
         self._closed = True
         self._commit.close()
@@ -289,11 +299,51 @@ class Publisher:
         self._drainer.wake()
 
     def _look(self) -> None:
-        self._gauges.publish()
         self._commit.made_room()
         with self._drained:
+            self._gauges.publish()
             self._drained.notify_all()
 
 
 def _id_of(message: Message, id_header: str) -> bytes | None:
     return next((value for name, value in message.headers if name == id_header), None)
+
+
+class _Gauges:
+    """Metrics of one publisher."""
+
+    def __init__(self, spool: SpoolStore, drainer: Drainer) -> None:
+        self.table = SpoolMetrics()
+        self._spool = spool
+        self._drainer = drainer
+        self._published = 0
+        self._idle_s = time.monotonic()
+        self.table.spool_records_waiting.of().set_function(lambda: self.waiting)
+        self.table.spool_bytes.of().set_function(lambda: spool.size_bytes)
+        self.table.spool_waiting_seconds.of().set_function(self._waiting_s)
+
+    def of_acceptance(self, commit: GroupCommit) -> None:
+        """Read what the accepting side knows, when asked."""
+        self.table.spool_full.of().set_function(lambda: float(commit.full))
+
+    @property
+    def waiting(self) -> int:
+        """Accepted records that are not known to be in Kafka."""
+        return self._spool.next - max(self._drainer.next, self._spool.first)
+
+    def accept(self, seconds: float, records: int) -> None:
+        """Take note of a round of the spool."""
+        self.table.spool_sync_seconds.of().observe(seconds)
+        self.table.spool_records_accepted.of().inc(records)
+        if records and self.waiting <= records:
+            self._idle_s = time.monotonic()
+
+    def publish(self) -> None:
+        """Take note of how far the drainer has come."""
+        reached, self._idle_s = self._drainer.next, time.monotonic()
+        if self._published:
+            self.table.spool_records_published.of().inc(reached - self._published)
+        self._published = reached
+
+    def _waiting_s(self) -> float:
+        return time.monotonic() - self._idle_s if self.waiting else 0.0

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from hapax.publish.stored import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from hapax.core.ports import Message
     from hapax.settings import Settings
-    from hapax.spool.log import TakenRecords
-    from hapax.spool.spool import OpenSpool
-
-PIECE = 1000
+    from hapax.spool.spool import SpoolStore
 
 
 class Upcoming(NamedTuple):
@@ -37,7 +34,7 @@ class Upcoming(NamedTuple):
 class ReadAhead:
     """Reads the spool for one thread, of which ``begin`` reads ahead on another."""
 
-    def __init__(self, spool: OpenSpool, settings: Settings, id_header: str) -> None:
+    def __init__(self, spool: SpoolStore, settings: Settings, id_header: str) -> None:
         self._spool = spool
         self._limits = settings.transaction.records_max, settings.transaction.bytes_max
         self._id_header = id_header
@@ -47,22 +44,21 @@ class ReadAhead:
     def begin(self, sequence: int) -> None:
         """Read on from a sequence, if there is anything; ``take`` returns it."""
         self.forget()
-        if sequence < self._spool.log.certified_next:
+        if sequence < self._spool.next:
             self._begun = sequence, self._pool.submit(self._decoded, sequence)
 
     def take(self, sequence: int) -> Upcoming:
         """Return acknowledged records from a sequence on, none when there are none.
 
-        Raises SpoolDamagedError, and OSError.
+        Raises SpoolDamagedError, SpoolFailedError.
         """
         begun, self._begun = self._begun, None
         if begun is not None:
             found = begun[1].result()
             if begun[0] == sequence:
                 return found
-        taken = self._spool.log.read(sequence, *self._limits)
-        # Decoded one by one: the client sends while the next are decoded.
-        return Upcoming(taken.first, len(taken.records), self._pieces(taken))
+        # Decoded row by row: the client sends while the next are decoded.
+        return self._upcoming(sequence)
 
     def forget(self) -> None:
         """Wait for what was begun, and drop it."""
@@ -76,10 +72,12 @@ class ReadAhead:
         self._pool.shutdown()
 
     def _decoded(self, sequence: int) -> Upcoming:
-        taken = self._spool.log.read(sequence, *self._limits)
-        return Upcoming(taken.first, len(taken.records), [*self._pieces(taken)])
+        upcoming = self._upcoming(sequence)
+        return upcoming._replace(pieces=[*upcoming.pieces])
 
-    def _pieces(self, taken: TakenRecords) -> Iterator[list[Message]]:
-        for begin in range(0, len(taken.records), PIECE):
-            some = taken.records[begin : begin + PIECE]
-            yield messages(some, taken.first + begin, self._spool.id.id, self._id_header)
+    def _upcoming(self, sequence: int) -> Upcoming:
+        rows = self._spool.read(sequence, *self._limits)
+        size = rows[-1].first + rows[-1].records - sequence if rows else 0
+        spool, id_header = self._spool.meta.id, self._id_header
+        pieces = (messages(row, spool, id_header)[max(0, sequence - row.first) :] for row in rows)
+        return Upcoming(sequence, size, pieces)

@@ -11,8 +11,12 @@ from hapax.core.ports import Message
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hapax.spool.spool import SpoolRow
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Message).decode
+_decode = msgspec.msgpack.Decoder(list[Message]).decode
+_ARRAY = b"\xdd"
+"""In MessagePack: the count follows, as four bytes, and then so many values."""
 
 
 def stored(message: Message, now_ms: int) -> bytes:
@@ -44,10 +48,11 @@ def message_id(spool: str, sequence: int) -> bytes:
     return f"{spool}/{sequence}".encode()
 
 
-def messages(records: Iterable[bytes], first: int, spool: str, id_header: str) -> list[Message]:
+def messages(row: SpoolRow, spool: str, id_header: str) -> list[Message]:
     """Return what to produce; a record without the header of ids gets its own."""
-    prefix, found = f"{spool}/".encode(), [*map(_decode, records)]
-    for sequence, message in enumerate(found, first):
+    prefix = f"{spool}/".encode()
+    found = _decode(b"".join((_ARRAY, row.records.to_bytes(4), row.content)))
+    for sequence, message in enumerate(found, row.first):
         headers = message.headers
         if not headers or id_header not in {name for name, _ in headers}:
             headers.append((id_header, b"%b%d" % (prefix, sequence)))

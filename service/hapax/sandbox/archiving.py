@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,12 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hapax.sandbox import class_archive, jars, machine
+from hapax.sandbox import jars, machine
 from hapax.sandbox.broker import Extra
 from hapax.sandbox.kafka_cluster import KafkaCluster
-from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import Ports
-from hapax.sandbox.progress import say
+from hapax.sandbox.machine import SandboxError, say
+from hapax.sandbox.processes import Ports
 from hapax.sandbox.spark_cluster import java_options
 from hapax.sandbox.watchdog import ChildWatchdog
 
@@ -46,7 +46,7 @@ def archive_kafka(version: str | None = None) -> Path:
     Raises SandboxError: the broker that loads them does not start, or does not end in time.
     """
     lock = jars.kafka(version)
-    archive = class_archive.of_jars(jars.fetched(lock))
+    archive = machine.classes_of_jars(jars.fetched(lock))
     _make(archive, f"the classes of {lock.title}, once: 50 MB", partial(_run_kafka, version))
     return archive
 
@@ -56,7 +56,7 @@ def archive_spark() -> Path:
 
     Raises SandboxError: PySpark is not installed, or its run failed.
     """
-    archive = class_archive.of_spark()
+    archive = machine.classes_of_spark()
     _make(archive, "the classes of Spark, once: 160 MB", _run_spark)
     return archive
 
@@ -75,7 +75,7 @@ def _make(archive: Path, what: str, run: Callable[[tuple[str, ...]], None]) -> N
         say(f"Archiving {what}, to {archive}")
         with tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent) as folder:
             unfinished = Path(folder, archive.name)
-            run((f"-XX:ArchiveClassesAtExit={unfinished}", *class_archive.QUIET))
+            run((f"-XX:ArchiveClassesAtExit={unfinished}", *machine.CLASSES_QUIET))
             if not unfinished.is_file():
                 raise SandboxError(f"This Java does not archive classes: {machine.java()}")
             unfinished.replace(archive)
@@ -105,8 +105,8 @@ def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
             cluster.await_ready()
             cluster.create_topic("classes")
         finally:
-            in_time = broker.terminate()
-    if not in_time:
+            code = broker.terminate()
+    if code == -signal.SIGKILL:
         raise SandboxError("The broker whose classes are archived did not end. Try it once more.")
 
 

@@ -1,23 +1,37 @@
-"""One Kafka node in KRaft mode: a broker that is a controller, too."""
+"""One Kafka node in KRaft mode: a broker that is a controller, too, and what it answers.
+
+Kafka's tool needs a JVM and 1.3 s of processor time to format a data folder, which means two small
+files that are the same for all brokers of a version but for their ids and the time. So it makes the
+first, and the others are copies of it.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from contextlib import suppress
+from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, run
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from hapax.sandbox import class_archive, formatted, jars, machine, metadata
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from hapax.sandbox import jars, machine
 from hapax.sandbox.guard import PROTOCOLS
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
+
+    from confluent_kafka.admin._metadata import ClusterMetadata
 
     from hapax.sandbox.guard import Guard
-    from hapax.sandbox.ports import Ports
+    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _FORMAT_TIMEOUT_S = 120.0
@@ -44,11 +58,10 @@ class Extra(NamedTuple):
 
     @property
     def java_options(self) -> tuple[str, ...]:
-        """Options of the brokers' JVM."""
         return (*self.options, *(self.guard.java_options if self.guard else ()))
 
 
-class Broker(Server):
+class Broker(ManagedProcess):
     """One node, restarted on the same ports with the same data.
 
     port               where clients and the other brokers reach it
@@ -86,7 +99,6 @@ class Broker(Server):
         )
 
     def configure(self, voters: str, nodes: int) -> None:
-        """Write server.properties."""
         listeners = {"PLAINTEXT": self.port, "CONTROLLER": self.controller_port}
         advertised = {"PLAINTEXT": self.port}
         if self.proxy_target_port is not None and self.proxy_listen_port is not None:
@@ -115,11 +127,11 @@ class Broker(Server):
 
     def format(self, cluster_id: str) -> None:
         """Prepare the data folder; one that is prepared already stays as it is."""
-        if formatted.is_formatted(self._data):
+        if is_formatted(self._data):
             return
-        template = formatted.of_jars(jars.fetched(jars.kafka(self._kafka)))
-        if formatted.is_formatted(template):
-            formatted.copy(
+        template = formatted_template(jars.fetched(jars.kafka(self._kafka)))
+        if is_formatted(template):
+            copy_formatted(
                 template, self._data, {"cluster.id": cluster_id, "node.id": self.node_id}
             )
             return
@@ -135,12 +147,12 @@ class Broker(Server):
         )
         if done.returncode:
             raise SandboxError(f"{self.name} cannot format its folder:\n{done.stdout[-2000:]}")
-        formatted.keep(self._data, template)
+        keep_formatted(self._data, template)
 
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until this broker itself answers a metadata request: then it has caught up."""
-        admin = metadata.admin(self.address)
-        self.wait_until(lambda: self.node_id in metadata.brokers(admin), timeout_s)
+        admin = metadata_client(self.address)
+        self.wait_until(lambda: self.node_id in known_brokers(admin), timeout_s)
 
 
 def java(
@@ -148,7 +160,7 @@ def java(
 ) -> list[str | Path]:
     """Return the command that runs a class of Kafka; its log goes to standard error."""
     folder = jars.fetched(jars.kafka(kafka))
-    archive = class_archive.options(class_archive.of_jars(folder))
+    archive = machine.class_options(machine.classes_of_jars(folder))
     ours = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Djava.awt.headless=true")
     return [machine.java(), *_JVM, *archive, *ours, *options, "-cp", f"{folder}/*", main, *words]
 
@@ -198,3 +210,103 @@ def _protocol(listener: str) -> str:
 
 def _listeners(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
+
+
+# -- Data folders ----------------------------------------------------------------------------------
+
+_IDS, _FEATURES = "meta.properties", "bootstrap.checkpoint"
+
+
+def new_id() -> str:
+    """Return a random id; Kafka's tool takes one that starts with - for an option."""
+    while (new := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return new
+
+
+def is_formatted(data: Path) -> bool:
+    """Return whether a data folder has been prepared; its ids are written last."""
+    return (data / _IDS).is_file()
+
+
+def formatted_template(folder: Path) -> Path:
+    """Return where the folder to copy is, or would be: among the jars."""
+    return folder / "formatted"
+
+
+def copy_formatted(template: Path, data: Path, ids: Mapping[str, object]) -> None:
+    """Prepare a data folder with these ids, by their names, and a directory id of its own."""
+    data.mkdir(parents=True, exist_ok=True)
+    shutil.copy(template / _FEATURES, data)
+    ours = {**ids, "directory.id": new_id()}
+    lines = [
+        line if name not in ours else f"{name}={ours[name]}"
+        for line in (template / _IDS).read_text(encoding="ascii").splitlines()
+        for name in [line.partition("=")[0]]
+    ]
+    (data / _IDS).write_text("\n".join([*lines, ""]), encoding="ascii")
+
+
+def keep_formatted(data: Path, template: Path) -> None:
+    """Keep a folder that the tool has just prepared; where that cannot be, it runs each time."""
+    with suppress(OSError), tempfile.TemporaryDirectory(dir=template.parent) as work:
+        for name in (_IDS, _FEATURES):
+            shutil.copy(data / name, work)
+        Path(work).rename(template)  # or another process was quicker
+
+
+_ANSWER_TIMEOUT_S = 1.0
+
+
+def metadata_client(bootstrap_servers: str) -> AdminClient:
+    """Return a client that keeps quiet: refused connections are normal while a broker starts."""
+    return AdminClient(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "log_level": 0,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 200,
+            "metadata.recovery.strategy": "none",
+        }
+    )
+
+
+def known_brokers(client: AdminClient) -> set[int]:
+    """Return the ids of the brokers that the answer names; none where there is no answer."""
+    answer = _ask(client)
+    return set() if answer is None else set(answer.brokers)
+
+
+def led_partitions(client: AdminClient, topic: str) -> int:
+    """Return how many partitions of a topic have a leader, in the eyes of the one asked."""
+    answer = _ask(client)
+    if answer is None or topic not in answer.topics:
+        return 0
+    partitions = answer.topics[topic].partitions.values()
+    return sum(partition.leader >= 0 and partition.error is None for partition in partitions)
+
+
+def are_led(client: AdminClient, partitions: Mapping[str, int]) -> bool:
+    return all(led_partitions(client, name) == count for name, count in partitions.items())
+
+
+def leaders_answer(client: AdminClient, partitions: Mapping[str, int]) -> bool:
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    places = {
+        TopicPartition(name, number): latest
+        for name, count in partitions.items()
+        for number in range(count)
+    }
+    try:
+        for one in client.list_offsets(places, request_timeout=_ANSWER_TIMEOUT_S).values():
+            one.result()
+    except KafkaException:
+        return False
+    return True
+
+
+def _ask(client: AdminClient) -> ClusterMetadata | None:
+    try:
+        return client.list_topics(timeout=_ANSWER_TIMEOUT_S)
+    except KafkaException:
+        return None

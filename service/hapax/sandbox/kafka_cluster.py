@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from hapax.sandbox import formatted, metadata
-from hapax.sandbox.broker import Broker, Extra
+from hapax.sandbox.broker import (
+    Broker,
+    Extra,
+    are_led,
+    known_brokers,
+    leaders_answer,
+    led_partitions,
+    metadata_client,
+    new_id,
+)
 from hapax.sandbox.guard import GUARDED
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from hapax.sandbox.ports import Ports
+    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _REQUEST_TIMEOUT_S = 60.0
@@ -50,7 +57,6 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All brokers, as clients name them."""
         return ",".join(broker.address for broker in self.brokers)
 
     @property
@@ -79,7 +85,7 @@ class KafkaCluster:
             f"{broker.node_id}@{LOOPBACK}:{broker.controller_port}" for broker in self.brokers
         )
         if not self._cluster_id.exists():
-            self._cluster_id.write_text(formatted.new_id(), encoding="ascii")
+            self._cluster_id.write_text(new_id(), encoding="ascii")
         for broker in self.brokers:
             broker.configure(voters, len(self.brokers))
             broker.format(self._cluster_id.read_text(encoding="ascii"))
@@ -90,16 +96,15 @@ class KafkaCluster:
         deadline = time.monotonic() + timeout_s
         everybody = {broker.node_id for broker in self.brokers}
         for broker in self.brokers:
-            asked = metadata.admin(broker.address)
+            asked = metadata_client(broker.address)
             left_s = max(0.0, deadline - time.monotonic())
             broker.wait_until(partial(_names, asked, everybody), left_s)
 
     def has_topic(self, name: str) -> bool:
         """Return whether a topic exists, with a leader for one partition at least."""
-        return metadata.led_partitions(metadata.admin(self.bootstrap_servers), name) > 0
+        return led_partitions(metadata_client(self.bootstrap_servers), name) > 0
 
     def create_missing(self, partitions: Mapping[str, int]) -> None:
-        """Create those of these topics that do not exist."""
         missing = [SandboxTopic(*one) for one in partitions.items() if not self.has_topic(one[0])]
         if missing:
             self.create_topics(*missing)
@@ -107,7 +112,6 @@ class KafkaCluster:
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create one topic (see ``create_topics``)."""
         self.create_topics(SandboxTopic(name, partitions, config))
 
     def create_topics(self, *topics: SandboxTopic) -> None:
@@ -126,7 +130,7 @@ class KafkaCluster:
             )
             for topic in topics
         ]
-        client = metadata.admin(self.bootstrap_servers)
+        client = metadata_client(self.bootstrap_servers)
         there = client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
         answers = client.create_topics(new, operation_timeout=_REQUEST_TIMEOUT_S)
         for name, answer in answers.items():
@@ -140,16 +144,15 @@ class KafkaCluster:
         for broker in self.brokers:
             if broker.running:
                 alone = len(self.brokers) == 1
-                asked = client if alone else metadata.admin(broker.address)
-                broker.wait_until(partial(metadata.are_led, asked, partitions))
-        self.brokers[0].wait_until(partial(metadata.answer, client, partitions))
+                asked = client if alone else metadata_client(broker.address)
+                broker.wait_until(partial(are_led, asked, partitions))
+        self.brokers[0].wait_until(partial(leaders_answer, client, partitions))
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Cut a partition off: its log begins at ``before_offset`` afterwards."""
-        client = metadata.admin(self.bootstrap_servers)
+        client = metadata_client(self.bootstrap_servers)
         target = TopicPartition(topic, partition, before_offset)
         client.delete_records([target], operation_timeout=_REQUEST_TIMEOUT_S)[target].result()
 
 
 def _names(asked: AdminClient, everybody: set[int]) -> bool:
-    return metadata.brokers(asked) == everybody
+    return known_brokers(asked) == everybody

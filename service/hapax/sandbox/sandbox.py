@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Self
 from hapax.sandbox import jars
 from hapax.sandbox.broker import Extra
 from hapax.sandbox.guard import Guard
+from hapax.sandbox.http_servers import RegistryServer
 from hapax.sandbox.kafka_cluster import KafkaCluster
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.ports import Ports
+from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.registry_server import RegistryServer
 from hapax.sandbox.rights import Rights
 from hapax.sandbox.spark_cluster import SparkCluster
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -129,56 +129,47 @@ class Sandbox:
 
     @property
     def kafka(self) -> KafkaCluster:
-        """The brokers."""
         if self._kafka is None:
             raise SandboxError("The sandbox is not started. Use it as: with Sandbox() as sandbox")
         return self._kafka
 
     @property
     def redis(self) -> Redis:
-        """The claim store."""
         if self._redis is None:
             raise SandboxError("This sandbox has no Redis. Use Sandbox(redis=True)")
         return self._redis
 
     @property
     def spark(self) -> SparkCluster:
-        """Spark's master and workers."""
         if self._spark is None:
             raise SandboxError("This sandbox has no Spark. Use Sandbox().with_spark(2)")
         return self._spark
 
     @property
     def registry(self) -> RegistryServer:
-        """The schema registry."""
         if self._registry is None:
             raise SandboxError("This sandbox has no registry. Use Sandbox().with_registry()")
         return self._registry
 
     @property
     def rights(self) -> Rights:
-        """Users, and what they may do."""
         return Rights(self.bootstrap_servers)
 
     @property
     def guard(self) -> Guard:
-        """Certificates, users and tokens."""
         if self._guard is None:
             raise SandboxError("This sandbox has no authentication. Use Sandbox(guarded=True)")
         return self._guard
 
     @property
     def bootstrap_servers(self) -> str:
-        """All brokers, as clients name them."""
         return self.kafka.bootstrap_servers
 
     @property
     def redis_url(self) -> str:
-        """Where Redis is."""
         return self.redis.url
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that point Hapax here."""
         variables = {"HAPAX_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers}
         if self._with_redis:
             variables["HAPAX_DEDUP__REDIS_URL"] = self.redis_url
@@ -189,15 +180,12 @@ class Sandbox:
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic and wait for its leaders (see KafkaCluster)."""
         self.kafka.create_topic(name, partitions, config)
 
     def create_topics(self, *topics: SandboxTopic) -> None:
-        """Create topics with one request."""
         self.kafka.create_topics(*topics)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Cut a partition off: its log begins at ``before_offset`` afterwards."""
         self.kafka.delete_records(topic, partition, before_offset)
 
     def _start(self) -> None:

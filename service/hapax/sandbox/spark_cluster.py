@@ -7,15 +7,14 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from hapax.sandbox import class_archive, machine
-from hapax.sandbox.ports import LOOPBACK
-from hapax.sandbox.processes import READY_TIMEOUT_S, Server
+from hapax.sandbox import machine
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hapax.sandbox.ports import Ports
+    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -28,7 +27,7 @@ _ANSWER_TIMEOUT_S = 2.0
 
 def java_options() -> str:
     """Return the options of Spark's JVMs in a sandbox: they start quickly rather than run fast."""
-    return " ".join((*_SHORT_LIVED, *class_archive.options(class_archive.of_spark())))
+    return " ".join((*_SHORT_LIVED, *machine.class_options(machine.classes_of_spark())))
 
 
 def executor_properties() -> dict[str, str]:
@@ -47,7 +46,7 @@ def driver_properties() -> dict[str, str]:
     return {**executor_properties(), "spark.driver.memory": "512m"}
 
 
-class SparkDaemon(Server):
+class SparkDaemon(ManagedProcess):
     """A master or a worker. What it starts (executors) ends when it notices that it is gone."""
 
     def __init__(
@@ -110,18 +109,15 @@ class SparkCluster:
 
     @property
     def daemons(self) -> list[SparkDaemon]:
-        """Master and workers."""
         return [self.master, *self.workers]
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of a driver."""
         return {
             "HAPAX_SPARK__MASTER": self.url,
             "HAPAX_SPARK__PROPERTIES": json.dumps(executor_properties()),
         }
 
     def start(self) -> None:
-        """Start all daemons together. Does not wait."""
         for daemon in self.daemons:
             daemon.start()
 

@@ -50,7 +50,7 @@ class ChildWatchdog:
         self._process.wait(_STOP_TIMEOUT_S)
 
     def _tell(self, line: str) -> None:
-        if self._process.stdin is not None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
             with suppress(BrokenPipeError):
                 self._process.stdin.write(line.encode())
 

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     Writer = tuple[Callable[[Any], bytes], Headers]
 
 KINDS: Final[dict[str, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
-_LIBRARIES: Final = {"avro": "fastavro", "protobuf": "google.protobuf", "json-schema": "jsonschema"}
+_LIBRARIES: Final = {
+    "avro": "fastavro",
+    "protobuf": "google.protobuf",
+    "json-schema": "jsonschema_rs",
+}
 _NAMES: Final = {"avro": avro.name_of, "json-schema": json_schema.name_of}
 
 

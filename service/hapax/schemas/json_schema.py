@@ -1,16 +1,17 @@
-"""JSON Schema, by jsonschema; the text itself by msgspec and orjson.
+"""JSON Schema, by jsonschema-rs; the text itself by msgspec.
 
-orjson reads whole numbers beyond 64 bits as floats (findings/orjson-integers-beyond-64-bits-
-become-floats.sh), and writes none.
+As it was always read here: ``format`` and ``content…`` assert nothing, and what a schema refers to
+is one of its references in the registry, never fetched from elsewhere.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import msgspec
-import orjson
 
 from hapax.core.json_pointer import unmarked
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.schemas.registry import Schema
+
+_BASE: Final = "json-schema:///"
+"""What a relative reference of a schema without an id is resolved to."""
 
 
 def reader(schema: Schema) -> Callable[[bytes], Any]:
@@ -35,21 +39,22 @@ def reader(schema: Schema) -> Callable[[bytes], Any]:
 def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
     """Return what encodes data after a prefix, and raises where it does not fit the schema."""
     validate = _validator(schema)
+    text = msgspec.json.Encoder(decimal_format="number").encode
 
     def encode(data: Any) -> bytes:
-        validate(data)
-        return prefix + _text(data)
+        plain = msgspec.to_builtins(data, builtin_types=(Decimal,), enc_hook=_base)
+        validate(plain)
+        return prefix + text(plain)
 
     return encode
 
 
-def _text(data: Any) -> bytes:
-    try:
-        return orjson.dumps(data)
-    except TypeError as error:
-        if "64-bit" not in str(error):
-            raise
-        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+def _base(value: Any) -> Any:
+    """Return a value of a class that is derived from one of JSON's as the latter."""
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"{type(value).__name__} is no type of JSON")
 
 
 def name_of(text: str) -> str | None:
@@ -58,17 +63,32 @@ def name_of(text: str) -> str | None:
     return found.get("title") if isinstance(found, dict) else None
 
 
-def _validator(schema: Schema) -> Callable[[Any], object]:
-    from jsonschema.validators import validator_for
-    from referencing import Registry, Resource
-    from referencing.jsonschema import DRAFT7
+class _Annotation:
+    """A keyword that asserts nothing."""
 
-    registry: Any = Registry()
-    for reference in schema.references:
-        resource = Resource.from_contents(json.loads(reference.text), DRAFT7)
-        registry = registry.with_resource(reference.name, resource)
+    def __init__(self, *_what: object) -> None: ...
+
+    def validate(self, instance: object) -> None: ...
+
+
+def _validator(schema: Schema) -> Callable[[Any], object]:
+    import jsonschema_rs
+
+    texts = {one.name: one.text for one in schema.references}
+
+    def retrieve(uri: str) -> Any:
+        name = uri.removeprefix(_BASE)
+        return json.loads(texts[name] if name in texts else texts[unquote(name)])
+
+    options: Any = {
+        "validate_formats": False,
+        "retriever": retrieve,
+        "keywords": dict.fromkeys(("contentEncoding", "contentMediaType"), _Annotation),
+    }
     text = json.loads(schema.text)
-    kind = validator_for(text)
-    kind.check_schema(text)
-    checked: Callable[[Any], object] = kind(text, registry=registry).validate
-    return checked
+    try:
+        return jsonschema_rs.validator_for(text, **options).validate
+    except ValueError as error:
+        if "Unknown meta-schema" not in str(error):
+            raise
+        return jsonschema_rs.Draft202012Validator(text, **options).validate

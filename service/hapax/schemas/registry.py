@@ -1,22 +1,24 @@
-"""The HTTP API of a schema registry: what is asked of it, and what each failure means.
+"""A schema registry, asked by confluent-kafka's client, and what each failure means.
 
 Whatever is no answer of a registry (no connection, 5xx, 429, a page of a proxy) is an outage:
 SchemasUnavailableError. 401, 403 and a certificate that one side does not trust are refusals, which
 no waiting cures. UnknownSchemaError says that the registry answers, and does not know.
+
+Each question has a client of its own, of one address: so it logs in with secrets and files as they
+are now, keeps no answer, and the next address is asked after any outage. The client's retries are
+off: what is missing is looked for again by the lookup.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import ssl
+from contextlib import closing
+from functools import partial
 from http import HTTPStatus
-from http.client import HTTPException
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote
-from urllib.request import Request, urlopen
 from uuid import UUID
 
 import msgspec
@@ -24,14 +26,16 @@ import msgspec
 from hapax.core.errors import SchemasUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
+
+    from confluent_kafka.schema_registry import SchemaRegistryClient
 
     from hapax.core.formats import RegistryOptions, Secret
 
-ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
-_UNKNOWN: Final = {40401, 40402, 40403}
+    _Fetch = Callable[[SchemaRegistryClient, str | None], "_Found"]
+
+_UNKNOWN: Final = {40401, 40402, 40403, 40408}
 _REFUSED: Final = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-_ANSWER_BYTES_MAX: Final = 16 << 20
 _OURS_REFUSED: Final = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")
 """In the name of what ended a handshake: the registry does not accept our certificate."""
 
@@ -63,202 +67,198 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     serialized: str | None = None
 
 
-class Kept(msgspec.Struct):
-    """A schema as it stands in a file, with what it was looked up by."""
-
-    key: str
-    schema: Schema
-
-
 class Registry:
-    """Asks the registry. One question at a time; safe for threads."""
+    """Asks the registry; safe for threads. Raises as the module says."""
 
     def __init__(self, options: RegistryOptions) -> None:
         self._options = options
+        if any(url.startswith("http") for url in options.urls):
+            # 0.3 s of imports, which no call that waits for its first schema has.
+            import_module("confluent_kafka.schema_registry")
 
     def by_id(self, schema_id: int) -> Schema:
-        """Return the schema of an id."""
-        return self._whole(f"/schemas/ids/{schema_id}", {"id": schema_id})
+        return self._schema(
+            f"schema {schema_id}",
+            lambda client, form: _Found(client.get_schema(schema_id, fmt=form), schema_id),
+        )
 
     def by_guid(self, guid: str) -> Schema:
         """Return the schema of a GUID, given in hexadecimal."""
-        return self._whole(f"/schemas/guids/{UUID(guid)}", {"guid": guid})
+        named = str(UUID(guid))
+        return self._schema(
+            f"schema {guid}",
+            lambda client, form: _Found(client.get_schema_by_guid(named, fmt=form), guid=guid),
+        )
 
     def latest(self, subject: str) -> Schema:
         """Return the latest version of a subject."""
-        return self._whole(f"/subjects/{quote(subject, safe='')}/versions/latest", {})
+        return self._version(subject, "latest")
 
     def registered(self, subject: str, text: str, kind: str) -> Schema:
         """Return the schema with this text as the subject has it; register it where that is due."""
-        path, body = f"/subjects/{quote(subject, safe='')}", {"schema": text, "schemaType": kind}
-        if kind == "AVRO":
-            del body["schemaType"]  # the default: registries of old know no other
+        from confluent_kafka.schema_registry import Schema as Given
+
+        given, what = Given(text, kind), f"a schema of {subject}"
         try:
-            found = self.ask(path, body)
+            found = self.ask(what, lambda client: client.lookup_schema(subject, given))
         except UnknownSchemaError:
             if not self._options.auto_register:
                 raise
-            self.ask(f"{path}/versions", body)
-            found = self.ask(path, body)
-        version = found.get("version", "latest")
-        return self._made(found, {"schemaType": kind}, f"{path}/versions/{version}")
+            self.ask(what, lambda client: client.register_schema(subject, given))
+            found = self.ask(what, lambda client: client.lookup_schema(subject, given))
+        return self._version(subject, found.version or "latest")
 
-    def compatibility(self, subject: str) -> str:
-        """Return how versions of a subject must go together: BACKWARD, FULL, NONE and so on."""
+    def compatibility(self, subject: str | None = None) -> str:
+        """Return how versions must go together: BACKWARD, FULL, NONE and so on; None: of all."""
+        what = "the compatibility"
         try:
-            found = self.ask(f"/config/{quote(subject, safe='')}?defaultToGlobal=true")
+            return str(self.ask(what, lambda client: client.get_compatibility(subject)))
         except UnknownSchemaError:
-            found = self.ask("/config")
-        return str(found.get("compatibilityLevel", "unknown"))
+            return str(self.ask(what, lambda client: client.get_compatibility()))
 
-    def ask(self, path: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def ask(self, what: str, question: Callable[[SchemaRegistryClient], Any]) -> Any:
         """Return one answer, of the first address that gives any; raise as the module says."""
         failure: SchemasUnavailableError | None = None
         for url in self._options.urls:
             try:
-                return self._asked(url.rstrip("/"), path, body)
+                return self._asked(url.rstrip("/"), what, question)
             except SchemasUnavailableError as error:
                 if error.refused:
                     raise
                 failure = error
         raise failure or SchemasUnavailableError("HAPAX_REGISTRY__URL is unset")
 
-    # -- one request ------------------------------------------------------------------------
+    def _asked(self, url: str, what: str, question: Callable[[SchemaRegistryClient], Any]) -> Any:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-    def _asked(self, url: str, path: str, body: Mapping[str, str] | None) -> dict[str, Any]:
-        request = Request(
-            url + path,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Accept": ACCEPT, "Content-Type": "application/json", **self._login()},
-        )
         try:
-            context = tls(self._options)
-            with urlopen(request, timeout=self._options.timeout_s, context=context) as answer:
-                content = answer.read(_ANSWER_BYTES_MAX)
-            found = json.loads(content)
-        except HTTPError as error:
-            with error:
-                raise self._failure(url, path, error) from None
-        except (OSError, ValueError, HTTPException) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            if (problem := _distrust(reason)) is not None:
-                text = f"the schema registry {url}: {problem}: {reason}"
+            with closing(self._client(url)) as client:
+                return question(client)
+        except (SchemasUnavailableError, UnknownSchemaError):
+            raise
+        except SchemaRegistryError as error:
+            raise _failure(url, what, error) from None
+        except Exception as error:
+            if (problem := _distrust(error)) is not None:
+                text = f"the schema registry {url}: {problem}"
                 raise SchemasUnavailableError(text, refused=True) from None
-            text = f"the schema registry {url} does not answer {path}: {reason}"
+            reason = str(error) or type(error).__name__
+            text = f"the schema registry {url} does not answer about {what}: {reason}"
             raise SchemasUnavailableError(text) from None
-        if not isinstance(found, dict):
-            text = f"the schema registry {url} answers {path} with what is none of a registry's"
-            raise SchemasUnavailableError(text)
-        return found
 
-    def _failure(self, url: str, path: str, error: HTTPError) -> Exception:
-        code, message = _told(error)
-        if error.code in _REFUSED:
-            return SchemasUnavailableError(
-                f"the schema registry {url} refuses {path} with {error.code}: {message}; check"
-                " HAPAX_REGISTRY__USER, HAPAX_REGISTRY__PASSWORD or HAPAX_REGISTRY__TOKEN, and"
-                " the rights of that user",
-                refused=True,
-            )
-        if error.code == HTTPStatus.NOT_FOUND and code in _UNKNOWN:
-            return UnknownSchemaError(f"the schema registry {url} answers {path}: {message}")
-        return SchemasUnavailableError(
-            f"the schema registry {url} answers {path} with {error.code}: {message}"
-        )
+    def _client(self, url: str) -> SchemaRegistryClient:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    def _login(self) -> dict[str, str]:
         options = self._options
+        settings: dict[str, Any] = {
+            "url": url,
+            "timeout": options.timeout_ms / 1000,
+            "max.retries": 0,
+            "ssl.ca.location": False,
+        }
         if options.token is not None:
-            return {"Authorization": f"Bearer {current(options.token)}"}
-        if options.user is None or options.password is None:
-            return {}
-        pair = f"{options.user}:{current(options.password)}".encode()
-        return {"Authorization": "Basic " + base64.b64encode(pair).decode()}
+            settings["bearer.auth.credentials.source"] = "STATIC_TOKEN"
+            settings["bearer.auth.token"] = current(options.token)
+            settings["bearer.auth.logical.cluster"] = ""
+        elif options.user is not None and options.password is not None:
+            settings["basic.auth.user.info"] = f"{options.user}:{current(options.password)}"
+        if url.startswith("https:"):
+            tls(options)  # names the file that cannot be used
+            system = ssl.get_default_verify_paths()
+            settings["ssl.ca.location"] = options.ca_file or system.cafile or system.capath
+        if url.startswith("https:") and options.certificate_file is not None:
+            settings["ssl.certificate.location"] = options.certificate_file
+            settings["ssl.key.location"] = options.key_file
+            settings["ssl.key.password"] = _password(options)
+        return SchemaRegistryClient(settings)
 
     # -- what belongs to a schema -------------------------------------------------------------
 
-    def _whole(self, path: str, known: Mapping[str, Any]) -> Schema:
-        return self._made(self.ask(path), known, path)
+    def _version(self, subject: str, version: int | str) -> Schema:
+        return self._schema(f"{subject}, version {version}", partial(_version, subject, version))
 
-    def _made(self, found: Mapping[str, Any], known: Mapping[str, Any], path: str) -> Schema:
-        answer = _answer({**found, **known}, path)
-        protobuf = answer.schemaType == "PROTOBUF"
-        return Schema(
-            text=answer.schema,
-            kind=answer.schemaType or "AVRO",
-            id=answer.id,
-            guid=None if answer.guid is None else answer.guid.replace("-", ""),
-            references=tuple(self._references(answer, set(), protobuf=protobuf)),
-            serialized=self._serialized(path) if protobuf else None,
-        )
-
-    def _references(self, answer: _Answer, seen: set[str], *, protobuf: bool) -> list[Referred]:
-        """Return what a schema refers to, each after what it refers to itself."""
-        made: list[Referred] = []
-        for one in answer.references or ():
-            if one.name in seen:
-                continue
-            seen.add(one.name)
-            path = f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}"
-            found = _answer(self.ask(path), path)
-            made += self._references(found, seen, protobuf=protobuf)
-            serialized = self._serialized(path) if protobuf else None
-            made.append(Referred(one.name, found.schema, serialized))
+    def _schema(self, what: str, fetch: _Fetch) -> Schema:
+        made: Schema = self.ask(what, partial(_whole, fetch))
         return made
 
-    def _serialized(self, path: str) -> str | None:
-        """Return a Protobuf schema as a descriptor; None where the registry knows no such form."""
-        text = _answer(self.ask(f"{path}?format=serialized"), path).schema
-        try:
-            base64.b64decode(text, validate=True)
-        except ValueError:
-            return None
-        return text or None
+
+class _Found:
+    """One schema as the client returns it. Raises TypeError where it has no text."""
+
+    def __init__(self, schema: Any, number: int | None = None, guid: str | None = None) -> None:
+        if not isinstance(schema.schema_str, str):
+            raise TypeError("it answers with what is no schema")
+        self.text: str = schema.schema_str
+        self.kind: str = schema.schema_type or "AVRO"
+        self.references = schema.references or ()
+        self.id, self.guid = number, guid
 
 
-class _Reference(msgspec.Struct):
-    name: str
-    subject: str
-    version: int
+def _version(subject: str, version: Any, client: SchemaRegistryClient, form: str | None) -> _Found:
+    found = client.get_version(subject, version, fmt=form)
+    return _Found(found.schema, found.schema_id, found.guid)
 
 
-class _Answer(msgspec.Struct):
-    schema: str
-    schemaType: str | None = None
-    id: int | None = None
-    guid: str | None = None
-    references: list[_Reference] | None = None
+def _whole(fetch: _Fetch, client: SchemaRegistryClient) -> Schema:
+    found = fetch(client, None)
+    return Schema(
+        text=found.text,
+        kind=found.kind,
+        id=found.id,
+        guid=None if found.guid is None else found.guid.replace("-", ""),
+        references=tuple(_references(client, found, set())),
+        serialized=_serialized(client, found.kind, fetch),
+    )
 
 
-def _answer(found: Mapping[str, Any], path: str) -> _Answer:
-    try:
-        return msgspec.convert(found, _Answer)
-    except msgspec.ValidationError as error:
-        text = f"the schema registry answers {path} with what is no schema: {error}"
-        raise SchemasUnavailableError(text) from None
+def _references(client: SchemaRegistryClient, found: _Found, seen: set[str]) -> list[Referred]:
+    """Return what a schema refers to, each after what it refers to itself."""
+    made: list[Referred] = []
+    for one in found.references:
+        if one.name in seen:
+            continue
+        seen.add(one.name)
+        fetch = partial(_version, one.subject, one.version)
+        other = fetch(client, None)
+        made += _references(client, other, seen)
+        made.append(Referred(one.name, other.text, _serialized(client, found.kind, fetch)))
+    return made
 
 
-def tls(options: RegistryOptions) -> ssl.SSLContext | None:
-    """Return how TLS is spoken, by the files as they are now; None: by no address.
-
-    Raises OSError or ValueError where one cannot be used, with its name.
-    """
-    if not any(url.startswith("https:") for url in options.urls):
+def _serialized(client: Any, kind: str, fetch: _Fetch) -> str | None:
+    """Return a Protobuf schema as a descriptor; None where the registry knows no such form."""
+    if kind != "PROTOBUF":
         return None
+    client.clear_caches()  # they do not tell the forms of a schema apart
+    text = fetch(client, "serialized").text
+    client.clear_caches()
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return text or None
+
+
+def tls(options: RegistryOptions) -> None:
+    """Raise ValueError where a file of TLS cannot be used, with its name."""
+    if not any(url.startswith("https:") for url in options.urls):
+        return
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
     except (OSError, ValueError) as error:
         raise ValueError(f"HAPAX_REGISTRY__CA_FILE={options.ca_file}: {_why(error)}") from None
     if options.certificate_file is not None:
-        # An empty password keeps the library from asking for one on the terminal.
-        password = "" if options.key_password is None else current(options.key_password)
         try:
-            context.load_cert_chain(options.certificate_file, options.key_file, password)
+            context.load_cert_chain(options.certificate_file, options.key_file, _password(options))
         except (OSError, ValueError) as error:
             files = f"{options.certificate_file} with {options.key_file}"
             text = f"HAPAX_REGISTRY__CERTIFICATE_FILE={files}: {_why(error)}"
             raise ValueError(text) from None
-    return context
+
+
+def _password(options: RegistryOptions) -> str:
+    # An empty one keeps the library from asking for it on the terminal.
+    return "" if options.key_password is None else current(options.key_password)
 
 
 def _why(error: Exception) -> str:
@@ -266,13 +266,30 @@ def _why(error: Exception) -> str:
     return f"it cannot be used: {reason or 'key or password is wrong'}"
 
 
-def _distrust(reason: object) -> str | None:
+def _failure(url: str, what: str, error: Any) -> Exception:
+    status, message = error.http_status_code, error.error_message
+    if status in _REFUSED:
+        return SchemasUnavailableError(
+            f"the schema registry {url} refuses {what} with {status}: {message}; check"
+            " HAPAX_REGISTRY__USER, HAPAX_REGISTRY__PASSWORD or HAPAX_REGISTRY__TOKEN, and"
+            " the rights of that user",
+            refused=True,
+        )
+    if status == HTTPStatus.NOT_FOUND and error.error_code in _UNKNOWN:
+        return UnknownSchemaError(f"the schema registry {url} does not know {what}: {message}")
+    return SchemasUnavailableError(
+        f"the schema registry {url} answers with {status} about {what}: {message}"
+    )
+
+
+def _distrust(error: BaseException | None) -> str | None:
     """Return which certificate is not trusted; None: it is another failure."""
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return "its certificate is not trusted (HAPAX_REGISTRY__CA_FILE)"
-    name = str(getattr(reason, "reason", "")) if isinstance(reason, ssl.SSLError) else ""
-    if any(word in name for word in _OURS_REFUSED):
-        return "it refuses the client certificate (HAPAX_REGISTRY__CERTIFICATE_FILE)"
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted (HAPAX_REGISTRY__CA_FILE): {error}"
+    if error is not None and any(word in str(error.reason) for word in _OURS_REFUSED):
+        return f"it refuses the client certificate (HAPAX_REGISTRY__CERTIFICATE_FILE): {error}"
     return None
 
 
@@ -284,12 +301,3 @@ def current(secret: Secret) -> str:
         except (OSError, ValueError):
             return secret.text
     return secret.text
-
-
-def _told(error: HTTPError) -> tuple[int, str]:
-    """Return the code and the text of a failure, as far as it is a registry's."""
-    try:
-        found = json.loads(error.read(_ANSWER_BYTES_MAX))
-        return int(found["error_code"]), str(found.get("message", ""))
-    except (OSError, ValueError, TypeError, KeyError, HTTPException):
-        return 0, error.reason

@@ -1,11 +1,10 @@
 """Environment to frozen groups.
 
-model         the whole tree; its groups are in pipeline (the way of a record), kafka and spark
+model         the whole tree; its groups are in pipeline (the way of a record) and kafka
 base          what a group is, what a variable is, what a problem is
-value_types, validators  how a value is written; properties: of the Kafka client and of Spark
-rules         what two settings must keep together; those of one part: dataframe_rules, retry_rules,
-              security_rules, target_rules (outputs on another cluster)
-environment   finds the variables, validates, and reports every problem at once; renamed variables
+value_types   how a value is written; properties: of the Kafka client and of Spark
+rules         what two settings must keep together; connection_rules: logins, files, two clusters
+environment   finds the variables, validates, and reports every problem at once
 redaction     what is secret by its name or by its place; secrets: by its value, in any text
 reference     the table for people
 """

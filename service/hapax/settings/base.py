@@ -66,12 +66,10 @@ class Variable(NamedTuple):
         return f"{self.name}_FILE" if self.form.secret or self.form.filed else None
 
     def shown(self, settings: BaseModel) -> str:
-        """Return the value in these settings as anybody may see it."""
         value = self.value(settings)
         return UNSET_TEXT if value is None else self.form.show(value)
 
     def value(self, settings: BaseModel) -> Any:
-        """Return the value in these settings."""
         value: Any = settings
         for field in self.fields:
             value = getattr(value, field)

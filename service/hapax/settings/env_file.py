@@ -1,46 +1,82 @@
-"""Variables from a file, as ``docker run --env-file`` and compose read it.
+"""Variables from a file, as Docker Compose reads it for ``env_file``, or not at all.
 
-One ``NAME=VALUE`` a line; empty lines and lines that begin with ``#`` are left out. Quotes that
-enclose a value as a whole are removed, and ``export`` before a name, so that what a shell takes
-and what ``hapax sandbox up`` prints can be used, too. Nothing is expanded.
+python-dotenv splits the file; references ($NAME) are replaced by Compose's rules, not by its own
+(findings/python-dotenv-expands-references-in-single-quotes.sh). Where the two would read a value
+differently it is refused, with the line.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
+from io import StringIO
 from typing import TYPE_CHECKING, Final
+
+from dotenv.parser import parse_stream
 
 from hapax.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+    from dotenv.parser import Binding
+
+_NAME: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+_LINE: Final = re.compile(
+    r"\s*(?:export[^\S\n]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\s*(?:=(?P<value>.*))?", re.DOTALL
+)
+_REFERENCE: Final = re.compile(
+    r"\$(?:(?P<escaped>\$)|(?P<named>[A-Za-z_]\w*)"
+    r"|\{(?:(?P<braced>[A-Za-z_]\w*)(?:(?P<how>:?[-+?])(?P<word>[^${}]*))?\}|(?P<other>)))",
+    re.ASCII,
+)
+_ESCAPES: Final = "write it without this escape"
+_OTHERWISE: Final = {
+    "'": (r"'(?:\\.|[^\\'])*?\\\\", _ESCAPES),
+    '"': (r"""\"(?:\\.|[^\\"])*?\\(?:'|0|\\\$)""", _ESCAPES),
+    "": (r"[^\S\n]+#|[^\n]*[^\S \n]#", "put the comment on a line of its own"),
+}
+"""By the quote: what Compose reads otherwise than python-dotenv, and what to do about it."""
 
 
-def read_env_file(file: Path) -> dict[str, str]:
-    """Return the variables of a file; raise ConfigurationError with every line that is none."""
+def read_env_file(file: Path, around: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a file; raise ConfigurationError with every line that is none.
+
+    ``around``: the environment, in which references are looked up before the file itself.
+    """
     try:
-        lines = file.read_text().splitlines()
+        text = file.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigurationError([f"{file} cannot be read: {why}"]) from error
     found: dict[str, str] = {}
     problems = []
-    for number, line in enumerate(lines, start=1):
-        text = line.strip().removeprefix("export ").lstrip()
-        if not text or text.startswith("#"):
-            continue
-        name, equals, value = text.partition("=")
-        if not equals or not _NAME.fullmatch(name):
+    for binding in parse_stream(StringIO(text)):
+        try:
+            found |= _variable(binding, {**found, **around})
+        except ValueError as error:
             # Never the line itself, which may be a secret.
-            problems.append(f"{file}, line {number}: write NAME=VALUE")
-            continue
-        found[name] = _unquoted(value.strip())
+            at = binding.original
+            blank = len(at.string) - len(at.string.lstrip())
+            line = at.line + at.string.count("\n", 0, blank)
+            problems.append(f"{file}, line {line}: {error}")
     if problems:
         raise ConfigurationError(problems)
     return found
+
+
+def merged(
+    environ: Mapping[str, str], files: Sequence[Path] | None, assignments: Sequence[str] | None
+) -> dict[str, str]:
+    """Return all variables; raise ConfigurationError for what cannot be read.
+
+    An assignment counts more than the environment, that more than a file, a file more than those
+    before it.
+    """
+    given: dict[str, str] = {}
+    for file in files or ():
+        given |= read_env_file(file, environ)
+    return {**given, **environ, **dict(map(assignment, assignments or ()))}
 
 
 def assignment(text: str) -> tuple[str, str]:
@@ -51,12 +87,38 @@ def assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _unquoted(value: str) -> str:
-    if value[:1] in {"'", '"'}:
-        try:
-            words = shlex.split(value)
-        except ValueError:
-            return value
-        if len(words) == 1:
-            return words[0]
-    return value
+def _variable(binding: Binding, known: Mapping[str, str]) -> dict[str, str]:
+    """Return name and value, or nothing of a comment, or of a name that the environment has."""
+    line, value = _LINE.match(binding.original.string), binding.value
+    if binding.key is None and not binding.error:
+        return {}
+    if binding.error or line is None or line["name"] != binding.key:
+        raise ValueError("write NAME=VALUE")
+    if value is None:  # a name alone has the environment's value, which counts more anyway
+        if binding.original.string[line.end() :].strip():
+            raise ValueError("write NAME=VALUE")
+        return {}
+    raw = line["value"].lstrip()
+    quote = raw[:1] if raw[:1] in {"'", '"'} else ""
+    pattern, instead = _OTHERWISE[quote]
+    if re.match(pattern, raw if quote else line["value"], re.DOTALL):
+        raise ValueError(f"Docker Compose reads this value in another way: {instead}")
+    if quote != "'":
+        value = value.replace(r"\$", "$$") if quote else value
+        value = _REFERENCE.sub(lambda found: _referred(found, known), value)
+    return {line["name"]: value}
+
+
+def _referred(found: re.Match[str], known: Mapping[str, str]) -> str:
+    name, how, word = found["named"] or found["braced"], found["how"] or "", found["word"] or ""
+    if found["escaped"]:
+        return "$"
+    if not name:
+        raise ValueError("write ${NAME} or ${NAME:-default}, and $$ for a dollar sign")
+    value = known.get(name)
+    there = bool(value) if how.startswith(":") else value is not None
+    if how.endswith("?") and not there:
+        raise ValueError(f"{name} is not set, and this line requires it")
+    if how.endswith("+") or (how.endswith("-") and not there):
+        return word if how.endswith("-") or there else value or ""
+    return value or ""

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from hapax.core.errors import ConfigurationError
 from hapax.settings.base import PREFIX, Problem, Variable
-from hapax.settings.filed_secret import read_text
 from hapax.settings.model import BY_NAME, VARIABLES, Settings
 from hapax.settings.redaction import hidden
 from hapax.settings.rules import broken_rules
+from hapax.settings.value_types import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,7 +63,6 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, Origin]]:
-    """Return the settings, and for every variable where its value is from."""
     problems = list(_unread(environ))
     given: dict[str, GivenValue] = {}
     for variable in VARIABLES:

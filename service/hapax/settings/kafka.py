@@ -6,8 +6,17 @@ from pydantic import Field, SecretStr
 
 from hapax.settings.base import SettingsGroup
 from hapax.settings.properties import KAFKA_PROPERTIES
-from hapax.settings.validators import HTTP_URL, PATH, SECRET, SERVERS, TEXT
-from hapax.settings.value_types import choice, duration, size, whole
+from hapax.settings.value_types import (
+    HTTP_URL,
+    PATH,
+    SECRET,
+    SERVERS,
+    TEXT,
+    choice,
+    duration,
+    size,
+    whole,
+)
 
 Protocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]

@@ -13,17 +13,17 @@ from hapax.settings.pipeline import (
     CallSettings,
     DeadLetterSettings,
     DedupSettings,
+    InputSettings,
+    OutputSettings,
+    RegistrySettings,
     RetrySettings,
     ShutdownSettings,
+    SparkSettings,
     StopAfterSettings,
     TelemetrySettings,
     WatchdogSettings,
 )
-from hapax.settings.schemas import RegistrySettings
-from hapax.settings.spark import SparkSettings
-from hapax.settings.topics import InputSettings, OutputSettings
-from hapax.settings.validators import FUNCTION, NAME
-from hapax.settings.value_types import choice
+from hapax.settings.value_types import FUNCTION, NAME, choice
 
 Engine = Literal["worker", "spark"]
 Fast = Literal["auto", "on", "off"]
@@ -116,7 +116,6 @@ class Settings(SettingsGroup):
 
     @property
     def bounded(self) -> bool:
-        """Whether the run ends by itself."""
         return self.at_ends or self.stop_after.records is not None
 
     @property
@@ -127,13 +126,11 @@ class Settings(SettingsGroup):
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """What the group reads: the inputs, and the retry topic."""
         retry = self.retry_topic
         return self.input.topics if retry is None else (*self.input.topics, retry)
 
     @property
     def formats(self) -> FormatOptions:
-        """How values become data, and data values."""
         return FormatOptions(
             input=self.input.format,
             output=self.output.format,
@@ -145,7 +142,6 @@ class Settings(SettingsGroup):
 
     @property
     def mode(self) -> Mode:
-        """What follows from the guarantee."""
         return MODES[self.guarantee]
 
 

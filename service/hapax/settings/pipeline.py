@@ -1,22 +1,47 @@
-"""Settings of the way of a record: ids, transform, dead letters, operation."""
+"""Settings of the way of a record: topics, formats, ids, transform, dead letters, operation."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, SecretStr
 
+from hapax.core.formats import (
+    AfterGrace,
+    Format,
+    Placement,
+    RegistryOptions,
+    Secret,
+    SubjectNames,
+)
+from hapax.core.headers import VALUE_SCHEMA
 from hapax.settings.base import SettingsGroup
-from hapax.settings.validators import (
+from hapax.settings.kafka import TargetKafkaSettings
+from hapax.settings.properties import SPARK_PROPERTIES
+from hapax.settings.value_types import (
+    ADDRESS,
     CLAIMS_URL,
+    END,
     ERRORS,
+    FUNCTION,
     GROUPS,
+    HTTP_URLS,
     ID_SOURCES,
     PATH,
+    PATHS,
     SECRET,
+    START,
     TEXT,
     TOPIC,
+    TOPICS,
+    choice,
+    duration,
+    flag,
+    share,
+    whole,
 )
-from hapax.settings.value_types import choice, duration, flag, share, whole
 
+OutputTimestamp = Literal["record", "now"]
+Partitioner = Literal["murmur2", "consistent_random", "round_robin", "random"]
+Publish = Literal["together", "parallel"]
 Open = Literal["wait", "leave"]
 OnOutage = Literal["pause", "pass"]
 CallOrder = Literal["key", "none"]
@@ -25,6 +50,154 @@ LogFormat = Literal["auto", "json", "console"]
 
 _ATTEMPTS_MIN = 3
 _OFFSET_MAX = (1 << 63) - 1
+_WAIT_S: Final = 1.0
+"""Longest wait of a call for a schema: waiting is no fault of the call's."""
+
+
+class InputSettings(SettingsGroup):
+    """What is read."""
+
+    topics: Annotated[tuple[str, ...], TOPICS] = Field(
+        description="Topics to read.", examples=["orders"]
+    )
+    start: Annotated[str, START] = Field(
+        default="earliest",
+        description="Where a group without offsets starts. earliest loses nothing; refuse is for "
+        "pipelines that must never start over. A time, or an age: at the first record of that time "
+        "or later.",
+    )
+    end: Annotated[str | None, END] = Field(
+        default=None,
+        description="Where the run ends, before the first record of that time or later, and exits "
+        "with 0: a backfill. latest: at the ends that were there when the group began. The ends "
+        "are looked up once and kept with the group's offsets, so a restart continues to the same. "
+        "Unset: never.",
+    )
+    format: Annotated[Format, choice(Format)] = Field(
+        default="bytes",
+        description="What the values are: the function finds them decoded in `record.data`. avro, "
+        "protobuf and json-schema need HAPAX_REGISTRY__URL and "
+        "`pip install 'hapax-kafka[registry]'`.",
+    )
+    reader_schema: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="File with the Avro schema that records are resolved to, whatever version "
+        "wrote them. Unset: they are read as they were written.",
+    )
+
+
+class OutputSettings(SettingsGroup):
+    """Where outputs go."""
+
+    topic: Annotated[str, TOPIC] = Field(
+        description="Topic of the outputs that name no topic themselves.", examples=["orders-clean"]
+    )
+    partitioner: Annotated[Partitioner, choice(Partitioner)] = Field(
+        default="murmur2",
+        description="How a key finds its partition. murmur2 is what Java producers do, so keys "
+        "written by both meet in the same partition.",
+    )
+    timestamp: Annotated[OutputTimestamp, choice(OutputTimestamp)] = Field(
+        default="record",
+        description="Timestamp of outputs that name none themselves: that of their record, or the "
+        "time of writing, for records whose timestamps the output topic would refuse "
+        "(message.timestamp.before.max.ms, message.timestamp.after.max.ms).",
+    )
+    kafka: TargetKafkaSettings
+    format: Annotated[Format, choice(Format)] = Field(
+        default="bytes",
+        description="What data that the function returns is encoded as. Values that are bytes are "
+        "written as they are.",
+    )
+    schema_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        alias="schema",
+        description="File with the schema of the outputs, which the subject must have. Unset: the "
+        "latest version of the subject.",
+    )
+
+
+class RegistrySettings(SettingsGroup):
+    """Where schemas come from, for formats that have them."""
+
+    url: Annotated[tuple[str, ...] | None, HTTP_URLS] = Field(
+        default=None,
+        repr=False,
+        description="Schema registry with the API of Confluent's; of several, comma separated, "
+        "each is asked until one answers.",
+    )
+    user: Annotated[str | None, TEXT] = Field(
+        default=None, description="User of the registry, for basic authentication."
+    )
+    password: Annotated[SecretStr | None, SECRET] = Field(
+        default=None, description="Password of that user."
+    )
+    token: Annotated[SecretStr | None, SECRET] = Field(
+        default=None, description="Bearer token, in place of user and password."
+    )
+    ca_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the authorities that may sign the registry's certificate. "
+        "Unset: those of the system.",
+    )
+    certificate_file: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="PEM file of the client certificate, for a registry that requires one.",
+    )
+    key_file: Annotated[str | None, PATH] = Field(
+        default=None, description="PEM file of the certificate's private key."
+    )
+    key_password: Annotated[SecretStr | None, SECRET] = Field(
+        default=None, description="Password of the private key."
+    )
+    timeout_ms: Annotated[int, duration("100ms", "30s")] = Field(
+        default=5_000,
+        alias="timeout",
+        description="How long one answer of the registry may take before it counts as away.",
+    )
+    cache: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="Folder in which schemas are kept once they were fetched, so that a start "
+        "needs no registry. Unset: they are kept in memory alone.",
+    )
+    grace_ms: Annotated[int, duration("0ms", "24h")] = Field(
+        default=60_000,
+        alias="grace",
+        description="How long a record waits for a schema id that the registry does not know: "
+        "replicas of a registry learn of a new one late.",
+    )
+    after_grace: Annotated[AfterGrace, choice(AfterGrace)] = Field(
+        default="hold",
+        description="What becomes of it then: its partition waits on, or it is a dead letter.",
+    )
+    subjects: Annotated[SubjectNames, choice(SubjectNames)] = Field(
+        default="topic",
+        description="Subject of the outputs' schema: `<topic>-value`, the name of the record, or "
+        "`<topic>-<record>`.",
+    )
+    auto_register: Annotated[bool, flag()] = Field(
+        default=False,
+        description="Whether the schema of HAPAX_OUTPUT__SCHEMA is registered where the subject "
+        "does not have it; needs the right to write.",
+    )
+    placement: Annotated[Placement, choice(Placement)] = Field(
+        default="prefix",
+        description="Where outputs name their schema: five bytes before the value, or the header "
+        f"`{VALUE_SCHEMA}`. Of inputs both are read.",
+    )
+
+    def options(self, call_ms: int | None) -> RegistryOptions:
+        """Return the same as it travels to where calls are made; ``call_ms``: the longest call."""
+        names = RegistryOptions.__struct_fields__
+        given = {name: _travelling(getattr(self, name)) for name in names if name != "wait_s"}
+        wait_s = _WAIT_S if call_ms is None else min(_WAIT_S, call_ms / 2000)
+        return RegistryOptions(**given, wait_s=wait_s)
+
+
+def _travelling(value: Any) -> Any:
+    if not isinstance(value, SecretStr):
+        return value
+    return Secret(value.get_secret_value(), getattr(value, "path", None))
 
 
 class DeadLetterSettings(SettingsGroup):
@@ -50,7 +223,6 @@ class DedupSettings(SettingsGroup):
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a claim store."""
         return self.redis_url is not None
 
     @property
@@ -262,4 +434,77 @@ class TelemetrySettings(SettingsGroup):
         default=False,
         description="One span per transaction, by OpenTelemetry. Needs hapax-kafka[tracing]; the "
         "standard OTEL_* variables say where spans go.",
+    )
+
+
+class SparkSettings(SettingsGroup):
+    """How the pipeline runs with `HAPAX_ENGINE=spark`."""
+
+    master: Annotated[str, ADDRESS] = Field(
+        default="local[*]",
+        repr=False,
+        description="Where tasks run: local[N] within this container, or the address of a "
+        "cluster (spark://host:port, k8s://https://host:port).",
+    )
+    properties: Annotated[dict[str, str], SPARK_PROPERTIES] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Further Spark properties. Those that would break the guarantee, or that "
+        "have a setting of their own, are refused.",
+        json_schema_extra={"default": "{}"},
+    )
+    ship: Annotated[tuple[str, ...] | None, PATHS] = Field(
+        default=None,
+        description="What goes to the executors of a cluster in addition to the module or package "
+        "of the function: folders, .py, .zip and .egg files, and one packed environment "
+        "(.tar.gz), whose Python they run then.",
+    )
+    executor_timeout_ms: Annotated[int, duration("1s", "1h")] = Field(
+        default=30_000,
+        alias="executor_timeout",
+        description="How long a start waits for the master and the first executor of a cluster.",
+    )
+    lanes: Annotated[int | None, whole(1, 10_000)] = Field(
+        default=None,
+        description="How many tasks work at once; the partitions are spread over them. Unset: as "
+        "many as Spark has cores.",
+    )
+    range_interval_ms: Annotated[int, duration("100ms", "10m")] = Field(
+        default=2_000,
+        alias="range_interval",
+        description="How long one task works while records keep coming, in transactions of "
+        "HAPAX_TRANSACTION__INTERVAL; then it reports, and another one takes its place, for which "
+        "records wait some 0.1 s. Longer ranges cost less; on a cluster a stop waits for the "
+        "running ones.",
+    )
+    dataframe: Annotated[str | None, FUNCTION] = Field(
+        default=None,
+        description="A function from DataFrame to DataFrame, run by Structured Streaming instead "
+        "of HAPAX_TRANSFORM. Unset: records.",
+    )
+    checkpoint: Annotated[str | None, ADDRESS] = Field(
+        default=None,
+        repr=False,
+        description="Where a pipeline keeps its positions and state: a folder or an address on "
+        "durable storage. Required with HAPAX_SPARK__DATAFRAME; records need none.",
+    )
+    trigger_interval_ms: Annotated[int, duration("10ms", "24h")] = Field(
+        default=1_000,
+        alias="trigger_interval",
+        description="Least time between two micro-batches of a pipeline.",
+    )
+    batch_records_max: Annotated[int, whole(1, 100_000_000)] = Field(
+        default=100_000,
+        description="Most input records of one micro-batch of a pipeline: what it writes must "
+        "fit into one transaction.",
+    )
+    publish: Annotated[Publish, choice(Publish)] = Field(
+        default="together",
+        description="How a pipeline's micro-batch becomes visible: together, in one transaction of "
+        "one producer; or parallel, in parts, by tasks of Spark with a transaction each.",
+    )
+    jars: Annotated[str | None, PATH] = Field(
+        default=None,
+        description="Folder with Spark's Kafka connector, for a pipeline. Unset: fetched once "
+        "into the user's cache.",
     )

@@ -131,7 +131,6 @@ def hidden(text: str) -> str:
 
 
 def hidden_values(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties as anybody may see them."""
     return {
         name: HIDDEN if is_secret(name) and value.lower() not in _PLAIN else hidden(value)
         for name, value in properties.items()
@@ -139,7 +138,6 @@ def hidden_values(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def secret_values(properties: Mapping[str, str]) -> Iterator[str]:
-    """Yield what ``hidden_values`` hides."""
     for name, value in properties.items():
         if is_secret(name) and value.lower() not in _PLAIN:
             yield value

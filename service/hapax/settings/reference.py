@@ -36,7 +36,6 @@ def rows() -> list[dict[str, str]]:
 
 
 def markdown() -> str:
-    """Return the page of the docs."""
     parts = [_INTRODUCTION]
     for group, members in groupby(VARIABLES, key=lambda variable: variable.path[:-1]):
         title = " ".join(group).replace("_", " ").capitalize() or "Pipeline"

@@ -48,7 +48,6 @@ class Strike:
         self._pattern = re.compile("|".join(map(re.escape, longest))) if longest else None
 
     def __call__(self, text: str) -> str:
-        """Return the text without them."""
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
 
     def value(self, value: Any) -> Any:
@@ -69,7 +68,6 @@ _FOLDERS = frozenset({"PWD", "OLDPWD"})
 
 
 def secrets_of(settings: Settings) -> Iterator[str]:
-    """Yield every secret that these settings hold."""
     for variable in VARIABLES:
         value = variable.value(settings)
         if isinstance(value, SecretStr):

@@ -19,17 +19,16 @@ class SpoolFailedError(StopError):
 
 
 class SpoolDamagedError(StopError):
-    """Bytes that were acknowledged are not what was written."""
+    """What was acknowledged is not what was written."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.POSITION_LOST
 
-    def __init__(self, file: str, at: int, what: str) -> None:
+    def __init__(self, file: str, what: str) -> None:
         super().__init__(
-            f"the spool is damaged: {file} at byte {at}: {what}. Nothing was changed and nothing"
-            " after it is published: bring the file back, or see docs/publish.md, section Stops"
+            f"the spool is damaged: {file}: {what}. Nothing from there on is published: bring the"
+            " file back, or see docs/publish.md, section Stops"
         )
         self.file = file
-        self.at = at
 
     def __reduce__(self) -> tuple[type[StopError], tuple[str]]:
         """Travel between processes with the sentence alone."""

@@ -1,7 +1,7 @@
 """What the service reports: one fact becomes one log line and one movement of a metric.
 
 events            Events, the only name that engines call; a file for each subject
-metrics           the one table of metrics; metric_defs builds it, reference prints it
+metrics           the one table of metrics, and its page; metric_defs builds it
 health            what the probes answer
 http              one port for metrics, probes and the status page
 logs              structlog to JSON lines or to a terminal; recent_errors keeps the last

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.batch_result import BatchResult
-    from hapax.core.changes import Stuck
     from hapax.core.lag import PartitionLag
     from hapax.core.micro_batches import Numbers
+    from hapax.core.ports import Stuck
     from hapax.core.records import Record, TopicPartition
     from hapax.telemetry.spark_state import Executor, LaneState
 

@@ -12,13 +12,15 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
+import msgspec
+
 from hapax.telemetry.line_queue import LineQueue, tell_drops
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
     from hapax.settings.secrets import Strike
-    from hapax.telemetry.events.clients import ClientEvents
+    from hapax.telemetry.events.service import ClientEvents
     from hapax.telemetry.recent_errors import Troubles
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -95,13 +97,11 @@ def _without(strike: Strike) -> Processor:
 
 def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
     """Render one line: time, level and event first, the rest in the order it was told."""
-    import orjson
-
     line = {key: event.pop(key) for key in ("timestamp", "level", "event")} | dict(event)
     try:
-        return orjson.dumps(line, default=str)
-    except TypeError:
-        # Lone surrogates and integers beyond 64 bits: rare, slower, but never a lost line.
+        return msgspec.json.encode(line, enc_hook=str)
+    except (TypeError, ValueError):
+        # Lone surrogates, and keys that JSON has not: rare, slower, but never a lost line.
         return json.dumps(line, default=str, skipkeys=True).encode("ascii")
 
 

@@ -18,17 +18,28 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, RANGES, SIZES, Label, Row
-from hapax.telemetry.reader_metrics import ReaderMetrics
+from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, OTHER, RANGES, SIZES, Label, Row
 
 PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
 MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = Label("partition", limit=10_000)
+_READER = (Label("group", limit=100), _TOPIC, _PARTITION)
+_HEAD = f"""\
+# Metrics
+
+Written from the table in `service/hapax/telemetry/metrics.py`; a test compares.
+
+Every process exposes these on `/metrics`: Prometheus text or, when asked, OpenMetrics.
+Seconds and bytes are base units.
+A label lists its values, or it has a limit beyond which values count as `{OTHER}`.
+The standard `process_…` and `python_gc_…` metrics are exposed as well.
+The same port has the [status page](status.md); spans go elsewhere ([tracing](tracing.md)).
+"""
 
 
-class Metrics(ReaderMetrics):
+class Metrics:
     """The table, built into a registry of its own.
 
     Each row is a Family on the instance: ``metrics.records_consumed.of("orders").inc(12)``.
@@ -278,6 +289,24 @@ class Metrics(ReaderMetrics):
         Label("python", limit=1),
         Label("librdkafka", limit=1),
     )
+    reader_lag_records = Row(
+        Gauge,
+        "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at least: "
+        "without markers of transactions, aborted records and an open tail. Of the worker that has "
+        "partition 0 of the first input topic; no series while the group cannot be queried.",
+        *_READER,
+    )
+    reader_lag_records_max = Row(
+        Gauge,
+        "The same at most: more where the group has no valid offset, so that its client decides "
+        "where it begins, and while a long backlog is still being counted.",
+        *_READER,
+    )
+    reader_lag_open = Row(
+        Gauge,
+        "Offsets that such a group has not read and that wait for open transactions.",
+        *_READER,
+    )
 
     def __init__(self) -> None:
         # A "_created" series for each counter doubles the scrape and no alert here reads it.
@@ -292,5 +321,32 @@ class Metrics(ReaderMetrics):
 
 def rows() -> list[Row[Any]]:
     """Return the table in its order."""
-    table = {**vars(Metrics), **vars(ReaderMetrics)}
+    table = vars(Metrics)
     return [row for row in table.values() if isinstance(row, Row)]
+
+
+def metrics_reference() -> str:
+    """Return the page of metrics, in Markdown: docs/metrics.md is this text."""
+    kinds = (("Counters", Counter), ("Histograms", Histogram), ("Gauges", Gauge))
+    parts = [_HEAD]
+    for title, kind in kinds:
+        parts.append(f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|\n")
+        parts.extend(_line(row) for row in rows() if row.kind is kind)
+    parts.append("\n## Buckets\n\n| histogram | upper bounds |\n|---|---|\n")
+    parts.extend(
+        f"| `{row.name}` | {' · '.join(f'{bound:g}' for bound in row.buckets)} |\n"
+        for row in rows()
+        if row.buckets
+    )
+    return "".join(parts)
+
+
+def _line(row: Row[Any]) -> str:
+    labels = "; ".join(_label(label) for label in row.labels)
+    return f"| `{row.name}` | {labels} | {row.meaning} |\n"
+
+
+def _label(label: Label) -> str:
+    if label.values:
+        return f"`{label.name}`: {', '.join(f'`{value}`' for value in label.values)}"
+    return f"`{label.name}` (at most {label.limit})"

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, TracerProvider
 
-    from hapax.core.batch_result import BatchResult
-    from hapax.core.begun import Begun
+    from hapax.core.batch_result import BatchResult, Begun
+    from hapax.core.crash_markers import Marks
     from hapax.core.ports import Batch, Core
     from hapax.core.records import Coordinates, Progress, Record
-    from hapax.core.suspicion import Marks
     from hapax.core.transform import Failure
 
 LINKS_MAX = 128

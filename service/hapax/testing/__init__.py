@@ -1,14 +1,14 @@
 """Tests without a broker: ``from hapax.testing import Pipeline``.
 
-pipeline, processed              the tests of a transform: records in, what became of them out
-pytest_plugin                    the same as a fixture, ``hapax_pipeline``
+pipeline, processed  the tests of a transform: records in, what became of them out
+pytest_plugin        the same as a fixture, ``hapax_pipeline``
 
 Kafka and the claim store in memory, which it is built on: the same ports as the real ones, given
 time, faults on demand. Tests of Hapax and its simulator use them; names there may change.
 
-source, transaction              the ports of Kafka
-claims, owners                   the ports of the claim store
-broker, log, group, coordinator  the Kafka that they use
+source, transaction  the ports of Kafka
+claims               the ports of the claim store
+broker, group        the Kafka that they use
 """
 
 from __future__ import annotations

@@ -1,17 +1,24 @@
-"""The claim store in memory, for tests and the simulator: the same port, no server, given time."""
+"""The claim store and the look-up of owners in memory: the same ports, no server, given time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from hapax.core.claim_store import Owned, Preflight, StoreHealth
-from hapax.core.errors import ClaimsUnavailableError, OtherClusterError, other_cluster
+from hapax.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    OtherClusterError,
+    other_cluster,
+)
+from hapax.core.ports import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hapax.core.ports import Clock
-    from hapax.core.records import Coordinates, Record
+    from hapax.core.records import Coordinates, Record, TopicPartition
+    from hapax.testing.broker import MemoryBroker
 
 
 class AskedBefore:
@@ -199,3 +206,35 @@ class MemoryClaims:
         emptied, self._emptied = self._emptied, False
         if emptied and self._on_emptied is not None:
             self._on_emptied()
+
+
+class MemoryOwners:
+    """Asks the memory broker for the owners of claims.
+
+    asked  calls so far, by name
+    wait   spends the seconds of an answer that does not come
+    """
+
+    def __init__(self, broker: MemoryBroker, *, wait: Callable[[float], object]) -> None:
+        self.asked = {"committed": 0, "records": 0}
+        self._broker = broker
+        self._wait = wait
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
+    ) -> dict[TopicPartition, int | None]:
+        """Return the group's committed offsets."""
+        self.asked["committed"] += 1
+        wanted = list(partitions)
+        if stable and any(self._broker.pending(where) for where in wanted):
+            self._wait(within_s)
+            raise BatchAbortedError("owners: UNSTABLE_OFFSET_COMMIT")
+        return {where: self._broker.committed.get(where) for where in wanted}
+
+    def records(self, owners: Collection[Coordinates]) -> Batch:
+        """Return those that a reader of the input topics finds."""
+        self.asked["records"] += 1
+        logs, inputs = self._broker.logs, set(self._broker.inputs)
+        places = [(owner, (owner.topic, owner.partition)) for owner in owners]
+        found = [logs[where].at(owner.offset) for owner, where in places if where in inputs]
+        return Batch([record for record in found if record is not None], {}, {})

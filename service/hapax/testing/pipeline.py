@@ -7,30 +7,30 @@ Records go through identify, claim, transform, plan and a transaction, as in ``h
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from hapax.core.claim_owners import ClaimOwners
-from hapax.core.claiming import Claiming
+from hapax.core.call_window import BLOCKING
 from hapax.core.dead_letters import dead_letter
+from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import BatchAbortedError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
-from hapax.core.interrupt import Interrupt
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
+from hapax.core.ports import Interrupt
 from hapax.core.records import Coordinates, Record
-from hapax.core.retry_levels import LEVELS
-from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer, retrying
+from hapax.core.retry_later import LEVELS
+from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
+from hapax.engines.watchdog import Watchdog
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
-from hapax.testing.call_watch import CallWatch
-from hapax.testing.claims import MemoryClaims
-from hapax.testing.owners import MemoryOwners
+from hapax.testing.claims import MemoryClaims, MemoryOwners
 from hapax.testing.processed import (
     AnyTopicBroker,
     ManualClock,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hapax.core.records import TopicPartition
+    from hapax.engines.overlapping_calls import Making
     from hapax.settings import Settings
 
 DEFAULTS = {
@@ -62,6 +63,37 @@ DEFAULTS = {
 """Settings of a pipeline in memory that are not given."""
 PARTITIONS = 8
 """Of each input topic."""
+
+
+class CallWatch:
+    """Cancels coroutines past HAPAX_CALL__TIMEOUT, and names those that hold the event loop."""
+
+    def __init__(self) -> None:
+        self._blocking: list[str] = []
+        # It ends no process: a thread that hangs keeps its test waiting.
+        self._watchdog = Watchdog(
+            float("inf"), on_overrun=lambda _call, _s: None, leave=lambda _code: None
+        )
+
+    def note(self, record: Record | None) -> None:
+        """Remember the record whose coroutine has held the event loop for a second."""
+        self._blocking.append("a record" if record is None else str(record.coordinates))
+
+    def start(self, calls: Making) -> None:
+        """Let time count for these calls."""
+        self._watchdog.follow(calls.tick)
+        self._watchdog.start()
+
+    def warn(self) -> None:
+        """Issue a warning for each record that was noted since the last call."""
+        noted, self._blocking = self._blocking, []
+        for where in noted:
+            problem = f"the coroutine of {where} has held the event loop for a second: {BLOCKING}"
+            warnings.warn(problem, RuntimeWarning, stacklevel=3)
+
+    def stop(self) -> None:
+        """End the thread that counts."""
+        self._watchdog.stop()
 
 
 class Pipeline:
@@ -92,7 +124,7 @@ class Pipeline:
         """
         given = {} if settings is None else settings
         if isinstance(given, (str, os.PathLike)):
-            given = read_env_file(Path(given))
+            given = read_env_file(Path(given), os.environ)
         self.settings: Settings = load_settings({**DEFAULTS, **given})
         formats, self.schemas = schemas_of(self.settings.formats, schemas or {})
         self.clock = ManualClock()

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.forms import form_of, load_form
-from hapax.testing.broker import MemoryBroker
-from hapax.testing.log import MemoryLog
+from hapax.core.transform import form_of, load_form
+from hapax.testing.broker import MemoryBroker, MemoryLog
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.dead_letters import DeadLetter
-    from hapax.core.forms import TransformForm
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.ports import AppliesAll, Message
+    from hapax.core.ports import AppliesAll, Interrupt, Message
     from hapax.core.records import Coordinates, Record, TopicPartition
-    from hapax.core.transform import Result
+    from hapax.core.transform import Result, TransformForm
 
 
 class ManualClock:

@@ -62,7 +62,7 @@ def schemas_of(
 ) -> tuple[FormatOptions, TestSchemas]:
     """Return formats whose registry is memory of this pipeline alone, and what it holds."""
     urls = (f"memory:{next(_NUMBERS)}",)
-    ours = replace(formats, registry=replace(formats.registry, urls=urls))
+    ours = replace(formats, registry=replace(formats.registry, url=urls))
     return ours, TestSchemas(ours, schemas)
 
 

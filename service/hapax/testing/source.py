@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hapax.core.changes import Changes, Stuck
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.crash_markers import marked
 from hapax.core.errors import BatchAbortedError, MemberFencedError
-from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
-from hapax.core.ports import Batch
-from hapax.core.suspicion import marked
+from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit, require_assigned
+from hapax.core.ports import Batch, Changes, Stuck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hapax.core.crash_markers import Mark, Marks
     from hapax.core.records import Progress, Record, TopicPartition
-    from hapax.core.suspicion import Mark, Marks
     from hapax.testing.broker import MemoryBroker
 
 

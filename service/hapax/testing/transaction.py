@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from hapax.core.committed_metadata import CommittedMetadata
+from hapax.core.crash_markers import Mark
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.ports import IN_DOUBT
-from hapax.core.suspicion import Mark
-from hapax.testing.coordinator import OFFSETS, InvalidTransactionStateError
+from hapax.testing.broker import OFFSETS, InvalidTransactionStateError
 from hapax.testing.source import no_faults
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Composition root: settings to adapters, core and engine. The only place that knows both sides.
 
-builders          a builder for each part
-watches           what looks at logs and certificates alongside the engine
+builders          a builder for each part, and what looks at logs and files alongside the engine
+calls             business code: how it is called, and how records wait for a later try
 spark             the Spark engine on records; task: what runs in one of its tasks
 dataframe         the Spark engine on DataFrames
 tracing, claims   spans around the core, and the claim store, or none
@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 from hapax import __version__
 from hapax.core.errors import ExitCode, PreflightError, StopError
-from hapax.engines.gathered_calls import load_calls
 from hapax.engines.heap import keep_freed_memory
+from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import check
 from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.connection import unanswered
 from hapax.kafka.native import record_path
-from hapax.kafka.produce.target_lane import shown_id
+from hapax.kafka.produce.target import shown_id
 from hapax.kafka.properties import library_version
 from hapax.kafka.read.group_start import start_remarks
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
@@ -40,9 +40,7 @@ from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
 from hapax.wiring import builders as parts
 from hapax.wiring import calls
-from hapax.wiring.retry import group_progress, tell_waiting
 from hapax.wiring.tracing import start_tracing
-from hapax.wiring.watches import start_file_watch, start_lag_monitor
 
 if TYPE_CHECKING:
     from hapax.settings import Settings
@@ -91,7 +89,7 @@ def serve(settings: Settings) -> ExitCode:
                 librdkafka=library_version(),
                 record_path=str(record_path(settings)),
             )
-            start_file_watch(shared, stack, strike)
+            parts.start_file_watch(shared, stack, strike)
             _run(shared, stack)
     except StopError as error:
         if isinstance(error, PreflightError):
@@ -118,7 +116,6 @@ def _identity(settings: Settings) -> ProcessIdentity:
 
 
 def _run(shared: Shared, stack: ExitStack) -> None:
-    """Start, work, drain."""
     start_tracing(shared.settings, stack)
     shared.lifecycle.listen()
     shared.watchdog.start()
@@ -170,8 +167,8 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
     keep_freed_memory()
-    start_lag_monitor(shared, stack, partial(group_progress, shared, source))
+    parts.start_lag_monitor(shared, stack, partial(calls.group_progress, shared, source))
     shared.events.service_ready()
     worker.run()
-    tell_waiting(shared, source)
+    calls.tell_waiting(shared, source)
     shared.events.service_draining(shared.lifecycle.reason)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hapax.core.claim_owners import ClaimOwners
-from hapax.core.claiming import Claiming
+from hapax.core.call_window import Window
+from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
-from hapax.core.interrupt import Interrupt
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.retry_policy import RetryPolicy
-from hapax.core.window import Window
-from hapax.engines.batch_runner import BatchRunner, Sizing
-from hapax.engines.gathered_calls import GatheredCalls, retrying
+from hapax.core.ports import Interrupt
+from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
+from hapax.engines.file_watch import FileWatch
+from hapax.engines.hold import schema_hold
 from hapax.engines.idle_offsets import Bounds, Ends
+from hapax.engines.lag_monitor import LagMonitor, ReaderLagMonitor
 from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.overlapping_calls import GatheredCalls, retrying
 from hapax.engines.preflight import Brokers, await_brokers
 from hapax.engines.recovery import Recovery
-from hapax.engines.schema_hold import schema_hold
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
-from hapax.engines.window_runner import Windowing, WindowRunner
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.preflight import KafkaPreflight
+from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.native import record_path
@@ -35,10 +36,11 @@ from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
+from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
+from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger
-from hapax.wiring.calls import call_limit_s
+from hapax.wiring.calls import call_limit_s, retry_source, with_later_tries
 from hapax.wiring.claims import claim_store
-from hapax.wiring.retry import retry_source, with_later_tries
 from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
@@ -46,12 +48,14 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.isolation import Isolation
-    from hapax.core.mirror import OtherCluster
+    from hapax.core.crash_markers import Isolation
+    from hapax.core.lag import GroupProgress
+    from hapax.core.plan import OtherCluster
     from hapax.core.ports import AppliesAll, Watch
     from hapax.core.transform import Transformer
     from hapax.kafka.native import NativePath
     from hapax.settings import Settings
+    from hapax.settings.secrets import Strike
     from hapax.telemetry.events import Events
 
     Producing = KafkaTransaction | KafkaAtLeastOnce | TargetTransaction
@@ -81,7 +85,6 @@ class Shared(Process, frozen=True):
 
 
 def share(settings: Settings, events: Events) -> Shared:
-    """Return what the other builders start from."""
     clock, interrupt = time, Interrupt()
     lifecycle = Lifecycle(clock, interrupt, timeout_s=settings.shutdown.timeout_ms / 1000)
     watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=events.watchdog_fired)
@@ -107,7 +110,6 @@ def source(shared: Shared, kind: type[Consuming]) -> Consuming:
 
 
 def worker_source(shared: Shared) -> KafkaSource:
-    """Return the consumer of a worker."""
     if shared.settings.elsewhere:
         return source(shared, KafkaTargetSource)
     topic = retrying(shared.settings).topic
@@ -115,7 +117,6 @@ def worker_source(shared: Shared) -> KafkaSource:
 
 
 def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
-    """Return the brokers, as a start waits for them."""
     return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics))
 
 
@@ -192,7 +193,6 @@ def worker(
     claims: ClaimStore | None,
     business: tuple[Isolation, Transformer | GatheredCalls],
 ) -> Worker:
-    """Return the engine with its core and its recovery."""
     settings, (isolation, transformer) = shared.settings, business
     retry = RetryPolicy(settings.retry.attempts)
     ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
@@ -269,7 +269,6 @@ def steps(
 
 
 def dead_letter_rate(settings: Settings) -> DeadLetterRate:
-    """Return the limit on failing records."""
     dead_letter = settings.dead_letter
     return DeadLetterRate(
         topic=dead_letter.topic,
@@ -296,3 +295,40 @@ def sizing(
         cut_after_s=CUT_AFTER_S,
         ahead=settings.dedup.claims_url is not None,
     )
+
+
+def start_lag_monitor(
+    shared: Shared, stack: ExitStack, progress: Callable[[], GroupProgress]
+) -> None:
+    """Look at the logs, and at what readers have left, until the stack unwinds."""
+    settings = shared.settings
+    written = (settings.output.topic, settings.dead_letter.topic, settings.retry_topic)
+    outputs = [topic for topic in written if topic is not None and not settings.elsewhere]
+    probe = KafkaLagProbe(
+        consumer_properties(settings), outputs, logger=ClientLogger(shared.events, "lag-monitor")
+    )
+    interval_s = settings.telemetry.lag_interval_ms / 1000
+    lag_monitor = LagMonitor(probe, progress, shared.events, interval_s=interval_s)
+    readers = ReaderLagMonitor(reader_probes(settings), progress, shared.events, settings)
+    for monitor in (lag_monitor, readers):
+        monitor.start()
+        stack.callback(monitor.stop)
+
+
+def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:
+    """Watch the clients' files, before any is built; ``strike`` of the log learns new secrets."""
+    settings, worker = shared.settings, shared.settings.engine == "worker"
+    if not file_digests(settings):
+        return
+
+    def follow(files: list[str]) -> None:
+        strike.learn(secrets_of(settings))
+        of_kafka = not kafka_files(settings).isdisjoint(files)
+        shared.events.client_files_changed(files, restart=of_kafka and not worker)
+        shared.lifecycle.outdated |= of_kafka and worker
+
+    watch = FileWatch(
+        shared.events, partial(file_digests, settings), partial(files_problem, settings), follow
+    )
+    watch.start()
+    stack.callback(watch.stop)

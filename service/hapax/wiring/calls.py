@@ -1,22 +1,31 @@
-"""Business code, put together: its form, how its calls are made, and a process for suspects."""
+"""Business code, put together: its form, its calls and later tries, and a process for suspects."""
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hapax.core.isolation import Isolation
-from hapax.engines.gathered_calls import GatheredCalls, call_limits, open_transformer
+from hapax.core.crash_markers import Isolation
+from hapax.core.errors import BatchAbortedError
+from hapax.core.lag import GroupProgress
+from hapax.core.later_calls import LaterCalls
 from hapax.engines.isolated_calls import IsolatedCalls
+from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
+from hapax.kafka.consume.retry_source import KafkaRetrySource
+from hapax.kafka.properties import consumer_properties
+from hapax.telemetry.logs import ClientLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from hapax.core.forms import TransformForm
+    from hapax.core.ports import AppliesAll
     from hapax.core.records import Coordinates, Record
-    from hapax.core.transform import Transformer
-    from hapax.engines.gathered_calls import Making
+    from hapax.core.transform import Transformer, TransformForm
+    from hapax.engines.overlapping_calls import Making
+    from hapax.kafka.consume.source import KafkaSource
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
     from hapax.wiring.builders import Shared
@@ -39,7 +48,6 @@ def call_limit_s(settings: Settings) -> float:
 def transformer(
     shared: Shared, form: TransformForm, stack: ExitStack
 ) -> Transformer | GatheredCalls:
-    """Return business code, set up; raises ConfigurationError."""
     events = shared.events
     made = open_transformer(form, call_limits(shared.settings), events.event_loop_blocked)
     if isinstance(made, GatheredCalls):
@@ -68,3 +76,51 @@ def isolation(
         on_failure=on_failure,
         at_once=transformer.calls.at_once if isinstance(transformer, GatheredCalls) else 1,
     )
+
+
+def with_later_tries(settings: Settings, calls: AppliesAll) -> AppliesAll:
+    """Return step 4 with records that wait, where they may."""
+    policy = retrying(settings)
+    return calls if policy.topic is None else LaterCalls(calls, policy, now_ms=_now_ms)
+
+
+def retry_source(shared: Shared, retry: str) -> KafkaSource:
+    """Return the consumer of a pipeline whose records may wait; it joins nothing yet."""
+    settings = shared.settings
+    return KafkaRetrySource(
+        consumer_properties(settings),
+        settings.input.topics,
+        retry=retry,
+        now_ms=_now_ms,
+        start=settings.start,
+        logger=ClientLogger(shared.events, "consumer"),
+        clock=shared.clock,
+        watch=shared.watchdog.watch,
+    )
+
+
+def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:
+    """Return how far the group is in the inputs; what waits is no lag, and is counted apart."""
+    found = GroupProgress(source.processed(), source.positions())
+    if not isinstance(source, KafkaRetrySource):
+        return found
+    shared.events.records_wait(source.waiting())
+    topic = shared.settings.retry_topic
+    return GroupProgress(
+        *(
+            {where: at for where, at in each.items() if where[0] != topic}
+            for each in (found.committed, found.positions)
+        )
+    )
+
+
+def tell_waiting(shared: Shared, source: KafkaSource) -> None:
+    """Say how many records wait when a bounded run ends: it does not wait for them."""
+    if isinstance(source, KafkaRetrySource) and shared.settings.bounded:
+        with suppress(BatchAbortedError):  # it is only a remark
+            topic = str(shared.settings.retry_topic)
+            shared.events.records_left_waiting(source.waiting(), source.unread(), topic)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

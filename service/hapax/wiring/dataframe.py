@@ -11,18 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.engines.preflight import await_brokers
-from hapax.engines.spark.connector import connector_jars
 from hapax.engines.spark.dataframe import query as spark_pipeline
-from hapax.engines.spark.dataframe.checkpoint import Checkpoint
+from hapax.engines.spark.dataframe.checkpoint import Checkpoint, session_properties
 from hapax.engines.spark.dataframe.run import QueryRun, compare
-from hapax.engines.spark.dataframe.source_options import session_properties
 from hapax.engines.spark.executors import Executors
-from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
 from hapax.kafka.read.input_logs import LogLookup
-from hapax.kafka.read.offset_client import input_logs
+from hapax.kafka.read.offsets_client import input_logs
 from hapax.spark import open_publisher, register
 from hapax.wiring import builders as parts
-from hapax.wiring.watches import start_lag_monitor
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -58,7 +55,7 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
         return
     start, logs = partial(spark_pipeline.start, result, settings), partial(input_logs, settings)
     run = QueryRun(shared, start, settings, partial(_refresh, settings), logs)
-    start_lag_monitor(shared, stack, run.group_progress)
+    parts.start_lag_monitor(shared, stack, run.group_progress)
     shared.events.service_ready()
     try:
         run.run()

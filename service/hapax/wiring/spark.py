@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.limits import FenceBudget
-from hapax.engines.gathered_calls import load_calls
 from hapax.engines.idle_offsets import Bounds
+from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import check
 from hapax.engines.spark.driver import SparkEngine
 from hapax.engines.spark.executors import Executors
@@ -19,10 +19,9 @@ from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.produce.fences import LaneFences
 from hapax.kafka.read.group_start import start_remarks
-from hapax.kafka.read.task_progress import TaskProgress
+from hapax.kafka.read.lag_probe import TaskProgress
 from hapax.wiring import builders as parts
 from hapax.wiring.task import run_plans
-from hapax.wiring.watches import start_lag_monitor
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def run_records(shared: Shared, stack: ExitStack) -> None:
-    """Run the records form until it is asked to stop."""
     settings = shared.settings
     if "spark" not in settings.mode.engines:
         problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
@@ -70,7 +68,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         ),
         pacing=_pacing(settings),
     )
-    start_lag_monitor(shared, stack, TaskProgress(settings, engine.group_progress))
+    parts.start_lag_monitor(shared, stack, TaskProgress(settings, engine.group_progress))
     shared.events.service_ready()
     engine.run()
     shared.events.service_draining(shared.lifecycle.reason)

@@ -8,17 +8,17 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hapax.core.exactly_once import ExactlyOnce
-from hapax.core.forms import load_form
-from hapax.core.interrupt import Interrupt, without_ctrl_c
-from hapax.core.retry_policy import RetryPolicy
-from hapax.engines.gathered_calls import (
+from hapax.core.limits import RetryPolicy
+from hapax.core.ports import Interrupt, without_ctrl_c
+from hapax.core.transform import load_form
+from hapax.engines.hold import looked_at
+from hapax.engines.idle_offsets import Bounds
+from hapax.engines.overlapping_calls import (
     GatheredCalls,
     call_limits,
     open_transformer,
     overlapping,
 )
-from hapax.engines.hold import looked_at
-from hapax.engines.idle_offsets import Bounds
 from hapax.engines.spark.plan import RangePlan, RangeReport
 from hapax.engines.spark.task import RangeLog, Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import ExitStack
 
-    from hapax.core.calls import CallLimits
-    from hapax.core.isolation import Isolation
+    from hapax.core.call_window import CallLimits
+    from hapax.core.crash_markers import Isolation
     from hapax.core.ports import Clock, Core, Source, Transaction
     from hapax.core.transform import Transformer
     from hapax.engines.spark.ports import RangeSource, TaskTransaction
@@ -95,7 +95,6 @@ class RangeParts:
         self.transaction_timeout_s = settings.transaction.timeout_ms / 1000
 
     def clients(self) -> tuple[RangeSource, TaskTransaction]:
-        """Return consumer and producer of the lane."""
         settings, plan, lines = self._settings, self._plan, RangeLog(self.report)
         name = lane_id(settings, plan.lane)
         choice = record_path(settings, self.report.executor)
@@ -122,7 +121,6 @@ class RangeParts:
         )
 
     def isolation(self) -> Isolation:
-        """Return the transform, with another process for suspects."""
         settings, report = self._settings, self.report
         transformer = _transformer(settings.transform, call_limits(settings))
         if isinstance(transformer, GatheredCalls):
@@ -137,7 +135,6 @@ class RangeParts:
     def core(
         self, source: Source, transaction: Transaction, isolation: Isolation, on: ExitStack
     ) -> Core:
-        """Return the core, with claims and spans where there are any."""
         settings = self._settings
         claims = looked_at(
             claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)

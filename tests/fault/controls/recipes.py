@@ -205,7 +205,7 @@ def late_abort(stand: Stand) -> int:
 
 
 def _await_unmarked(stand: Stand) -> None:
-    """Wait until no mark of a process at work is needed on any partition (core/suspicion.py).
+    """Wait until no mark of a process at work is needed on any partition (core/crash_markers.py).
 
     Before, the next transaction after a failure is the mark alone: it has no outputs.
     """

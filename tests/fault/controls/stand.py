@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from hapax.sandbox import metadata
+from hapax.sandbox.broker import metadata_client
 from tests.fault.checking.judge import Topics
 from tests.fault.controls.gate import FOLDER, Gate
 from tests.fault.feeding.feed import Feeder
@@ -71,7 +71,7 @@ class Stand:
         self._command = command
         self._settings = settings
         self._sandbox = sandbox
-        self._admin = metadata.admin(sandbox.bootstrap_servers)
+        self._admin = metadata_client(sandbox.bootstrap_servers)
         self._exits = ExitStack()
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hapax.core.errors import BatchAbortedError
 from hapax.core.offset_commit import OffsetCommit
 from hapax.kafka import properties as kafka_clients
-from hapax.kafka.consume.member_metadata import parse_metadata
+from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce.producer import Outbox

@@ -10,6 +10,7 @@ the matrix that neither struck nor has a reason.
 import argparse
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
@@ -26,6 +27,7 @@ README = ROOT / "README.md"
 PICTURES_MAX = 1
 FINE = ("passed", "xfailed")
 """Outcomes of tests that are no news; what is expected to fail stands in the matrix as that."""
+_LOAD = "load of the machine"
 _TEMPLATE = Path(__file__).with_suffix(".md")
 _SUMMARY = re.compile(r"(?s)(<!-- proof -->\n).*?(<!-- /proof -->)")
 
@@ -40,7 +42,7 @@ def page(runs: Sequence[Run], cases: Sequence[Case]) -> str:
         "pictures": _pictures(service),
         "runs": tables.runs_table(service),
         "machine": _machine(runs),
-        "violations": tables.violations_table(service),
+        "violations": tables.violations_list(service),
         "faults": tables.faults_table(service),
         "promises": tables.promises_table(service),
         "controls": tables.controls_table(others),
@@ -106,8 +108,17 @@ def _machine(runs: Sequence[Run]) -> str:
 
 
 def _notes(runs: Sequence[Run]) -> str:
-    notes = [f"- {run.name}: {note}" for run in runs for note in run.notes]
-    return "\n".join(notes) or "None."
+    """Return each note once, with the runs that have it; the load of the machine last."""
+    notes: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        for note in run.notes:
+            begin, found, load = note.partition(_LOAD)
+            text = _LOAD if found and not begin else note.replace("AssertionError: ", "")
+            notes[text].append(f"{run.name}{load}" if text == _LOAD else run.name)
+    loads = notes.pop(_LOAD, [])
+    lines = [f"- {', '.join(dict.fromkeys(names))}: {text}" for text, names in notes.items()]
+    lines += [f"- {_LOAD}: {', '.join(loads)}"] if loads else []
+    return "\n".join(lines) or "None."
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from tests.fault.reporting.matrix import NOT_BUILT, ROWS
+from tests.fault.reporting.matrix import DELIVERIES, NOT_BUILT, ROWS
 from tests.fault.results import VIOLATIONS, Case, Counts, Run, Strike
 
 GAP = "**gap**"
@@ -19,6 +19,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     ]
     lines += ["| " + " | ".join(_text(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def filled_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table without the columns in which nothing was measured."""
+    lines = list(rows)
+    kept = [at for at, _ in enumerate(heads) if not lines or any(row[at] != "" for row in lines)]
+    return table([heads[at] for at in kept], ([row[at] for at in kept] for row in lines))
 
 
 def total(runs: Iterable[Run]) -> Counts:
@@ -92,17 +99,16 @@ def faults_table(runs: Sequence[Run]) -> str:
             kinds[strike.fault].append(strike)
             if not run.shared:
                 timed[strike.fault].append(strike)
-    return table(
+    return filled_table(
         (
-            *("fault", "rows", "faults#", "struck#", "p50 s#", "p99 s#", "max s#"),
+            *("fault", "faults#", "struck#", "p50 s#", "max s#"),
             *("beyond the brokers, max s#", "LSO stall s#"),
         ),
         (
             (
                 fault,
-                " ".join(sorted({row for one in strikes for row in one.rows})),
                 len(strikes),
-                sum(one.struck for one in strikes),
+                _more(sum(one.struck for one in strikes), len(strikes)),
                 *_spread([one.recovery_s for one in timed[fault] if one.recovery_s is not None]),
                 _seconds(max((_beyond_s(one) for one in timed[fault]), default=0.0)),
                 _seconds(max((one.stall_s or 0.0 for one in timed[fault]), default=0.0)),
@@ -121,7 +127,7 @@ def promises_table(runs: Sequence[Run]) -> str:
                 found_s = math.inf if strike.recovery_s is None else strike.recovery_s
                 kinds[strike.promise, strike.promised_s].append(found_s)
     return table(
-        ("after", "promised s#", "faults#", "within#", "p50 s#", "p99 s#", "max s#"),
+        ("after", "promised s#", "faults#", "within#", "p50 s#", "max s#"),
         (
             (
                 promise,
@@ -135,30 +141,28 @@ def promises_table(runs: Sequence[Run]) -> str:
     )
 
 
-def violations_table(runs: Sequence[Run]) -> str:
-    """Return one line for each class, with the bound that so many events allow."""
+def violations_list(runs: Sequence[Run]) -> str:
+    """Return the classes that were found, and those that were not with the bound of that."""
     events = max(1, total(runs).distinct)
     found: dict[str, int] = defaultdict(int)
     for run in runs:
         for name, count in run.judgement.violations.items():
             found[name] += count
-    return table(
-        ("class", "found#", "at 95 % fewer than one in#"),
-        ((name, found[name], _bound(found[name], events)) for name in VIOLATIONS),
-    )
+    lines = [f"- **{name}: {found[name]:,}**" for name in VIOLATIONS if found[name]]
+    absent = ", ".join(name for name in VIOLATIONS if not found[name])
+    # The rule of three.
+    lines.append(f"- Not found, each at 95 % fewer than one in {events / 3:,.0f} events: {absent}.")
+    return "\n".join(lines)
 
 
 def controls_table(runs: Sequence[Run]) -> str:
-    """Return one line for each control and mutant: what it must show, and what it showed."""
+    """Return one line for each control and mutant: what it showed, and whether that is enough."""
     return table(
-        ("control", "kind", "records#", "faults#", "must show one of", "showed", "verdict"),
+        ("control", "records#", "showed", "verdict"),
         (
             (
                 run.name,
-                run.kind,
                 run.judgement.counts.records,
-                len(run.strikes),
-                ", ".join(run.expected) or "nothing",
                 _found(run),
                 _verdict(run),
             )
@@ -178,13 +182,35 @@ def matrix_table(runs: Sequence[Run], cases: Sequence[Case]) -> str:
     for case in cases:
         for row in case.rows:
             tests[row].append(case)
-    return table(
-        ("row", "fault", "must hold beyond I1-I8", "struck in runs#", "tests"),
-        (
-            (name, row.fault, row.must_hold, struck[name] or "", _shown(name, struck, tests))
-            for name, row in ROWS.items()
-        ),
-    )
+    lines = []
+    before = ""
+    for names, fault, must_hold in _grouped():
+        counts = ", ".join(f"{struck[name]:,}" for name in names if struck[name])
+        same = must_hold and must_hold == before
+        lines.append(
+            (
+                " ".join(names),
+                fault,
+                '"' if same else must_hold,
+                counts,
+                _shown(names, struck, tests),
+            )
+        )
+        before = must_hold
+    return table(("row", "fault", "must hold beyond I1-I8", "struck in runs#", "tests#"), lines)
+
+
+def _grouped() -> list[tuple[list[str], str, str]]:
+    """Return the rows, with those that differ in what becomes of one request as one."""
+    groups: list[tuple[list[str], str, str]] = []
+    for name, row in ROWS.items():
+        begin, _, moment = row.fault.rpartition(", ")
+        last = groups[-1] if groups else None
+        if moment in DELIVERIES and last and last[1].startswith(begin + ", "):
+            groups[-1] = ([*last[0], name], f"{last[1]}, {moment}", row.must_hold)
+        else:
+            groups.append(([name], row.fault, row.must_hold))
+    return groups
 
 
 def gaps(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
@@ -195,16 +221,13 @@ def gaps(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
     return [row for row in ROWS if row not in covered and row not in NOT_BUILT]
 
 
-def _shown(row: str, struck: dict[str, int], tests: dict[str, list[Case]]) -> str:
-    words = [
-        f"`{case.test.rpartition('::')[2].partition('[')[0]}`"
-        + ("" if case.outcome == "passed" else f" **{case.outcome}**")
-        for case in tests[row]
-    ]
-    words = sorted(set(words))
-    if not words and not struck[row]:
-        return NOT_BUILT.get(row, GAP)
-    return ", ".join(words)
+def _shown(rows: list[str], struck: dict[str, int], tests: dict[str, list[Case]]) -> str:
+    cases = [case for row in rows for case in tests[row]]
+    names = {case.test.rpartition("::")[2].partition("[")[0] for case in cases}
+    if not names:
+        return "" if all(struck[row] for row in rows) else NOT_BUILT.get(rows[0], GAP)
+    news = {f"**{case.outcome}**" for case in cases if case.outcome != "passed"}
+    return ", ".join([str(len(names)), *sorted(news)])
 
 
 def _found(run: Run) -> str:
@@ -222,10 +245,6 @@ def _verdict(run: Run) -> str:
     )
 
 
-def _bound(found: int, events: int) -> str:
-    return f"{events / 3:,.0f}" if found == 0 else ""  # the rule of three
-
-
 def _beyond_s(strike: Strike) -> float:
     """Return what recovery took after the brokers led every partition again; 0: not measured."""
     if strike.recovery_s is None or strike.kafka_s is None:
@@ -233,12 +252,14 @@ def _beyond_s(strike: Strike) -> float:
     return max(0.0, strike.recovery_s - strike.kafka_s)
 
 
-def _spread(seconds: list[float]) -> tuple[str, str, str]:
+def _spread(seconds: list[float]) -> tuple[str, str]:
     if not seconds:
-        return "", "", ""
-    ordered = sorted(seconds)
-    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    return _seconds(statistics.median(ordered)), _seconds(p99), _seconds(ordered[-1])
+        return "", ""
+    return _seconds(statistics.median(seconds)), _seconds(max(seconds))
+
+
+def _more(struck: int, faults: int) -> int | str:
+    return struck if struck != faults else ""
 
 
 def _seconds(value: float) -> str:

@@ -6,9 +6,9 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from hapax.demo.readings import OpenTransactions
 from tests.fault.striking.strikes_spark import LEAVES_S, kill_jvm_of
 from tests.kit.spark_process import executors, runs_tasks, send, with_children
+from tests.kit.topics import ends
 from tests.kit.waiting import await_, reaches
 
 if TYPE_CHECKING:
@@ -141,25 +141,27 @@ def _refusals(scene: Scene) -> int:
 
 def _freeze_inside(scene: Scene, victim: psutil.Process) -> list[psutil.Process]:
     """Freeze an executor that has a transaction open; nothing when no try finds one."""
-    stage = scene.stage
-    servers, partitions = stage.sandbox.bootstrap_servers, stage.plan.partitions
-    transactions = OpenTransactions(servers, stage.topics.outputs[0], partitions)
-    try:
-        for _ in range(TRIES):
-            transactions.catch(CATCH_S)
-            frozen = with_children(victim)
-            for each in frozen:
-                send(each, signal.SIGSTOP)
-            before = transactions.open()
-            if before:
-                time.sleep(STANDS_S)
-            if before & transactions.open():  # another executor's would have moved on
-                return frozen
-            for each in frozen:
-                send(each, signal.SIGCONT)
-    finally:
-        transactions.close()
+    for _ in range(TRIES):
+        reaches(lambda: _open(scene), CATCH_S)
+        frozen = with_children(victim)
+        for each in frozen:
+            send(each, signal.SIGSTOP)
+        before = _open(scene)
+        if before:
+            time.sleep(STANDS_S)
+        if before & _open(scene):  # another executor's would have moved on
+            return frozen
+        for each in frozen:
+            send(each, signal.SIGCONT)
     return []
+
+
+def _open(scene: Scene) -> set[tuple[int, int]]:
+    """Return partition and last stable offset wherever a transaction is open in the outputs."""
+    servers, topic = scene.stage.sandbox.bootstrap_servers, scene.stage.topics.outputs[0]
+    highs = ends(servers, topic, "read_uncommitted")
+    stable = ends(servers, topic)
+    return {(number, at) for number, at in stable.items() if at < highs[number]}
 
 
 def cut_executors(scene: Scene, seconds: float) -> None:

@@ -9,7 +9,11 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
-from hapax.kafka.admin.wire import Packer, Unpacker
+from kafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
 LATEST = -1
 LIST_OFFSETS, REASSIGN = 2, 45
@@ -59,41 +63,57 @@ class Line:
 
 
 def ends(line: Line, places: Iterable[Place], isolation: int) -> dict[Place, int]:
-    """Return the ends of those partitions that this broker leads (ListOffsets v2)."""
+    """Return the ends of those partitions that this broker leads."""
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)
-    body = Packer().add("ibi", -1, isolation, len(topics))
-    for topic, partitions in topics.items():
-        body.plain(topic).add("i", len(partitions))
-        for partition in partitions:
-            body.add("iq", partition, LATEST)
-    answer = Unpacker(line.ask(LIST_OFFSETS, 2, body.bytes))
-    answer.number("i")  # throttle time
-    found = {}
-    for _ in range(answer.number("i")):
-        topic = answer.plain()
-        for _ in range(answer.number("i")):
-            partition, error, _timestamp, offset = answer.take("ihqq")
-            if error == 0 and offset >= 0:  # else it does not lead the partition
-                found[topic, partition] = offset
-    return found
+    asked = ListOffsetsRequest.ListOffsetsTopic
+    one = asked.ListOffsetsPartition
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[
+            asked(
+                name=name,
+                partitions=[one(partition_index=each, timestamp=LATEST) for each in partitions],
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+    answer = ListOffsetsResponse.decode(
+        line.ask(LIST_OFFSETS, 2, request.encode(version=2)), version=2
+    )
+    return {
+        (topic.name, each.partition_index): each.offset
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.error_code == 0 and each.offset >= 0  # else it does not lead the partition
+    }
 
 
 def reassign(line: Line, replicas: Mapping[Place, Sequence[int]], timeout_ms: int) -> None:
     """Set the replicas of partitions, the preferred leader first.
 
-    AlterPartitionReassignments v0. Raises AssertionError when it is refused.
+    Raises AssertionError when it is refused.
     """
     topics: dict[str, list[tuple[int, Sequence[int]]]] = {}
     for (topic, partition), nodes in replicas.items():
         topics.setdefault(topic, []).append((partition, nodes))
-    body = Packer().add("i", timeout_ms).size(len(topics))
-    for topic, partitions in topics.items():
-        body.text(topic).size(len(partitions))
-        for partition, nodes in partitions:
-            body.add("i", partition).size(len(nodes)).add(f"{len(nodes)}i", *nodes).end()
-        body.end()
-    answer = Unpacker(line.ask(REASSIGN, 0, body.end().bytes, flexible=True))
-    _throttle_ms, code = answer.take("ih")
-    assert code == 0, f"reassignment refused with {code}"
+    asked = AlterPartitionReassignmentsRequest.ReassignableTopic
+    one = asked.ReassignablePartition
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=timeout_ms,
+        topics=[
+            asked(
+                name=name,
+                partitions=[
+                    one(partition_index=each, replicas=list(nodes)) for each, nodes in partitions
+                ],
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+    answer = AlterPartitionReassignmentsResponse.decode(
+        line.ask(REASSIGN, 0, request.encode(version=0), flexible=True), version=0
+    )
+    assert answer.error_code == 0, f"reassignment refused with {answer.error_code}"

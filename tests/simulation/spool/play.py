@@ -8,7 +8,6 @@ fail, unless a bit was flipped: then it may say so, and must not lose anything w
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +23,8 @@ from hapax.spool.errors import (
     SpoolFullError,
 )
 from hapax.spool.group_commit import Group, GroupCommit
-from hapax.spool.spool import OpenSpool, SpoolPlace
-from tests.simulation.spool.disk import ModelDisk, PowerLossError
+from hapax.spool.spool import SpoolStore
+from tests.simulation.spool.disk import ModelDisk
 
 APP, TOPIC = "app", "topic"
 OPENS_MAX, STEPS_MAX = 5, 14
@@ -58,6 +57,7 @@ class Brokers:
     def __init__(self, chance: Random) -> None:
         self.numbers: list[int] = []
         self.marker: tuple[int, str] | None = None
+        self.values: dict[int, bytes] = {}
         self.failing = 0.0
         self.transaction = SimpleNamespace(refusal=lambda: None)
         self._chance = chance
@@ -70,7 +70,12 @@ class Brokers:
         return self.marker
 
     def send(self, chunks: Iterable[Sequence[Message]]) -> dict[str, int]:
-        self._sent = [int((one.value or b"").split(b" ")[0]) for chunk in chunks for one in chunk]
+        sent = [one.value or b"" for chunk in chunks for one in chunk]
+        self._sent = [int(value.split(b" ")[0]) for value in sent]
+        if any(
+            self.values[number] != value for number, value in zip(self._sent, sent, strict=True)
+        ):
+            raise WrongError(f"not what was handed over: {sent}")
         return {}
 
     def commit(self, number: int, metadata: str) -> None:
@@ -95,6 +100,7 @@ class Play:
         self.brokers = Brokers(self.chance)
         self.flips = flips
         self.flipped = ""
+        self.spool: SpoolStore | None = None
         self.given = 0
         self.acknowledged: list[int] = []
         self.faults: dict[str, int] = {}
@@ -104,7 +110,6 @@ class Play:
         try:
             for _ in range(self.chance.randint(1, OPENS_MAX)):
                 self._life()
-            self.disk.fuse, self.disk.full, self.disk.failing = -1, 0.0, 0.0
             self.brokers.failing = 0.0
             self._drain_all()
         except TOLD as error:
@@ -128,52 +133,46 @@ class Play:
         self.brokers.failing = chance.choice([0.0, 0.0, 0.4])
         try:
             self._work()
-        except PowerLossError:
-            self._count("power lost")
-            self.disk = disk.after_loss() if chance.random() < 0.8 else disk.after_kill()
-        except (SpoolFailedError, OSError):
-            self._count("disk failed")
-            self.disk = disk.after_kill()
-        else:
-            self.disk = disk.after_kill() if chance.random() < 0.5 else disk.after_loss()
+        except (SpoolFailedError, SpoolFullError) as error:
+            if self.flipped and not (disk.dead or disk.failing or disk.full):
+                raise SpoolDamagedError("", str(error)) from error
+            self._count(_fault(disk, error))
+        lost = disk.dead or chance.random() < 0.5
+        self.disk = disk.after_loss() if lost and chance.random() < 0.8 else disk.after_kill()
+        if self.spool is not None:
+            self.spool.close()  # has no effect any more
         if self.flips and not self.flipped and self.disk.shown and chance.random() < 0.5:
             self.flipped = self.disk.flip()
 
     def _work(self) -> None:
         chance = self.chance
         spool, commit, drainer = self._opened()
-        sync = spool.log.sync
-
-        def synced() -> None:
-            """The drainer is another thread: it may come between a write and its sync."""
-            if chance.random() < 0.2:
-                self._drain(spool, drainer)
-            sync()
-
-        spool.log.sync = synced  # type: ignore[method-assign]
         for _ in range(chance.randint(1, STEPS_MAX)):
             step = chance.random()
             if step < 0.6:
                 self._give(commit)
             if step > 0.4:
                 self._drain(spool, drainer)
-        if chance.random() < 0.5:
-            self._round(commit, None)
+        if chance.random() < 0.3:
+            spool.close()
 
-    def _opened(self) -> tuple[OpenSpool, GroupCommit, Drainer]:
-        place = SpoolPlace(Path("spool"), 1)
-        spool = OpenSpool(
-            self.disk, place, APP, segment_bytes=self.chance.choice([1100, 3000, 9000])
-        )
-        if not self.flipped and self.acknowledged and spool.log.next == 1:
+    def _opened(self) -> tuple[SpoolStore, GroupCommit, Drainer]:
+        disk: Any = self.disk
+        disk_max_bytes = self.chance.choice([1 << 18, 1 << 22])
+        self.spool = None
+        spool = self.spool = SpoolStore(disk, APP, disk_max_bytes=disk_max_bytes)
+        if not self.flipped and self.acknowledged and spool.next == 1:
             raise WrongError(f"lost: all of {self.acknowledged}")
-        at = int(spool.log.position or b"0")
+        at = int(spool.meta.position or b"0")
+        if spool.meta.notes.get("at", b"") != spool.meta.position:
+            raise WrongError(f"the note is of {spool.meta.notes}, the position {at}")
         if not self.flipped and at < (self.acknowledged or [0])[-1]:
             raise WrongError(f"the position went back to {at}")
         commit = GroupCommit(
-            spool.log, disk_max_bytes=1 << 22, memory_max_records=100, full_timeout_s=0.0
+            spool, disk_max_bytes=disk_max_bytes, memory_max_records=100, full_timeout_s=0.0
         )
-        drainer = Drainer(spool, SETTINGS, id_header="id", linger_s=0, drained=lambda: None)
+        settings = SETTINGS
+        drainer = Drainer(spool, settings, id_header="id", linger_s=0, drained=lambda: None)
         drainer._marked = self.brokers  # type: ignore[assignment]
         drainer._ahead._pool = AtOnce()  # type: ignore[assignment]
         return spool, commit, drainer
@@ -191,24 +190,30 @@ class Play:
                 elif isinstance(group.error, SpoolFullError):
                     self._count("disk full")
 
-            commit.submit(records, b"%d" % numbers[-1], accepted)
-        self._round(commit, commit._next())
+            at = b"%d" % numbers[-1]
+            try:
+                commit.submit(records, accepted, position=at, notes={"at": at})
+            except SpoolFullError:
+                self._count("spool full")
+        if commit._groups:
+            self._accept(commit)
 
     def _message(self, number: int) -> Message:
         fill = self.chance.choice([b"", b"x" * 40, bytes(700), bytes(3) + b"y" * 1500])
-        return Message(TOPIC, b"%d " % number + fill, None, -1, 0, [])
+        value = self.brokers.values[number] = b"%d " % number + fill
+        return Message(TOPIC, value, None, -1, 0, [])
 
-    def _round(self, commit: GroupCommit, group: Group | None) -> None:
+    def _accept(self, commit: GroupCommit) -> None:
         try:
-            commit._round(group)
+            commit._accept(commit._groups.popleft())
         except HapaxError as error:
             commit._give_up(error)
             raise
 
-    def _drain(self, spool: OpenSpool, drainer: Drainer) -> None:
+    def _drain(self, spool: SpoolStore, drainer: Drainer) -> None:
         """Publish once, where there is anything; a drainer in doubt asks for the marker first."""
         before = len(self.brokers.numbers)
-        if drainer.state == "starting" and not spool.log.read(spool.log.first, 1, 1).records:
+        if drainer.state == "starting" and not spool.read(spool.first, 1, 1):
             return
         try:
             if drainer.state != "publishing":
@@ -219,6 +224,9 @@ class Play:
                 drainer._publish(taken)
         except ProducerDeadError:
             self._count("answer lost")
+            drainer.state = "waiting"
+        except SpoolFullError:
+            self._count("disk full")
             drainer.state = "waiting"
         finally:
             self._judge(before)
@@ -234,8 +242,14 @@ class Play:
 
     def _drain_all(self) -> None:
         spool, _commit, drainer = self._opened()
-        while max(drainer.next, spool.log.first) < spool.log.certified_next:
+        while max(drainer.next, spool.first) < spool.next:
             self._drain(spool, drainer)
+
+
+def _fault(disk: ModelDisk, error: HapaxError) -> str:
+    if disk.dead:
+        return "power lost"
+    return "disk full" if isinstance(error, SpoolFullError) else "disk failed"
 
 
 def play(seed: int, *, flips: bool) -> dict[str, int]:

@@ -16,6 +16,7 @@ from hapax.core.plan import Destinations, Planner
 from hapax.core.record_path import Prepared
 from hapax.core.records import Output
 from hapax.kafka import native
+from tests.kit.managed_process import required
 from tests.kit.native import Raw
 from tests.kit.parts import settings_of
 
@@ -126,15 +127,7 @@ def test_a_plugin_that_is_not_loaded_takes_the_reference(monkeypatch):
 
 
 def test_a_worker_that_must_be_native_and_cannot_ends_with_2():
-    values = {
-        "HAPAX_APP": "app",
-        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
-        "HAPAX_INPUT__TOPICS": "in",
-        "HAPAX_OUTPUT__TOPIC": "out",
-        "HAPAX_DEDUP__ID": "json:/id",
-        "HAPAX_FAST": "on",
-        "HAPAX_TELEMETRY__PORT": "0",
-    }
+    values = required(DEDUP__ID="json:/id", FAST="on", TELEMETRY__PORT="0")
     ended = subprocess.run(
         [sys.executable, "-m", "hapax", "run"],
         env=os.environ | values,

@@ -3,9 +3,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hapax.claims.redis_layout import Layout, setnx
+from hapax.claims.redis_layout import Layout, owner_texts, setnx
 from hapax.claims.redis_native import Digests, Owners, moved, native_setnx
-from hapax.claims.redis_owners import owner_texts
 from tests.kit.native import Raw
 from tests.kit.native_inputs import few, plain
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from hapax.core.errors import Poison
 from hapax.core.identity import Identity
-from hapax.core.interrupt import Interrupt
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Message
+from hapax.core.ports import Interrupt, Message
 from hapax.core.record_path import UNCHANGED, Prepared, by_reference
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, Transformer, identity

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import BatchAbortedError, MemberFencedError
 from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
-from hapax.engines.bounded_run import EndOfRun
 from hapax.engines.hold import Hold
+from hapax.engines.idle_offsets import EndOfRun
 from hapax.engines.membership import Membership, cut_off
 from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
@@ -21,7 +21,7 @@ from hapax.engines.spark.plan import RangePlan
 if TYPE_CHECKING:
     from hapax.core.records import Progress
     from hapax.engines.lifecycle import Process
-    from hapax.engines.spark.lane import Lane
+    from hapax.engines.spark.lanes import Lane
     from hapax.engines.spark.ports import DriverSource, Fences, Jobs, Pacing
     from hapax.engines.spark.reports import Reports
 

@@ -5,6 +5,11 @@
 3. an executor answers, within a time: with its versions, or with why it cannot run a range
 
 An executor that comes later is asked by its first task (gate.py), before that imports anything.
+
+Which executors Spark has, asked every few seconds for the status page.
+
+On a thread of its own: a JVM that hangs holds up neither the driver's loop nor the page, which says
+how old the answer is.
 """
 
 from __future__ import annotations
@@ -16,12 +21,14 @@ from concurrent.futures import TimeoutError as NotYetError
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hapax.core.errors import ConfigurationError, PreflightError
 from hapax.engines.spark import gate, shipping
-from hapax.engines.spark.jvm_start import StartAbandonedError
+from hapax.engines.spark.jvm import StartAbandonedError
 from hapax.engines.spark.reports import cause
+from hapax.telemetry.spark_state import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
 
     from hapax.engines.lifecycle import Process
     from hapax.engines.spark.session import SparkOptions
+    from hapax.telemetry.events import Events
+
 
 TELL_S = 10.0
 """How long Spark may be silent before we say what we wait for."""
@@ -246,3 +255,46 @@ def _connects(server: tuple[str, int]) -> bool:
             return True
     except OSError:
         return False
+
+
+INTERVAL_S, SHARE_MAX = 3.0, 0.05
+"""Of the thread's time at most so much goes into asking: hundreds are asked for less often."""
+ONLY_ACTIVE = True
+
+
+def watch_executors(
+    context: SparkContext, events: Events, wait: Callable[[float], object] = time.sleep
+) -> Thread:
+    """Tell the executors until Spark is stopped or gone."""
+    thread = Thread(target=_watch, args=(context, events, wait), name="executors", daemon=True)
+    thread.start()
+    return thread
+
+
+def _watch(context: Any, events: Events, wait: Callable[[float], object]) -> None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
+
+    try:
+        ui = context.uiWebUrl or ""
+        while (java := context._jsc) is not None:
+            # The store behind Spark's own pages is there without them, too.
+            began_s = time.monotonic()
+            listed = java.sc().statusStore().executorList(ONLY_ACTIVE)
+            found = [_executor(listed.apply(at)) for at in range(listed.size())]
+            events.executors_changed(found, ui)
+            wait(max(INTERVAL_S, (time.monotonic() - began_s) / SHARE_MAX))
+    except (Py4JError, OSError, AttributeError, TypeError):
+        return  # it was stopped meanwhile: the driver notices by itself when it is not to
+
+
+def _executor(java: Any) -> Executor:
+    return Executor(
+        name=java.id(),
+        address=java.hostPort(),
+        cores=java.totalCores(),
+        running=java.activeTasks(),
+        done=java.completedTasks(),
+        failed=java.failedTasks(),
+        memory_bytes=java.memoryUsed(),
+        memory_max_bytes=java.maxMemory(),
+    )

@@ -15,7 +15,7 @@ from pyspark import SparkFiles
 from hapax.core.errors import ExitCode, StopError
 from hapax.engines.spark.executors import packed
 from hapax.engines.spark.gate import LACKS
-from hapax.engines.spark.jvm_start import finish
+from hapax.engines.spark.jvm import finish
 from hapax.engines.spark.plan import RangeOutcome, RangeReport
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from enum import StrEnum
 import msgspec
 
 from hapax.core.batch_result import BatchResult  # noqa: TC001 - as above
-from hapax.core.changes import Stuck  # noqa: TC001 - msgspec reads the types
+from hapax.core.crash_markers import Marks  # noqa: TC001 - as above
+from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.core.records import (  # noqa: TC001 - msgspec reads the types
     Coordinates,
     Progress,
     TopicPartition,
 )
-from hapax.core.suspicion import Marks  # noqa: TC001 - as above
 from hapax.core.transform import Failure  # noqa: TC001 - as above
 
 Line = tuple[str, int, str, str]

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import ExitStack
 
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.isolation import Isolation
-    from hapax.core.ports import Clock, Core
+    from hapax.core.crash_markers import Isolation
+    from hapax.core.ports import Clock, Core, Interrupt
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.batch_runner import Sizing
     from hapax.engines.spark.plan import RangePlan, RangeReport

@@ -27,11 +27,10 @@ from hapax.engines.spark.plan import RangeOutcome
 
 if TYPE_CHECKING:
     from hapax.core.batch_result import BatchResult
-    from hapax.core.changes import Stuck
     from hapax.core.limits import DeadLetterRate, FenceBudget
-    from hapax.core.ports import Claims
+    from hapax.core.ports import Claims, Stuck
     from hapax.core.records import Progress, TopicPartition
-    from hapax.engines.spark.lane import Lane
+    from hapax.engines.spark.lanes import Lane
     from hapax.engines.spark.plan import RangeReport
     from hapax.telemetry.events import Events
 

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.errors import ConfigurationError, PreflightError
+from hapax.core.errors import ConfigurationError, PreflightError, StopError
 from hapax.core.working_folder import shadowed_files
 from hapax.engines.import_path import import_path
-from hapax.engines.spark.executor_watch import watch_executors
-from hapax.engines.spark.jvm_start import StartAbandonedError, never, start
+from hapax.engines.spark.executors import watch_executors
+from hapax.engines.spark.jvm import StartAbandonedError, never, start
+from hapax.jars import Lock, check
 from hapax.settings.redaction import hidden, secret_values
 from hapax.settings.secrets import Strike
 
@@ -31,9 +32,43 @@ if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    from hapax.engines.spark.jvm_output import Tell
+    from hapax.engines.spark.jvm import Tell
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
+
+
+CONNECTOR = Lock(
+    title="Spark's Kafka connector 4.2.0",
+    stem="spark-kafka-4.2.0",
+    path=Path(__file__).with_name("connector.lock"),
+    size="10 MB",
+)
+
+
+def connector_jars(folder: str | None = None) -> tuple[str, ...]:
+    """Return the files of the connector, for Spark's class path.
+
+    ``folder``: where an image keeps them, perhaps with others; all its jars are taken. None: the
+    user's cache, fetched once (hapax.sandbox.jars). Every start compares them with the lock (10 MB,
+    about 10 ms). Raises PreflightError with what to do.
+    """
+    place = _fetched() if folder is None else Path(folder).resolve()
+    check(CONNECTOR, place)
+    return tuple(sorted(str(jar) for jar in place.glob("*.jar")))
+
+
+def _fetched() -> Path:
+    try:
+        from hapax.sandbox import jars
+    except ModuleNotFoundError as error:
+        raise PreflightError(
+            ["set HAPAX_SPARK__JARS to the folder of the connector's jars: images fetch nothing"]
+        ) from error
+    try:
+        return jars.fetched(CONNECTOR)
+    except StopError as error:
+        raise PreflightError([str(error)]) from error
+
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")

@@ -15,15 +15,19 @@ from confluent_kafka import (
     KafkaException,
     Producer,
 )
+from confluent_kafka.admin import AdminClient
 
 from hapax.core.cluster_state import Address, ConsumerGroup, GroupMember, Partition, Topic
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import FORBIDDEN, describe, transactional_error
-from hapax.kafka.properties import build
+from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.read.offsets_client import reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
+
+    from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 3.0
 TIMEOUT_MS = 2_147_000_000
@@ -54,7 +58,6 @@ def listeners_of(metadata: Any) -> dict[int, Address]:
 
 
 def topic_of(answer: Future[Any], settings: dict[str, str], until_s: float) -> Topic:
-    """Return a topic from the answer to DescribeTopics."""
     found, why = waited(answer, until_s)
     if found is None:
         return Topic(problem=why, settings=settings)
@@ -72,7 +75,6 @@ def topic_of(answer: Future[Any], settings: dict[str, str], until_s: float) -> T
 
 
 def group_of(found: Any) -> ConsumerGroup:
-    """Return the group from the answer to DescribeConsumerGroups."""
     members = [
         GroupMember(
             client_id=each.client_id,
@@ -94,7 +96,6 @@ def group_of(found: Any) -> ConsumerGroup:
 
 
 def names_of(operations: Iterable[Any] | None) -> tuple[str, ...] | None:
-    """Return the names of operations; None where they were not told."""
     return None if operations is None else tuple(sorted(each.name for each in operations))
 
 
@@ -126,7 +127,6 @@ class ApiVersionsLog(logging.Handler):
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the versions of a broker."""
         self._lines += 1
         found = _LINE.search(record.getMessage()) if self._lines < _LINES_MAX else None
         if found is not None:
@@ -205,3 +205,31 @@ def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: 
             return describe(error)
         raise UntoldError(describe(error)) from exception
     return ""
+
+
+# -- which requests the brokers serve ------------------------------------------------------------
+
+_VERSIONS_TIMEOUT_S = 2.0
+
+
+def request_versions(settings: Settings) -> dict[str, int]:
+    """Return the highest version of each request that every broker serves; {}: not known."""
+    log = ApiVersionsLog()
+    client = telling_client(reader_properties(settings), log)
+    try:
+        client.list_topics(timeout=_VERSIONS_TIMEOUT_S)
+    except KafkaException:
+        return {}
+    client.poll(0)
+    return log.apis
+
+
+def telling_client(properties: Mapping[str, Any], log: ApiVersionsLog) -> AdminClient:
+    """Return a client that tells ``log`` what the brokers serve, and why it cannot connect."""
+    telling = {
+        **admin_properties(properties),
+        "error_cb": log.error,
+        "debug": "feature",
+        "log_level": 7,  # the level of the lines about versions
+    }
+    return build(AdminClient, telling, log.logger)

@@ -15,9 +15,20 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
-from hapax.core.cluster_state import IN_SYNC_MIN, Address, ClusterState, ConsumerGroup, Topic
+from hapax.core.cluster_state import (
+    IN_SYNC_MIN,
+    Address,
+    ClusterState,
+    ConsumerGroup,
+    Log,
+    ReaderAtRest,
+    Topic,
+)
 from hapax.core.errors import PreflightError
+from hapax.core.group_start import client_of
+from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.partition_offsets import position
+from hapax.core.samples import sample_of
 from hapax.kafka.admin.answers import (
     ANSWER_TIMEOUT_S,
     TIMEOUT_MS,
@@ -26,29 +37,189 @@ from hapax.kafka.admin.answers import (
     check_transactional_id_acl,
     group_of,
     listeners_of,
+    telling_client,
     topic_of,
     values_of,
     waited,
 )
-from hapax.kafka.admin.request_versions import telling_client
-from hapax.kafka.admin.requests import value_in_file, wire_properties
-from hapax.kafka.admin.wire import WireError
+from hapax.kafka.admin.second_client import RequestError, value_in_file
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties
-from hapax.kafka.read.log_offsets import Logs
-from hapax.kafka.read.neighbours import last_records, readers_at_rest
-from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.group_start import offsets_of_groups
+from hapax.kafka.read.offsets_client import LATEST, OffsetsClient, reader_properties
 from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.changes import Stuck
-    from hapax.core.cluster_state import Log
-    from hapax.core.records import TopicPartition
+    from hapax.core.cluster_state import LastRecords
+    from hapax.core.partition_offsets import LogOffsets
+    from hapax.core.ports import Stuck
+    from hapax.core.records import TopicPartition as Where
+    from hapax.core.samples import Sampled
     from hapax.settings import Settings
+
+CALL_TIMEOUT_S, BUDGET_S = 2.0, 3.5
+
+
+class Logs:
+    """Queries offsets of one look at a cluster.
+
+    untold  by name what was not answered, and why
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        *,
+        leaders: Mapping[Where, int],
+        inputs: list[Where],
+        ages_ms: Mapping[str, tuple[int, ...]],
+        pause_s: float,
+    ) -> None:
+        """``leaders``: of the partitions whose offsets are queried, each of which can be reached.
+
+        ``inputs``: partitions whose committed offset is queried. ``ages_ms``: by topic, ages whose
+        first offsets are queried. ``pause_s``: between the two looks at the last stable offsets.
+        """
+        self._deadline_s = time.monotonic() + BUDGET_S
+        self._queries = OffsetsClient(properties, leaders=leaders, left_s=self._left_s)
+        self._places = list(leaders)
+        self._inputs = inputs
+        self._ages_ms = ages_ms
+        self._pause_s = pause_s
+        self.untold: dict[str, str] = {}
+        self._clusters: dict[Where, str | None] = {}
+        self._foreign: dict[Where, str] = {}
+
+    def close(self) -> None:
+        self._queries.close()
+
+    def look(self) -> dict[Where, Log]:
+        places = self._places
+        # The committed offset first, the ends after it: so an offset is never beyond its log.
+        committed = self._committed()
+        # The high watermark first, the stable end after it, and the stable end again at the very
+        # end: a transaction that is seen open was open all the time.
+        logs = self._queries.log_offsets(places)
+        seen_s = time.monotonic()
+        since = self._since(logs)
+        later: dict[Where, int | None] = {}
+        if any(log.last_stable_offset_lag for log in logs.values()):
+            time.sleep(max(0.0, self._pause_s - (time.monotonic() - seen_s)))
+            later = self._queries.offsets(dict.fromkeys(places, LATEST), committed=True)
+        for one in self._queries.take_errors():
+            name = f"broker {one.leader}" if one.where is None else f"{one.where[0]}/{one.where[1]}"
+            self.untold[f"offsets of {name}"] = describe(one.error)
+        return {
+            where: Log(
+                offsets=logs.get(where),
+                last_stable_later=later.get(where),
+                committed=committed.get(where),
+                since=since.get(where, {}),
+                cluster_id=self._clusters.get(where),
+                foreign=self._foreign.get(where),
+            )
+            for where in places
+        }
+
+    def _since(self, logs: Mapping[Where, LogOffsets]) -> dict[Where, dict[int, int]]:
+        found: dict[Where, dict[int, int]] = {}
+        now_ms, ages_ms = int(time.time() * 1000), self._ages_ms
+        for rank in range(max((len(ages) for ages in ages_ms.values()), default=0)):
+            ages = {name: ages[rank] for name, ages in ages_ms.items() if rank < len(ages)}
+            wanted = {where: now_ms - ages[where[0]] for where in logs if where[0] in ages}
+            for where, offset in self._queries.offsets(wanted).items():
+                # No record is that young: then the age begins after all of them.
+                at = logs[where].high_watermark if offset is None else offset
+                found.setdefault(where, {})[ages[where[0]]] = at
+        return found
+
+    def _committed(self) -> dict[Where, int]:
+        if not self._inputs:
+            return {}
+        try:
+            answers = self._queries.group_offsets(self._inputs, self._left_s(), stable=False)
+        except KafkaException as error:
+            self.untold["committed offsets"] = describe(error.args[0])
+            return {}
+        found = {}
+        for where, one in answers.items():
+            if one.error is not None:
+                self.untold["committed offsets"] = describe(one.error)
+            elif one.offset >= 0:
+                found[where] = one.offset
+                beside = CommittedMetadata.of(one)
+                self._clusters[where] = beside.cluster_id
+                if beside == CommittedMetadata():
+                    self._foreign[where] = client_of(text_of(one))
+        return found
+
+    def _left_s(self) -> float:
+        return max(0.1, min(CALL_TIMEOUT_S, self._deadline_s - time.monotonic()))
+
+
+# -- Programs around a pipeline: who writes its inputs, who reads its outputs -----------------
+
+EACH_MAX, ALL_MAX, WITHIN_S = 50, 5_000, 2.0
+"""Offsets of one partition, about as many of all, and for how long."""
+
+
+def last_records(
+    settings: Settings, logs: Mapping[Where, LogOffsets], topics: Mapping[str, Topic]
+) -> dict[str, LastRecords]:
+    """Return what the last records of each input say, aborted ones as well.
+
+    Raises PreflightError where one may not be read, or a set of records not be decoded.
+    """
+    each = max(1, min(EACH_MAX, ALL_MAX // max(1, len(logs))))
+    spans = {
+        where: (max(log.log_start, log.high_watermark - each), log.high_watermark)
+        for where, log in logs.items()
+        if where[0] in settings.input.topics
+    }
+    found: dict[str, list[Sampled]] = {topic: [] for topic, _number in spans}
+    give_up_s = time.monotonic() + WITHIN_S
+    for chunk in RangeReader(settings, "read_uncommitted").read(spans):
+        for one, _readable in chunk:
+            found[one.topic].append((one.partition, one.key, one.timestamp_ms))
+        if time.monotonic() > give_up_s:
+            break
+    now_ms = int(time.time() * 1000)
+    return {t: sample_of(seen, len(topics[t].partitions), now_ms) for t, seen in found.items()}
+
+
+def readers_at_rest(
+    settings: Settings, logs: Mapping[Where, LogOffsets]
+) -> tuple[ReaderAtRest, ...]:
+    """Return groups of others with nothing but markers and aborted records before them.
+
+    Many clients commit one past the last record that they were given, and are never given what
+    follows it. Raises KafkaException, PreflightError or TimeoutError: brokers do not answer so.
+    """
+    read, reader = settings.read_topics, RangeReader(settings)
+    filled = [w for w, log in logs.items() if w[0] not in read and log.log_start < log.last_stable]
+    before = [
+        ReaderAtRest(group, *where, one.offset, logs[where].last_stable)
+        for group, offsets in (offsets_of_groups(settings, filled) if filled else ())
+        for one in offsets
+        if logs[where := (one.topic, one.partition)].log_start
+        < one.offset
+        < logs[where].last_stable
+        and CommittedMetadata.of(one) == CommittedMetadata()  # Hapax commits the very end
+        and not group.startswith(f"{settings.app}--")  # markers of its own, in place of reading
+    ]
+    # The one that is furthest has no record before it, or none of them is at rest.
+    furthest = {one[1:3]: one for one in sorted(before, key=lambda one: one.committed)}
+    behind = reader.firsts({w: (one.committed, one.end) for w, one in furthest.items()}, WITHIN_S)
+    ends = {where: furthest[where].committed for where, first in behind.items() if first is None}
+    last = reader.firsts({where: (at - 1, at) for where, at in ends.items()}, WITHIN_S)
+    return tuple(one for one in before if last.get(one[1:3]) and one.committed == ends[one[1:3]])
+
+
+# -- One look at a cluster --------------------------------------------------------------------
 
 METADATA_TIMEOUT_S = 4.0
 NEXT_TIMEOUT_S = 2.0
@@ -74,22 +245,31 @@ def look_at_kafka(
     begin are looked up. Raises ConfigurationError for properties that the client does not take.
     """
     found = tuple(probe(settings.kafka.bootstrap_servers.split(",")).values())
-    look = _Look(settings, (*settings.input.topics, *outputs), ids, group)
+    topics = (*settings.input.topics, *outputs)
+    look = _Look(settings, topics, ids=ids, group=group, ages_of=ages_of, pause_s=pause_s)
     if all(address.problem for address in found):
         return ClusterState(
             bootstrap=found, problem="none of the bootstrap addresses can be reached"
         )
-    return look.all(found, ages_of, pause_s)
+    return look.all(found)
 
 
 class _Look:
     """One pass over a cluster."""
 
     def __init__(
-        self, settings: Settings, topics: Iterable[str], ids: Iterable[str], group: str
+        self,
+        settings: Settings,
+        topics: Iterable[str],
+        *,
+        ids: Iterable[str],
+        group: str,
+        ages_of: Callable[[str, Mapping[str, str]], Ages],
+        pause_s: float,
     ) -> None:
         self._settings = settings
         self._group = group
+        self._ages_of, self._pause_s = ages_of, pause_s
         self._topics = list(dict.fromkeys(topics))
         self._ids = list(ids)
         self._client_log = ApiVersionsLog()
@@ -99,12 +279,7 @@ class _Look:
         self._untold: dict[str, str] = {}
         self._overridden: dict[int, str] = {}
 
-    def all(
-        self,
-        bootstrap: tuple[Address, ...],
-        ages_of: Callable[[str, Mapping[str, str]], Ages],
-        pause_s: float,
-    ) -> ClusterState:
+    def all(self, bootstrap: tuple[Address, ...]) -> ClusterState:
         try:
             metadata = self._admin.list_topics(timeout=METADATA_TIMEOUT_S)
         except KafkaException as error:
@@ -118,20 +293,14 @@ class _Look:
                 listeners=listeners,
                 problem="no broker can be reached at the address that it advertises",
             )
-        return self._described_by(metadata, bootstrap, listeners, ages_of, pause_s)
+        return self._described_by(metadata, bootstrap, listeners)
 
     def _described_by(
-        self,
-        metadata: Any,
-        bootstrap: tuple[Address, ...],
-        listeners: dict[int, Address],
-        ages_of: Callable[[str, Mapping[str, str]], Ages],
-        pause_s: float,
+        self, metadata: Any, bootstrap: tuple[Address, ...], listeners: dict[int, Address]
     ) -> ClusterState:
-        """Return what brokers that can be reached say."""
         alive = {number for number, each in listeners.items() if each.problem is None}
         topics, settings, group = self._described(alive, metadata)
-        with closing(self._logs(topics, alive, ages_of, pause_s)) as logs:
+        with closing(self._logs(topics, alive)) as logs:
             with ThreadPoolExecutor(1) as pool:
                 tried = pool.submit(self._try_ids, settings, group)
                 offsets = logs.look()
@@ -154,10 +323,7 @@ class _Look:
             untold=self._untold | logs.untold,
         )
 
-    def _neighbours(
-        self, topics: Mapping[str, Topic], logs: Mapping[TopicPartition, Log]
-    ) -> dict[str, Any]:
-        """Return who writes the inputs and who reads the outputs, as far as brokers answer."""
+    def _neighbours(self, topics: Mapping[str, Topic], logs: Mapping[Where, Log]) -> dict[str, Any]:
         known = {where: log.offsets for where, log in logs.items() if log.offsets is not None}
         first: Callable[..., Any] = partial(last_records, topics=topics)
         found = {}
@@ -168,9 +334,9 @@ class _Look:
                 self._untold[name] = str(error) or "no answer in time"
         return found
 
-    def _undecodable(self, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Stuck]:
+    def _undecodable(self, logs: Mapping[Where, Log]) -> dict[Where, Stuck]:
         """Return sets that cannot be decoded and come next in their partition."""
-        unread: dict[TopicPartition, tuple[int, int]] = {}
+        unread: dict[Where, tuple[int, int]] = {}
         for where, log in logs.items():
             if where[0] in self._settings.input.topics and log.offsets is not None:
                 next_ = position(log.committed, log.offsets, self._settings.input.start)
@@ -210,7 +376,7 @@ class _Look:
             for number, answer in brokers.items()
         }
         by_broker = {number: values_of(entries) for number, entries in told.items()}
-        self._overridden = self._in_files(metadata, told)
+        self._overridden = self._in_files(told)
         members = self._result("consumer group", group[self._group], until_s)
         return (
             topics,
@@ -218,17 +384,16 @@ class _Look:
             None if members is None else group_of(members),
         )
 
-    def _in_files(self, metadata: Any, told: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+    def _in_files(self, told: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
         """Return, by broker, the in-sync minimum of its file where another one is served."""
         found: dict[int, str] = {}
         for number, entries in told.items():
             served = entries.get(IN_SYNC_MIN)
             if served is None or served.source != ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value:
                 continue
-            place = (metadata.brokers[number].host, metadata.brokers[number].port)
             try:
-                value = value_in_file(wire_properties(self._settings), place, number, IN_SYNC_MIN)
-            except WireError as error:
+                value = value_in_file(self._settings, number, IN_SYNC_MIN)
+            except RequestError as error:
                 self._untold[f"{IN_SYNC_MIN} in the file on {number}"] = str(error)
             else:
                 if value not in {None, served.value}:
@@ -259,13 +424,7 @@ class _Look:
                 self._untold[f"transactional id {name}"] = str(error)
         return found
 
-    def _logs(
-        self,
-        topics: Mapping[str, Topic],
-        alive: set[int],
-        ages_of: Callable[[str, Mapping[str, str]], Ages],
-        pause_s: float,
-    ) -> Logs:
+    def _logs(self, topics: Mapping[str, Topic], alive: set[int]) -> Logs:
         return Logs(
             self._properties,
             leaders={
@@ -279,6 +438,6 @@ class _Look:
                 for name in self._settings.input.topics
                 for number in topics[name].partitions
             ],
-            ages_ms={name: ages_of(name, topics[name].settings) for name in self._topics},
-            pause_s=pause_s,
+            ages_ms={name: self._ages_of(name, topics[name].settings) for name in self._topics},
+            pause_s=self._pause_s,
         )

@@ -1,4 +1,8 @@
-"""What must be there before the first record is read: brokers, topics, partitions."""
+"""What must be there before the first record is read: brokers, topics, partitions.
+
+``hapax doctor`` judges the same needs: it has more facts, and a verdict and a fix for each. The
+start judges what one query of metadata says, in one sentence for each problem.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from hapax.core.cluster_state import CONSUMER_PROTOCOL, KIP_848, BrokerAnswers
-from hapax.core.retry_levels import LEVELS, create_command
-from hapax.kafka.admin.request_versions import request_versions
+from hapax.core.cluster_state import BrokerAnswers
+from hapax.core.retry_later import LEVELS, create_command
+from hapax.kafka.admin.answers import request_versions
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
 
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 BROKERS_TIMEOUT_S = 1.5
+CONSUMER_PROTOCOL, KIP_848 = "ConsumerGroupHeartbeat", 1
+"""The request of consumer groups, and its version from which on brokers serve them. Kafka 3.9 lists
+version 0, of the preview; a member of such a group gets no partition and no error (measured)."""
 _ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
 
 
@@ -31,16 +38,14 @@ class KafkaPreflight:
         """Connect to nothing. ``outputs``: look at their cluster, where it is another one."""
         self._outputs = outputs
         self._setting = "HAPAX_OUTPUT__KAFKA" if outputs else "HAPAX_KAFKA"
-        self._here = settings.elsewhere is False
         if outputs:
-            settings = settings.target
+            settings = target_settings(settings)
         self._settings = settings
         self._list_topics = list_topics
         self._servers = settings.kafka.bootstrap_servers
         self._served = False
 
     def sentence(self, reason: str) -> str:
-        """Return the one sentence about brokers that are not to be had."""
         return (
             f"{self._setting}__BOOTSTRAP_SERVERS={self._servers}: no broker answered ({reason});"
             " check address, port, protocol and credentials"
@@ -64,7 +69,12 @@ class KafkaPreflight:
             return BrokerAnswers(away, refusals, why.suspect, open=True)
         return BrokerAnswers(
             refusals=self._unserved(),
-            absent=self._absent(metadata.topics),
+            absent=tuple(
+                topic_problems(
+                    self._settings,
+                    {one: _count(metadata.topics, one) for one in required_topics(self._settings)},
+                )
+            ),
             cluster=metadata.cluster_id or None,
         )
 
@@ -74,7 +84,7 @@ class KafkaPreflight:
             return ()
         apis = request_versions(self._settings)
         self._served = bool(apis)
-        if not apis or apis.get(CONSUMER_PROTOCOL, -1) >= KIP_848:
+        if not apis or not protocol_unserved(self._settings, apis):
             return ()
         return (
             (
@@ -93,39 +103,65 @@ class KafkaPreflight:
         wrong = f"{self._setting}__SECURITY__PROTOCOL={protocol} does not"
         return f"{', '.join(tls)} speaks TLS, and {wrong}" if tls else ""
 
-    def _absent(self, topics: Any) -> tuple[str, ...]:
-        settings = self._settings
-        wanted: dict[str, str] = {}
-        if not self._outputs:
-            wanted = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
-        if self._outputs or self._here:
-            wanted[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
-            if settings.dead_letter.topic:
-                wanted[settings.dead_letter.topic] = "HAPAX_DEAD_LETTER__TOPIC"
-        absent = {
-            topic: f"{setting}: topic {topic} does not exist or may not be read; create it or fix "
-            "the name"
-            for topic, setting in wanted.items()
-            if _is_absent(topics, topic)
-        }
-        return (*absent.values(), *_retry_topic(settings, topics))
+
+def _count(topics: Any, topic: str) -> int | None:
+    """Return the partitions of a topic; None: it is not there, or may not be read."""
+    found = topics.get(topic)
+    if found is None or (found.error is not None and found.error.code() in _ABSENT):
+        return None
+    return len(found.partitions)
 
 
-def _is_absent(topics: Any, topic: str) -> bool:
-    return topic not in topics or (
-        topics[topic].error is not None and topics[topic].error.code() in _ABSENT
-    )
+# -- What settings need of one cluster ---------------------------------------------------------
 
 
-def _retry_topic(settings: Settings, topics: Any) -> Iterator[str]:
-    """Yield what is wrong with the topic in which records wait for a later try."""
-    topic = settings.retry_topic
-    if topic is None:
-        return
-    count = 0 if _is_absent(topics, topic) else len(topics[topic].partitions)
-    if count < LEVELS:
-        found = f"has {count} partitions" if count else "does not exist or may not be read"
-        yield (
-            f"HAPAX_RETRY__TOPIC: topic {topic} {found}; later tries need {LEVELS}, one for each "
-            f"length of wait: {create_command(topic, existing=count > 0)}"
-        )
+def target_settings(settings: Settings) -> Settings:
+    """Return those for the cluster of the outputs alone: what is written there, and no input."""
+    target = settings.target
+    nothing = target.input.model_copy(update={"topics": ()})
+    here = target.output.kafka.model_copy(update={"bootstrap_servers": None})
+    written = target.output.model_copy(update={"kafka": here})
+    unclaimed = target.dedup.model_copy(update={"redis_url": None})
+    return target.model_copy(update={"input": nothing, "output": written, "dedup": unclaimed})
+
+
+def output_topics(settings: Settings) -> tuple[str, ...]:
+    """Return the topics of the cluster that is read which the pipeline writes by its settings."""
+    if settings.elsewhere:
+        return ()
+    more = (settings.dead_letter.topic, settings.retry_topic)
+    return (settings.output.topic, *(topic for topic in more if topic))
+
+
+def required_topics(settings: Settings) -> dict[str, str]:
+    topics = dict.fromkeys(settings.input.topics, "HAPAX_INPUT__TOPICS")
+    topics |= dict.fromkeys(output_topics(settings), "HAPAX_DEAD_LETTER__TOPIC")
+    if not settings.elsewhere:
+        topics[settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
+    if settings.retry_topic:
+        topics[settings.retry_topic] = "HAPAX_RETRY__TOPIC"
+    return topics
+
+
+def topic_problems(settings: Settings, partitions: Mapping[str, int | None]) -> Iterator[str]:
+    """Yield the topics without which nothing can start. ``partitions``: None: it is not there."""
+    for topic, setting in required_topics(settings).items():
+        count = partitions.get(topic)
+        if topic == settings.retry_topic:
+            if not count or count < LEVELS:
+                found = f"has {count} partitions" if count else "does not exist or may not be read"
+                yield (
+                    f"{setting}: topic {topic} {found}; later tries need {LEVELS}, one for each "
+                    f"length of wait: {create_command(topic, existing=bool(count))}"
+                )
+        elif count is None:
+            yield (
+                f"{setting}: topic {topic} does not exist or may not be read; create it or fix "
+                "the name"
+            )
+
+
+def protocol_unserved(settings: Settings, apis: Mapping[str, int]) -> bool:
+    """Whether a broker does not serve the group protocol that the settings name."""
+    joins = settings.group.protocol == "consumer"
+    return joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848

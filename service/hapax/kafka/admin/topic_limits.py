@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from hapax.core.row_needs import TopicTakes, row_problems
-from hapax.core.topic_rules import TopicRules
+from hapax.core.topic_rules import TopicRules, TopicTakes, row_problems
 from hapax.kafka.admin.answers import values_of
 from hapax.kafka.connection import no_broker
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
 from hapax.kafka.properties import admin_properties, build, producer_properties
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.kafka.read.offsets_client import BlockingOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.row_needs import RowNeeds
+    from hapax.core.topic_rules import RowNeeds
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 5.0
@@ -78,7 +77,7 @@ def _admin(properties: Mapping[str, Any]) -> AdminClient:
 
 def refused_rows(settings: Settings, needs: Mapping[str, RowNeeds]) -> list[str]:
     """Return what topics would refuse of rows. Raises PreflightError when no broker answers."""
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         there = set(needs) - client.absent(needs)
         counts = Counter(topic for topic, _number in client.partitions(there))
     limits = {topic: topic_limit(settings, topic) for topic in counts}

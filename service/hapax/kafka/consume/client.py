@@ -1,25 +1,38 @@
-"""The client's consumer with every call watched, and its errors in the words of the ports."""
+"""The client's consumer with every call watched, and its errors in the words of the ports.
+
+Whether a consumer is cut off: no broker answers it, and one answers a new client.
+
+An only broker that is stopped in order says that there are no brokers, and so may what stands in
+front of brokers. librdkafka 2.16 then forgets all it knew, with the addresses it was given, and
+never connects again; without ``metadata.recovery.strategy`` (properties.py says why) nothing but a
+new client helps. It is told apart from an outage by asking with one.
+"""
 
 from __future__ import annotations
 
+import math
+import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
+from hapax.core.ports import Changes
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
-from hapax.kafka.consume.member_metadata import parse_metadata
+from hapax.kafka.connection import answers, new_client_answered
 from hapax.kafka.consume.native_intake import NativeIntake
-from hapax.kafka.consume.silence import Silence
 from hapax.kafka.errors import (
+    COORDINATOR_MOVES,
     LINE_IS_NO_TEXT,
     describe,
     is_member_fenced,
     is_of_classic_group,
+    place_of,
 )
 from hapax.kafka.properties import build
-from hapax.kafka.read.offset_queries import list_offsets
+from hapax.kafka.read.offsets_client import list_offsets
+from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +40,99 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock, Watch
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.native import NativePath
+
+
+def parse_metadata(metadata: bytes) -> tuple[int, str]:
+    """Return generation and member id of ``consumer_group_metadata()``.
+
+    Layout ``CGMDv2:``, int32 generation in native order, group NUL, member NUL, instance.
+    Raises BatchAbortedError for any other layout: unfenced offsets are worse than none.
+    """
+    if not metadata.startswith(b"CGMDv2:"):
+        raise BatchAbortedError("group metadata of an unknown layout: offsets are not sent")
+    (generation,) = struct.unpack_from("=i", metadata, 7)
+    _group, member_id, *_rest = metadata[11:].split(b"\0")
+    return generation, member_id.decode("utf-8", "replace")
+
+
+LOOK_S, ASK_TIMEOUT_S = 2.0, 0.5
+FETCH_WAIT_MAX_MS = 500
+"""librdkafka's own, where no property says otherwise."""
+PATIENCE_S = 1.0
+"""A client that is not cut off connects again within half a second, and is asked twice more."""
+
+
+class Silence:
+    """Asks now and then, while nothing is read. One thread only.
+
+    answered  whether a broker has answered when it was last asked
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: Progress | None = {}
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Take note of a new client."""
+        self.answered = True
+        self._due_s = self._clock.monotonic() + LOOK_S
+        self._since_s: float | None = None
+
+    def due(self) -> None:
+        """Ask with the next look, whatever was read."""
+        self._due_s, self._seen = self._clock.monotonic(), None
+
+    def bound(self, timeout_s: float) -> float:
+        """Return how long to wait for an answer; short while brokers answer nothing."""
+        return timeout_s if self.answered else min(timeout_s, ASK_TIMEOUT_S)
+
+    def cut_off(self, own: GroupConsumer, topic: str, positions: Callable[[], Progress]) -> bool:
+        """Whether new clients have been answered for a while, and this one was not.
+
+        ``positions`` are asked for when a look is due, and not each time round.
+        """
+        now_s = self._clock.monotonic()
+        if now_s < self._due_s:
+            return False
+        before, self._seen = self._seen, positions()
+        moved = before is not None and self._seen != before
+        wait_s = _longest_fetch_s(own) + ASK_TIMEOUT_S
+        self.answered = moved or answers(own.client, wait_s, topic)
+        self._due_s = self._clock.monotonic() + (LOOK_S if self.answered else ASK_TIMEOUT_S)
+        if self.answered or not new_client_answered(own.properties, ASK_TIMEOUT_S):
+            self._since_s = None
+            return False
+        self._since_s = now_s if self._since_s is None else self._since_s
+        return now_s - self._since_s >= PATIENCE_S
+
+
+class AnsweredSource:
+    """What sources on a consumer have in common: they know when it is cut off."""
+
+    _consumer: GroupConsumer
+    _states: PartitionStates
+    _topics: list[str]
+
+    @property
+    def answered(self) -> bool:
+        """Whether a broker has answered this client when it was last asked."""
+        return self._consumer.silence.answered
+
+    def cut_off(self, *, now: bool = False) -> bool:
+        """Whether no broker answers this client any more, and new ones are answered."""
+        own = self._consumer
+        if now:
+            own.silence.due()
+        return own.silence.cut_off(own, self._topics[0], self._states.next_offsets)
+
+
+def _longest_fetch_s(own: GroupConsumer) -> float:
+    """Return how long a fetch may wait: brokers answer in order, so a question waits behind it."""
+    return int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS)) / 1000
+
 
 ANSWER_TIMEOUT_S = 5.0
 PENDING_TIMEOUT_S = 1.0
@@ -298,3 +403,82 @@ class GroupConsumer:
 def places(partitions: Iterable[TopicPartition]) -> list[Where]:
     """Return topic and number of each of the client's partitions."""
     return [(partition.topic, partition.partition) for partition in partitions]
+
+
+_NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
+"""The client's own words for why it does not read on: the code is the same for each reason."""
+PASSING_S = 5.0
+"""A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
+
+
+class ConsumerEvents:
+    """Notes what the client reports, in the states of partitions and in ``changes``."""
+
+    def __init__(self, consumer: GroupConsumer, states: PartitionStates, clock: Clock) -> None:
+        self.changes = Changes()
+        self._consumer = consumer
+        self._states = states
+        self._clock = clock
+        self._moving_s = (-math.inf, -math.inf)
+        self._assigned = False
+
+    def take(self) -> Changes:
+        """Return and forget the changes.
+
+        A member that gets no partition is assigned none, and is ready: by the consumer protocol
+        (KIP-848) the client does not say so, and its epoch is above 0 once it has joined.
+        """
+        changes, self.changes = self.changes, Changes()
+        if not self._assigned and changes.assigned is None and self._joined():
+            changes.assigned = []
+        self._assigned |= changes.assigned is not None
+        return changes
+
+    def _joined(self) -> bool:
+        if self._consumer.properties.get("group.protocol") != "consumer":
+            return False
+        with suppress(BatchAbortedError):
+            epoch, _member = parse_metadata(self._consumer.metadata())
+            return epoch > 0
+        return False
+
+    def meet(self, message: Any, error: KafkaError) -> None:
+        """Judge a message that is no record."""
+        code, offset = error.code(), message.offset()
+        where = place_of(message)
+        if code == KafkaError._PARTITION_EOF:
+            self._states.meet_end(where, offset)
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
+            self._lose(where, error)
+        elif code in UNDECODABLE and offset is not None:
+            self._states.stuck.meet(where, offset, describe(error))
+            self._consumer.hold(where, held=True)
+        elif error.fatal() or code == KafkaError._FATAL:
+            self._consumer.fatal(error)
+        elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
+            raise StopError(f"not allowed to read: {describe(error)}; grant the right and restart")
+        elif code in COORDINATOR_MOVES and self._passes():
+            self.changes.passing.append(describe(error))
+        else:
+            # Transport, time-outs, max.poll.interval: these heal, or end in a rebalance.
+            self.changes.errors.append(describe(error))
+
+    def _lose(self, where: Where, error: KafkaError) -> None:
+        """Take note that the client cannot read on; only its words say why (librdkafka 2.16)."""
+        self._states.unplaced.add(where)
+        if _NO_OFFSET in error.str():
+            return
+        state = self._states[where]
+        state.refused = True
+        if error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str():
+            state.truncated = describe(error)
+
+    def _passes(self) -> bool:
+        """Whether a coordinator has been moving for a moment only; asked once for each error."""
+        now_s = self._clock.monotonic()
+        first_s, last_s = self._moving_s
+        if now_s - last_s > PASSING_S:
+            first_s = now_s
+        self._moving_s = (first_s, now_s)
+        return now_s - first_s < PASSING_S

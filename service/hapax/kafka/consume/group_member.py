@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.properties import admin_properties
-from hapax.kafka.read.end_offsets import StableEnds
+from hapax.kafka.read.offsets_client import BackgroundEnds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +26,8 @@ class KafkaMember(KafkaSource):
     """Joins, holds and attends. One thread only."""
 
     @cached_property
-    def _stable_ends(self) -> StableEnds:
-        return StableEnds(admin_properties(self._consumer.properties), self._consumer.log)
+    def _stable_ends(self) -> BackgroundEnds:
+        return BackgroundEnds(admin_properties(self._consumer.properties), self._consumer.log)
 
     def attend(self, wait_s: float = 0.0) -> None:
         """Serve rebalances."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
-from hapax.kafka.consume.beginning import Beginning
-from hapax.kafka.consume.member_metadata import parse_metadata
+from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.positions import Beginning
 from hapax.kafka.consume.source import KafkaSource
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.kafka.consume.shelf import keeps_order
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.read.offset_queries import EARLIEST, LATEST
+from hapax.kafka.read.offsets_client import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

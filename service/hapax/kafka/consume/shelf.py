@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from hapax.core.headers import Retried
-from hapax.core.retry_levels import LEVELS, LOWEST_MS, WAITS_MS
+from hapax.core.retry_later import LEVELS, LOWEST_MS, WAITS_MS
 from hapax.kafka.errors import NO_TEXT, client_headers
 from hapax.kafka.undecodable import UNDECODABLE
 

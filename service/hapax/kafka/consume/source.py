@@ -10,36 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
+from hapax.core.crash_markers import marked
 from hapax.core.offset_commit import OffsetCommit, require_assigned
 from hapax.core.ports import Batch
-from hapax.core.suspicion import marked
 from hapax.kafka.admin.group import orphans
-from hapax.kafka.consume.client import PENDING_TIMEOUT_S, GroupConsumer, places
-from hapax.kafka.consume.consumer_events import ConsumerEvents
+from hapax.kafka.consume.client import (
+    PENDING_TIMEOUT_S,
+    AnsweredSource,
+    ConsumerEvents,
+    GroupConsumer,
+    places,
+)
 from hapax.kafka.consume.decode import read, read_native, without
-from hapax.kafka.consume.held_up import HeldUpPartitions
 from hapax.kafka.consume.native_intake import messages_of
-from hapax.kafka.consume.partition_state import PartitionStates
+from hapax.kafka.consume.partition_state import HeldUpPartitions, PartitionStates
 from hapax.kafka.consume.positions import Positions
-from hapax.kafka.consume.silence import AnsweredSource
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.read.offset_queries import LATEST
+from hapax.kafka.read.offsets_client import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from confluent_kafka import Consumer
 
-    from hapax.core.changes import Changes, Stuck
-    from hapax.core.committed_metadata import CommittedMetadata
-    from hapax.core.offset_commit import GroupOffset
-    from hapax.core.ports import Clock
+    from hapax.core.crash_markers import Marks
+    from hapax.core.offset_commit import CommittedMetadata, GroupOffset
+    from hapax.core.ports import Changes, Clock, Stuck
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.core.span import SpanWords
-    from hapax.core.suspicion import Marks
     from hapax.kafka.consume.native_intake import NativeIntake
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import BatchAbortedError, PreflightError
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.ports import Batch
 from hapax.core.span import SpanWords, other_span
 from hapax.kafka.consume.client import ANSWER_TIMEOUT_S
 from hapax.kafka.errors import describe
-from hapax.kafka.read.offset_client import unjoined
-from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.offsets_client import OffsetsClient, unjoined
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class SpanStops:
         A span stands beside every offset from the beginning on, so any of them tells it.
         """
         try:
-            with closing(OffsetQueries(unjoined(self._consumer.properties))) as queries:
+            with closing(OffsetsClient(unjoined(self._consumer.properties))) as queries:
                 answers = queries.group_offsets(partitions, ANSWER_TIMEOUT_S, stable=False)
         except KafkaException as error:
             reason = describe(error.args[0])

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaException
 
-from hapax.core.committed_metadata import informative
 from hapax.core.errors import BatchAbortedError, PositionLostError
-from hapax.core.mirror import OtherCluster
+from hapax.core.offset_commit import informative
+from hapax.core.plan import OtherCluster
 from hapax.kafka.consume.group_member import assign_unplaced
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.offset_commit import client_offsets

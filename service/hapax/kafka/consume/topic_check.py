@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.committed_metadata import CommittedMetadata
 from hapax.core.errors import PositionLostError
 from hapax.core.group_start import of_another_client
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WAYS_OUT = (
     "Give the pipeline a new HAPAX_APP; or, when this cluster continues where the other one "
-    "stopped, stop all its processes and run `hapax claims adopt`. docs/another-cluster.md helps "
+    "stopped, stop all its processes and run `hapax claims adopt`. docs/other-cluster.md helps "
     "to choose and describes what happens to records in flight"
 )
 

@@ -15,18 +15,17 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
-from hapax.kafka.admin.adoption import cluster_id
 from hapax.kafka.admin.group import members
+from hapax.kafka.admin.ids import cluster_id
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
 from hapax.kafka.produce.standalone import alone, replay_id
 from hapax.kafka.properties import admin_properties, build
-from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.offsets_client import OffsetsClient, reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.committed_metadata import CommittedMetadata
+    from hapax.core.offset_commit import CommittedMetadata
     from hapax.core.ports import Clock, Message
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
@@ -167,7 +166,7 @@ class _Operator:
 
     def __init__(self, properties: Mapping[str, Any], offsets: Offsets) -> None:
         self._offsets = offsets
-        self._queries = OffsetQueries(properties)
+        self._queries = OffsetsClient(properties)
 
     def offset_commit(self) -> OffsetCommit:
         offsets = [

@@ -7,6 +7,15 @@ request of an earlier transaction can reach this one.
 The marker is committed by a producer whose group has no members. The broker takes such offsets
 from any producer, so the group fences none here; the transactional id does: an offset counts only
 when its transaction commits, and the coordinator commits for the newest producer alone.
+
+The committed offset of a group without members, which one transactional id alone moves.
+
+Registering ends every transaction of the id, so the stable answer comes at once. It does not come
+where the brokers have dropped the marker of a transaction (docs/non-obvious.md, "A cluster that is
+killed whole may forget markers"). Nothing is done about that here: a producer cannot know how such
+a transaction was decided, and a further one of the same producer would end it along with itself.
+Rolled back that way, an offset that was committed went back by a batch (seen once in the campaign
+on two clusters).
 """
 
 from __future__ import annotations
@@ -16,14 +25,12 @@ from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from hapax.core.committed_metadata import text_of
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
-from hapax.core.offset_commit import GroupOffset, OffsetCommit
-from hapax.kafka.errors import describe
+from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
+from hapax.kafka.errors import FORBIDDEN, describe, of_group
 from hapax.kafka.produce.base import ProducerConfig
-from hapax.kafka.produce.stable_offset import ANSWER_TIMEOUT_S, stable_offset
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import build, consumer_properties, producer_properties
 
@@ -31,10 +38,56 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.ports import Message, Watch
+    from hapax.core.records import TopicPartition as Where
     from hapax.kafka.produce.producer import Placed
     from hapax.settings import Settings
 
     Chunk = Sequence[Message]
+
+ANSWER_TIMEOUT_S = 5.0
+_HELD_BACK = (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT)
+
+
+def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
+    """Return the client's answer for one partition. ``what`` names it in errors.
+
+    Raises BatchAbortedError when no answer comes, StopError when a right is missing.
+    """
+
+    def asked() -> TopicPartition:
+        (answer,) = member.committed([TopicPartition(*where)], timeout=ANSWER_TIMEOUT_S)
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+        return answer
+
+    try:
+        return of_group(asked, ANSWER_TIMEOUT_S)
+    except KafkaException as exception:
+        raise _unknown(what, _refused(member) or exception.args[0]) from None
+
+
+def _refused(member: Consumer) -> KafkaError | None:
+    """Return why the group's coordinator is not told, which no answer but an event says.
+
+    librdkafka goes on asking for the coordinator of a group that it may not see, in silence
+    (rd_kafka_cgrp_handle_FindCoordinator).
+    """
+    try:
+        event = member.poll(0)
+    except UnicodeDecodeError:  # errors.LINE_IS_NO_TEXT
+        return None
+    error = None if event is None else event.error()
+    return error if error is not None and error.code() in FORBIDDEN else None
+
+
+def _unknown(what: str, error: KafkaError) -> BatchAbortedError | StopError:
+    if error.code() in FORBIDDEN:
+        return StopError(f"{what} cannot be read: {describe(error)}; grant the right")
+    hint = ""
+    if error.code() in _HELD_BACK:
+        hint = "; if brokers answer otherwise, a transaction hangs in it: hapax transactions list"
+    return BatchAbortedError(f"{what} is not known: {describe(error)}{hint}", resolved=False)
+
 
 TOO_LONG = (
     "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
@@ -166,7 +219,7 @@ class MarkedTransaction:
 
     @contextmanager
     def _renewed_after_failure(self) -> Iterator[None]:
-        """Ask with a new client next: this one may be cut off (kafka/consume/silence.py)."""
+        """Ask with a new client next: this one may be cut off (kafka/consume/client.py)."""
         try:
             yield
         except (BatchAbortedError, ProducerDeadError):

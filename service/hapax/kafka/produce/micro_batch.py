@@ -1,10 +1,21 @@
 """One micro-batch and its marker in one Kafka transaction, or its rows fixed for its lanes.
 
 What makes a marker the truth is told in marked_transaction.py.
+
+Whether the output topics hold records that micro-batches of this app have published.
+
+Asked once in the life of an app, before its first micro-batch: where checkpoint and marker are both
+gone, only the output still knows that there was a query before.
+
+A lane of the sink: the parcels that a manifest gives it, published in order, each once.
+
+The lane's marker counts the parcels that are published, in the transactions that publish them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,26 +28,61 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.fixed_batches import GIVEN_UP, LaneMarker
-from hapax.core.micro_batches import Marker, due
-from hapax.kafka.produce.marked_transaction import (
-    MarkedTransaction,
-    sink_lane_names,
-    sink_names,
-)
-from hapax.kafka.produce.published import PublishedRecords
+from hapax.core.fixed_batches import GIVEN_UP, LaneMarker, published_parcels
+from hapax.core.micro_batches import Marker, PublishedRecord, due
+from hapax.kafka.produce.marked_transaction import MarkedTransaction, sink_lane_names, sink_names
+from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hapax.core.fixed_batches import FixedBatch
-    from hapax.core.micro_batches import MicroBatch, PublishedRecord
+    from hapax.core.micro_batches import MicroBatch
     from hapax.core.ports import Clock, Message, Watch
-    from hapax.kafka.produce.doubts import LogLine
+    from hapax.core.records import Progress
+    from hapax.kafka.produce.producer import LogLine
     from hapax.settings import Settings
 
     Chunk = Sequence[Message]
     Chunks = Callable[[], Iterable[Chunk]]
+    Parcel = Callable[[], Iterable[Sequence[Message]]]
+
+NEAR_OFFSETS = 100
+"""How far back from the last stable offset each partition is read first."""
+FAR_OFFSETS, FAR_OFFSETS_ALL = 10_000, 200_000
+"""How far then: of one partition, and of all together."""
+
+
+class PublishedRecords:
+    """Looks at the ends of output topics; what lies further back is not found."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def find(self, topics: Iterable[str]) -> PublishedRecord | None:
+        """Return a visible record of this app, of those at the ends of the topics that are there.
+
+        Raises PreflightError when brokers do not answer, or do not let us read.
+        """
+        wanted = set(topics)
+        with closing(BlockingOffsets(self._settings)) as client:
+            partitions = client.partitions(sorted(wanted - client.absent(wanted)))
+            lows, ends = client.log_starts(partitions), client.last_stable(partitions)
+        far = min(FAR_OFFSETS, FAR_OFFSETS_ALL // max(1, len(partitions)))
+        near = {where: max(lows[where], end - NEAR_OFFSETS) for where, end in ends.items()}
+        beyond = {where: max(lows[where], end - far) for where, end in ends.items()}
+        return self._within(near, ends) or self._within(beyond, near)
+
+    def _within(self, starts: Progress, ends: Progress) -> PublishedRecord | None:
+        spans = {where: (start, ends[where]) for where, start in starts.items()}
+        for seen in RangeReader(self._settings).read(spans):
+            for one in seen:
+                found = PublishedRecord.parse(one.record, self._settings.app)
+                if found is not None:
+                    return found
+        return None
+
 
 Done = TypeVar("Done")
 
@@ -231,3 +277,102 @@ class KafkaPublisher:
         }
         self._marked.commit(marker.next, marker.metadata, others)
         return records
+
+
+PART_OF_TIMEOUT = 4
+"""A transaction takes further parcels for a quarter of its time; one parcel may take all of it."""
+
+
+class LanePublished(msgspec.Struct):
+    """What a lane has done: parcels that are published, and what this call published, by topic.
+
+    ``attempts``: producers that it took.
+    """
+
+    done: int = 0
+    records: dict[str, int] = {}
+    attempts: int = 0
+
+
+class LanePublisher:
+    """Publishes what one lane has of a manifest. ``close`` after the call."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        lane: int,
+        *,
+        clock: Clock,
+        forward: LogLine,
+        logger: object,
+        watch: Watch,
+    ) -> None:
+        self._lane = lane
+        self._attempts = settings.retry.attempts
+        self._marked = MarkedTransaction(
+            settings,
+            sink_lane_names(settings.app, lane),
+            clock=clock,
+            forward=forward,
+            logger=logger,
+            watch=watch,
+        )
+
+    def publish(
+        self, manifest: str, parcels: Sequence[Parcel], published: LanePublished
+    ) -> LanePublished:
+        """Publish the parcels that are not published; ``published`` is kept up as it goes on.
+
+        Raises PositionLostError when the lane's marker does not know the manifest, StopError when
+        no repetition can help, BatchAbortedError or ProducerDeadError when the same call is to be
+        made again later.
+        """
+        failures, records = 0, Counter[str]()
+        while True:
+            published.attempts += 1
+            try:
+                published.done = published_parcels(self._lane, manifest, self._marker())
+                while published.done < len(parcels):
+                    taken, sent = self._part(manifest, parcels, published.done)
+                    records.update(sent)
+                    published.done, published.records = taken, dict(records)
+                    failures = 0
+            except (BatchAbortedError, ProducerDeadError):
+                failures += 1
+                refusal = self._marked.transaction.refusal()
+                if refusal is not None:
+                    raise StopError(
+                        f"a record was refused, number {refusal[0]} from parcel {published.done} of"
+                        f" lane {self._lane}: {refusal[1]}"
+                    ) from None
+                if failures == self._attempts:
+                    raise
+            else:
+                return published
+
+    def close(self) -> None:
+        """Drop the clients."""
+        self._marked.close()
+
+    def _marker(self) -> LaneMarker | None:
+        found = self._marked.opened()
+        return None if found is None else LaneMarker.parse(*found)
+
+    def _part(
+        self, manifest: str, parcels: Sequence[Parcel], done: int
+    ) -> tuple[int, dict[str, int]]:
+        """Publish some parcels in one transaction; return how many are published then."""
+        taken = done
+
+        def chunks() -> Iterator[Sequence[Message]]:
+            nonlocal taken
+            for parcel in parcels[done:]:
+                yield from parcel()
+                taken += 1
+                if self._marked.transaction.age_s > self._marked.deadline_s / PART_OF_TIMEOUT:
+                    return
+
+        records = self._marked.send(chunks())
+        marker = LaneMarker(taken, manifest)
+        self._marked.commit(marker.done, marker.metadata)
+        return taken, records

@@ -15,8 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hapax.core.errors import BatchAbortedError, StopError
 from hapax.core.ports import Batch
 from hapax.kafka.errors import FORBIDDEN, NAME_UNREADABLE, UNKNOWN_TOPIC, describe
-from hapax.kafka.read.offset_client import reader_properties
-from hapax.kafka.read.offset_queries import OffsetQueries
+from hapax.kafka.read.offsets_client import OffsetsClient, offset_or_none, reader_properties
 from hapax.kafka.read.range_reader import RangeFetch, record_of
 
 if TYPE_CHECKING:
@@ -65,13 +64,12 @@ class KafkaOwners:
         }
         self._topics = frozenset(settings.input.topics)
         self._watch = watch
-        self._queries = OffsetQueries(self._properties)
+        self._queries = OffsetsClient(self._properties)
         self._ended_s: dict[Where, float] = {}
 
     def committed(
         self, partitions: Iterable[Where], within_s: float, *, stable: bool
     ) -> dict[Where, int | None]:
-        """Return the group's committed offsets; None where there is none."""
         if stable and self._progress is not None:
             with self._watch("committed"):
                 return self._progress(partitions)
@@ -85,10 +83,7 @@ class KafkaOwners:
         for (topic, number), answer in answers.items():
             if answer.error is not None and answer.error.code() not in UNKNOWN_TOPIC:
                 raise _failed(f"{topic}/{number}", answer.error)
-        return {
-            where: answer.offset if answer.offset >= 0 else None
-            for where, answer in answers.items()
-        }
+        return {where: offset_or_none(answer) for where, answer in answers.items()}
 
     def records(self, owners: Collection[Coordinates]) -> Batch:
         """Return those of the records that can still be read, and some of their neighbours.
@@ -114,7 +109,6 @@ class KafkaOwners:
         return found
 
     def close(self) -> None:
-        """Drop the connections."""
         self._queries.close()
 
     def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, tuple[int, int]]:

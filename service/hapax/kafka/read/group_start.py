@@ -7,31 +7,37 @@ its outputs. Clients other than Hapax leave no offset in partitions where they h
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING, Protocol
+import time
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hapax.core.committed_metadata import CommittedMetadata
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
 from hapax.core.errors import BatchAbortedError, PositionLostError, PreflightError
 from hapax.core.group_start import (
     by_start,
     expired,
     new_with_each_start,
     partly_begun,
+    starts_as_proposed,
     taken_over,
     topics_of,
 )
+from hapax.core.headers import APP, SOURCE, coordinates
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.span import SpanWords
-from hapax.kafka.read.offset_client import OffsetClient, reader_properties
+from hapax.kafka.admin.ids import topic_ids
+from hapax.kafka.properties import admin_properties
+from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
+from hapax.kafka.read.range_reader import RangeReader
 from hapax.kafka.read.spans import spans
-from hapax.kafka.read.worked import others, worked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from confluent_kafka import TopicPartition
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
-    from hapax.core.records import Progress
+    from hapax.core.records import Coordinates, Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
@@ -52,7 +58,7 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
         known = told()
     except BatchAbortedError:  # a transaction holds some: what was committed before it counts
         try:
-            with closing(OffsetClient(settings)) as client:
+            with closing(BlockingOffsets(settings)) as client:
                 known = client.answers(client.partitions(settings.input.topics), stable=False)
         except PreflightError:  # a right that is missing is named by the broker that is joined
             return []
@@ -166,3 +172,158 @@ def _lost(settings: Settings, fresh: Sequence[Where]) -> Progress:
     if found.as_start or (not found.ours and others(settings, found.reached)):
         return {}
     return found.proposed
+
+
+# -- Work that outputs and dead letters show ---------------------------------------------------
+#
+# Each names the record that it was made of. Only their last records are read, and only where an
+# input topic has no offset at all. A topic that was deleted and recreated under its name holds
+# other records: one that an output names was there before that output was written, by the
+# timestamps of both.
+
+TAILS = (20, 200, 2_000)
+"""Offsets before the end of each output partition, until all input partitions are found in them."""
+WITHIN_S, ANSWER_S = 5.0, 5.0
+GROUPS_MAX = 500
+
+
+class _Effect(NamedTuple):
+    """An output or dead letter: its app, where it says so, its record's place, its timestamp."""
+
+    app: str | None
+    source: Coordinates
+    timestamp_ms: int
+
+
+class Worked(NamedTuple):
+    """What outputs tell of some partitions of inputs.
+
+    proposed  the offset behind the last record that an output names; the first of the log where
+              none does; of topics that no output names, nothing
+    reached   the same where an output names one, whether it is in the log any more or not
+    as_start  whether HAPAX_INPUT__START leads to the same offsets
+    ours      whether a dead letter of this very app is among what was read
+    """
+
+    proposed: Progress
+    reached: Progress
+    as_start: bool
+    ours: bool
+
+
+def worked(settings: Settings, partitions: Iterable[Where]) -> Worked:
+    """Return what the last outputs tell. Raises PreflightError when they cannot be read."""
+    places = list(partitions)
+    effects = _last_effects(settings, set(places))
+    with closing(BlockingOffsets(settings)) as client:
+        logs = client.log_offsets(places) if effects else {}
+    topics = _of_these_topics(settings, effects, logs)
+    reached = {w: one.source.offset + 1 for w, one in effects.items() if w[0] in topics}
+    proposed = {
+        where: max(log.log_start, reached.get(where, 0))
+        for where, log in logs.items()
+        if where[0] in topics
+    }
+    as_start = starts_as_proposed(proposed, logs, settings.input.start)
+    ours = any(effects[where].app == settings.app for where in reached)
+    return Worked(proposed, reached, as_start, ours)
+
+
+def _last_effects(settings: Settings, places: set[Where]) -> dict[Where, _Effect]:
+    """Return by input partition the output that names its highest offset, of the last ones."""
+    target = settings.target
+    names = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
+    with closing(BlockingOffsets(target)) as client:
+        there = client.partitions(sorted(names - client.absent(names)))
+        logs = client.log_offsets(there)
+    logs = {where: log for where, log in logs.items() if log.log_start < log.last_stable}
+    found: dict[Where, _Effect] = {}
+    give_up_s = time.monotonic() + WITHIN_S
+    ends = {where: log.last_stable for where, log in logs.items()}
+    for tail in TAILS:
+        starts = {where: max(log.log_start, log.last_stable - tail) for where, log in logs.items()}
+        spans = {where: (starts[where], ends[where]) for where in starts}
+        for effect in _effects(target, spans, give_up_s):
+            where = (effect.source.topic, effect.source.partition)
+            if where not in places or effect.app not in {None, settings.app}:
+                continue
+            if where not in found or found[where].source.offset < effect.source.offset:
+                found[where] = effect
+        ends = starts
+        if len(found) == len(places) or time.monotonic() > give_up_s:
+            break
+    return found
+
+
+def _effects(
+    target: Settings, spans: Mapping[Where, tuple[int, int]], give_up_s: float
+) -> Iterator[_Effect]:
+    for chunk in RangeReader(target).read(spans):
+        for record, _readable in chunk:
+            headers = dict(record.headers)
+            source, app = coordinates(headers.get(SOURCE)), headers.get(APP)
+            if source is not None:
+                name = None if app is None else app.decode("utf-8", "replace")
+                yield _Effect(name, source, record.timestamp_ms)
+        if time.monotonic() > give_up_s:
+            return
+
+
+def _of_these_topics(
+    settings: Settings, effects: Mapping[Where, _Effect], logs: Mapping[Where, LogOffsets]
+) -> set[str]:
+    """Return the topics whose records the effects name; of the others an earlier one was meant."""
+    there = {
+        where: one.source.offset
+        for where, one in effects.items()
+        if one.source.offset < logs[where].high_watermark
+    }
+    spans = {where: (at, at + 1) for where, at in there.items() if at >= logs[where].log_start}
+    records = RangeReader(settings).firsts(spans, ANSWER_S)
+    votes: dict[str, set[bool | None]] = {}
+    for where in there:
+        one = records.get(where)
+        before = one and one.record.timestamp_ms <= effects[where].timestamp_ms
+        votes.setdefault(where[0], set()).add(before)
+    return {topic for topic, found in votes.items() if True in found or False not in found}
+
+
+def others(settings: Settings, reached: Progress) -> list[str]:
+    """Return the groups of Hapax that have come as far in one of these, as far as it is told."""
+    ids = topic_ids(settings)
+    try:
+        found = list(offsets_of_groups(settings, reached))
+    except (KafkaException, TimeoutError):
+        return []
+    return [name for name, offsets in found if _reached(offsets, reached, ids)]
+
+
+def offsets_of_groups(
+    settings: Settings, places: Iterable[Where]
+) -> Iterator[tuple[str, list[TopicPartition]]]:
+    """Yield other groups and their offsets, as far as this user may see them.
+
+    Raises KafkaException or TimeoutError where the groups cannot be listed.
+    """
+    asked = [TopicPartition(*where) for where in places]
+    admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
+    listed = admin.list_consumer_groups(request_timeout=ANSWER_S).result(ANSWER_S).valid
+    names = sorted(one.group_id for one in listed if one.group_id != settings.app)[:GROUPS_MAX]
+    answers: dict[str, Any] = {}
+    for name in names:
+        answers |= admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name, asked)])
+    give_up_s = time.monotonic() + ANSWER_S
+    for name, answer in answers.items():
+        with suppress(KafkaException, TimeoutError):
+            yield name, answer.result(max(0.0, give_up_s - time.monotonic())).topic_partitions
+
+
+def _reached(
+    offsets: list[TopicPartition], reached: Progress, ids: Mapping[str, str | None]
+) -> bool:
+    for one in offsets:
+        beside = CommittedMetadata.of(one)
+        of_hapax = beside.topic_id in {ids.get(one.topic), None} and beside != CommittedMetadata()
+        if of_hapax and one.offset >= reached[one.topic, one.partition]:
+            return True
+    return False

@@ -17,7 +17,7 @@ from hapax.core.input_logs import InputLogs
 from hapax.kafka.client_log import DEBUG, TopicIds
 from hapax.kafka.errors import describe, place_of
 from hapax.kafka.properties import build
-from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offsets_client import reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -117,7 +117,6 @@ class _Heard(TopicIds):
     """Takes the lines of a client, as its logger."""
 
     def log(self, _level: int, _form: str, *parts: Any) -> None:
-        """Take one line."""
         if parts:
             self.hear(str(parts[-1]))
 

@@ -1,29 +1,42 @@
-"""Offsets of logs for the lag monitor: starts, last stable offsets, ends, ages, retention.
+"""Offsets for the monitors of lag, queried from threads of their own (engines/lag_monitor.py).
 
-Called from a thread of its own (engines/lag_monitor.py). Every request is bounded, a broker that is
-away hides its own partitions only, and what fails is part of the answer.
+Every request is bounded, a broker that is away hides its own partitions only, and what fails is
+part of the answer.
+
+KafkaLagProbe   starts, last stable offsets, ends, ages and retention of the pipeline's topics
+TaskProgress    what tasks of Spark have committed before they report
+ReaderLagProbe  what other groups have not read
 """
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from hapax.core.lag import OffsetSnapshot, retention_of
-from hapax.core.oldest_unread import TimestampSearch
+from hapax.core.lag import OffsetSnapshot, TimestampSearch, retention_of
+from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
 from hapax.kafka.connection import answers, unanswered
 from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.properties import admin_properties
-from hapax.kafka.read.offset_queries import REQUEST_TIMEOUT_S, OffsetQueries
+from hapax.kafka.read.offsets_client import (
+    REQUEST_TIMEOUT_S,
+    OffsetsClient,
+    offset_or_none,
+    reader_properties,
+)
+from hapax.kafka.read.range_reader import COUNTING, count_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hapax.core.lag import Retention
+    from hapax.core.lag import GroupProgress, Retention
     from hapax.core.records import Progress
+    from hapax.core.records import TopicPartition as Where
+    from hapax.settings import Settings
 
 RETENTION_INTERVAL_S = 600.0
 """The configuration of a topic changes so rarely that an alert may be ten minutes late for it."""
@@ -45,7 +58,7 @@ class KafkaLagProbe:
         self._outputs = tuple(dict.fromkeys(outputs))
         self._logger = logger
         self._wall_s = wall_s
-        self._queries: OffsetQueries | None = None
+        self._queries: OffsetsClient | None = None
         self._retention: dict[str, Retention] = {}
         self._retention_due_s = 0.0
         self._remarked: set[str] = set()
@@ -71,20 +84,20 @@ class KafkaLagProbe:
         topic = self._outputs[0] if self._outputs else None
         if answers(self._client().read_uncommitted, REQUEST_TIMEOUT_S, topic):
             return ""
-        self._queries = None  # it may be cut off (kafka/consume/silence.py)
+        self._queries = None  # it may be cut off (kafka/consume/client.py)
         return unanswered(str(self._properties["bootstrap.servers"]))
 
-    def _client(self) -> OffsetQueries:
+    def _client(self) -> OffsetsClient:
         if self._queries is None:
-            self._queries = OffsetQueries(
+            self._queries = OffsetsClient(
                 {**self._properties, "group.id": "lag-monitor"}, self._logger
             )
         return self._queries
 
-    def _query(self, snapshot: OffsetSnapshot, committed: Progress, client: OffsetQueries) -> None:
+    def _query(self, snapshot: OffsetSnapshot, committed: Progress, client: OffsetsClient) -> None:
         partitions = set(committed)
         for topic in self._outputs:
-            partitions.update(client.partitions(topic))
+            partitions.update(client.partitions_of(topic))
         snapshot.offsets = client.log_offsets(sorted(partitions))
         unread = {
             where: max(committed[where], log.log_start)
@@ -136,3 +149,151 @@ class KafkaLagProbe:
                 f"{topic}: its retention cannot be read ({reason}); grant DescribeConfigs on the "
                 "topic for the retention metrics"
             )
+
+
+# -- Records that other groups have not read ----------------------------------------------------
+
+LOOK_S = 5.0
+"""Longest reading of one look."""
+KEPT_MAX = 2_000_000
+"""Offsets of one group about which is known whether they hold a record: 16 MB at the most."""
+RENEWED_S = 600.0
+"""So often the topics of a group are looked up, and what one look can read is counted again:
+compaction may have removed records."""
+
+
+def reader_probes(settings: Settings) -> dict[str, ReaderLagProbe]:
+    properties, topic = reader_properties(settings.target), settings.output.topic
+    return {
+        group: ReaderLagProbe({**properties, "group.id": group}, topic)
+        for group in settings.telemetry.readers or ()
+    }
+
+
+class ReaderLagProbe:
+    """Keeps what it has read: a look reads what is new between the group's offset and the end."""
+
+    def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
+        """Connect to nothing yet. ``properties``: with the id of the group, which is not joined.
+
+        ``topic``: counts also while the group has no offset in it.
+        """
+        self._properties = properties
+        self._topic = topic
+        self._topics: list[str] = []
+        self._renew_s = -math.inf
+        self._queries: OffsetsClient | None = None
+        self._counted: dict[Where, Counted] = {}
+
+    def look(self, offsets_max: int) -> list[ReaderLag]:
+        """Return the partitions whose brokers answer; read so many more offsets at the most.
+
+        Raises KafkaException or PreflightError when the group or its records cannot be asked for.
+        """
+        queries = self._queries = self._queries or OffsetsClient({**self._properties, **COUNTING})
+        answered = False
+        try:
+            lags = self._look(queries, offsets_max)
+            answered = not queries.take_errors()
+        finally:
+            if not answered:  # replaced, with what it knows of leaders and connections
+                queries.close()
+                self._queries = None
+        return lags
+
+    def _look(self, queries: OffsetsClient, offsets_max: int) -> list[ReaderLag]:
+        renewed = time.monotonic() >= self._renew_s
+        if renewed:
+            self._topics = self._topics_of_group(queries)
+            self._renew_s = time.monotonic() + RENEWED_S
+        places = [where for topic in self._topics for where in queries.partitions_of(topic)]
+        committed = _committed(queries, places)
+        logs = queries.log_offsets(committed)  # after the offsets: none is beyond its log
+        stretches = {where: stretch(committed[where], log) for where, log in logs.items()}
+        again = renewed and sum(end - start for start, end in stretches.values()) <= offsets_max
+        self._counted = {
+            where: self._kept(where, start, end, again=again)
+            for where, (start, end) in stretches.items()
+        }
+        problems = count_records(
+            queries,
+            "read_committed",
+            self._counted,
+            self._ends(stretches, offsets_max),
+            within_s=LOOK_S,
+        )
+        return [
+            ReaderLag(
+                *where,
+                log=logs[where],
+                committed=committed[where],
+                records=one.total,
+                uncounted=stretches[where][1] - one.end,
+                problem=problems.get(where, ""),
+            )
+            for where, one in sorted(self._counted.items())
+        ]
+
+    def _topics_of_group(self, queries: OffsetsClient) -> list[str]:
+        queries.forget_leaders()
+        found = queries.read_uncommitted.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        places = [(name, number) for name, topic in found.items() for number in topic.partitions]
+        committed = _committed(queries, places)
+        read = {where[0] for where, offset in committed.items() if offset is not None}
+        return sorted(read | ({self._topic} & found.keys()))
+
+    def _kept(self, where: Where, start: int, end: int, *, again: bool) -> Counted:
+        """Return what is known of a stretch; nothing after a rewind, or of another log."""
+        one = self._counted.get(where)
+        if again or one is None or start < one.start or end < one.end:
+            return Counted(start)
+        one.drop_before(start)
+        return one
+
+    def _ends(
+        self, stretches: Mapping[Where, tuple[int, int]], offsets_max: int
+    ) -> dict[Where, int]:
+        kept = shares({w: end - start for w, (start, end) in stretches.items()}, KEPT_MAX)
+        due = {w: max(0, one.start + kept[w] - one.end) for w, one in self._counted.items()}
+        read = shares(due, offsets_max)
+        return {where: one.end + read[where] for where, one in self._counted.items()}
+
+
+def _committed(queries: OffsetsClient, places: list[Where]) -> dict[Where, int | None]:
+    answers = queries.group_offsets(places, REQUEST_TIMEOUT_S, stable=False) if places else {}
+    return {where: offset_or_none(one) for where, one in answers.items() if one.error is None}
+
+
+# -- Tasks of a Spark application, before they report to their driver --------------------------
+#
+# A task that stays commits for as long as HAPAX_SPARK__RANGE_INTERVAL before it reports: by its
+# driver's word alone, whatever arrived since would pass for lag.
+
+
+class TaskProgress:
+    """Asks the group about the partitions that the driver knows of. One thread only."""
+
+    def __init__(self, settings: Settings, told: Callable[[], GroupProgress]) -> None:
+        """Connect to nothing yet. ``told``: what reports have told."""
+        self._queries = OffsetsClient(
+            reader_properties(settings) | {"client.id": f"{settings.app}-lag"}
+        )
+        self._told = told
+
+    def __call__(self) -> GroupProgress:
+        """Return what is committed now; where the group does not answer, what was told."""
+        progress = self._told()
+        if not progress.committed:
+            return progress
+        try:
+            # What hangs in a transaction is not waited for: some task always has one open.
+            answers = self._queries.group_offsets(
+                progress.committed, REQUEST_TIMEOUT_S, stable=False
+            )
+        except KafkaException:
+            self._queries.close()
+            return progress
+        for where, answer in answers.items():
+            if answer.error is None and answer.offset > progress.committed[where]:
+                progress.committed[where] = answer.offset
+        return progress

@@ -3,18 +3,23 @@
 Every read of a range goes through RangeFetch. A partition has come to its end with an
 end-of-partition event or a record at or after the end, never with a count: offsets of markers, of
 aborted and of compacted records are not delivered.
+
+RangeReader       records of ranges of many partitions
+AuditRangeReader  one range, under both isolation levels
+count_records     how many records ranges hold
 """
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from hapax.core.changes import Stuck
-from hapax.core.errors import PreflightError
+from hapax.core.errors import HapaxError, PreflightError
+from hapax.core.ports import Stuck
 from hapax.core.records import Record
 from hapax.kafka.errors import (
     FORBIDDEN,
@@ -26,7 +31,7 @@ from hapax.kafka.errors import (
     place_of,
 )
 from hapax.kafka.properties import build
-from hapax.kafka.read.offset_client import reader_properties
+from hapax.kafka.read.offsets_client import reader_properties
 from hapax.kafka.read.too_large import TooLarge, too_large
 from hapax.kafka.undecodable import UNDECODABLE
 
@@ -35,10 +40,10 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from hapax.core.reader_lag import Counted
     from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.read.offsets_client import Isolation, OffsetsClient
     from hapax.settings import Settings
-
-    Isolation = Literal["read_committed", "read_uncommitted"]
 
 _EOF = KafkaError._PARTITION_EOF
 REFUSED = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError._AUTO_OFFSET_RESET}
@@ -232,7 +237,6 @@ def _refused(place: str, error: KafkaError) -> PreflightError:
 
 
 def undecodable_problem(where: Where, one: Stuck) -> str:
-    """Return what is to be done about a set that cannot be read."""
     place = f"{where[0]}/{where[1]}/{one.offset}"
     return (
         f"{place}: the set that begins there cannot be read ({one.reason});"
@@ -243,3 +247,175 @@ def undecodable_problem(where: Where, one: Stuck) -> str:
 def _silent(ends: Mapping[Where, int], why: str) -> str:
     places = ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
     return f"{places}: nothing came for {SILENCE_S:.0f} s; {why or 'are its brokers up?'}"
+
+
+# -- A stretch of one partition, read from its start to its end, under both isolations ---------
+
+AUDIT_SILENCE_S = 60.0
+_BOUNDED = {
+    # What is fetched beyond the stretch is thrown away: not more than a few fetches of it.
+    "queued.max.messages.kbytes": 8192,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+}
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition from ``start`` up to but without ``end``; ``place`` names it."""
+
+    place: int
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class RangeReadError(HapaxError):
+    """A stretch could not be read to its end; nothing may be concluded from the part that was."""
+
+
+class AuditRangeReader:
+    """Reads a stretch for an audit: its committed records, then the offsets of the others."""
+
+    def __init__(self, properties: Mapping[str, Any], stretch: OffsetRange) -> None:
+        self._properties = properties
+        self._stretch = stretch
+        self._seen = bytearray(stretch.end - stretch.start)
+
+    def committed(self) -> Iterator[tuple[list[Record], frozenset[int]]]:
+        """Yield what a read_committed reader sees, and by index whose headers are unreadable."""
+        start, seen = self._stretch.start, self._seen
+        for messages in self._read("read_committed", start, self._stretch.end):
+            records, unreadable = _audit_records(messages)
+            for record in records:
+                seen[record.offset - start] = 1
+            yield records, unreadable
+
+    def hidden(self) -> Iterator[list[int]]:
+        """Yield the offsets of aborted records; call when ``committed`` is exhausted.
+
+        They can only lie where no committed record was found, so only that part is read again.
+        """
+        first, last = self._seen.find(0), self._seen.rfind(0)
+        if first < 0:
+            return
+        start, seen = self._stretch.start, self._seen
+        for messages in self._read("read_uncommitted", start + first, start + last + 1):
+            offsets = [offset_of(message) for message in messages]
+            yield [offset for offset in offsets if not seen[offset - start]]
+
+    def _read(self, isolation: str, start: int, end: int) -> Iterator[list[Message]]:
+        topic, partition = self._stretch.topic, self._stretch.partition
+        properties = {**self._properties, **_BOUNDED, "isolation.level": isolation}
+        with closing(build(Consumer, properties, None)) as consumer:
+            fetch = RangeFetch(consumer, {(topic, partition): (start, end)}, refused=_audit_refused)
+            while fetch.ends:
+                kept = fetch.poll()
+                for where, stuck in fetch.undecodable.items():
+                    raise RangeReadError(undecodable_problem(where, stuck))
+                if kept:
+                    yield kept
+                    fetch.heard_s = time.monotonic()  # the caller may have taken its time
+                if fetch.silent(AUDIT_SILENCE_S):
+                    raise RangeReadError(
+                        f"{topic}/{partition}: nothing came for {AUDIT_SILENCE_S:.0f} s "
+                        f"before {end}"
+                    )
+
+
+def _audit_refused(place: str, error: KafkaError) -> RangeReadError:
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        reason = "records were deleted while they were read; audit again"
+    else:
+        reason = f"cannot be read: {describe(error)}"
+    return RangeReadError(f"{place}: {reason}")
+
+
+def _audit_records(messages: list[Message]) -> tuple[list[Record], frozenset[int]]:
+    records, unreadable = [], set()
+    for index, message in enumerate(messages):
+        record, readable = record_of(message)
+        records.append(record)
+        if not readable:
+            unreadable.add(index)
+    return records, frozenset(unreadable)
+
+
+# -- Counts the records of stretches of offsets, by consumers that join nothing ----------------
+#
+# They are those by which offsets are queried, so that there is no further connection.
+
+COUNTING: Mapping[str, Any] = {
+    # What is fetched beyond a stretch is thrown away.
+    "queued.max.messages.kbytes": 4096,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",  # retention may pass the start meanwhile
+    "enable.auto.commit": False,
+    "fetch.wait.max.ms": 20,
+}
+"""Properties of a consumer that counts."""
+FEW = 500
+"""Records that are taken from the client at once where other threads must not wait for this one:
+the interpreter is held for a millisecond, instead of ten."""
+
+
+def count_records(
+    queries: OffsetsClient,
+    isolation: Isolation,
+    counted: Mapping[Where, Counted],
+    ends: Mapping[Where, int],
+    tell: Callable[[int], None] = lambda _count: None,
+    *,
+    within_s: float | None = None,
+) -> dict[Where, str]:
+    """Count on to the ends, as far as the time allows; return what cannot be read, and why.
+
+    ``queries``: with ``COUNTING``. ``tell`` hears now and then how many more were counted.
+    ``within_s``: of a process that has other things to do. Raises PreflightError when brokers fall
+    silent, or do not let us read.
+    """
+    spans = {where: (one.end, ends[where]) for where, one in counted.items()}
+    if all(start >= end for start, end in spans.values()):
+        return {}
+    give_up_s = math.inf if within_s is None else time.monotonic() + within_s
+    at_once = AT_ONCE if within_s is None else FEW
+    consumer = queries.of(isolation)
+    fetch = RangeFetch(consumer, spans, refused=_count_refused)
+    assigned = [TopicPartition(*where) for where in fetch.ends]
+    try:
+        while fetch.ends and time.monotonic() < give_up_s:
+            due = set(fetch.ends)
+            found = fetch.poll(at_once=at_once)
+            _add(found, counted)
+            for where in due - fetch.ends.keys():
+                counted[where].end = ends[where]
+            for where in fetch.ends.keys() & fetch.undecodable.keys():
+                del fetch.ends[where]
+            fetch.pause(due - fetch.ends.keys())
+            tell(len(found))
+            if fetch.silent(SILENCE_S):
+                raise _count_silent(*min(fetch.ends))
+    finally:
+        consumer.resume(assigned)  # a pause would outlive the assignment
+        consumer.unassign()
+    return {where: undecodable_problem(where, one) for where, one in fetch.undecodable.items()}
+
+
+def _add(messages: list[Message], counted: Mapping[Where, Counted]) -> None:
+    for message in messages:
+        one, offset = counted[place_of(message)], offset_of(message)
+        if offset >= one.end:  # else of a log that has replaced this one
+            one.add(offset)
+
+
+def _count_silent(topic: str, partition: int) -> PreflightError:
+    problem = f"{topic}/{partition}: nothing came for {SILENCE_S:.0f} s; are its brokers up?"
+    return PreflightError([problem])
+
+
+def _count_refused(place: str, error: KafkaError) -> PreflightError:
+    topic = place.rpartition("/")[0]
+    reason = describe(error)
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        reason = f"grant READ on topic {topic} ({reason})"
+    return PreflightError([f"{place}: its records cannot be read: {reason}"])

@@ -12,7 +12,7 @@ from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.span import Span, offsets_of, time_of
 from hapax.kafka.errors import describe, offset_of, place_of
 from hapax.kafka.properties import build
-from hapax.kafka.read.offset_queries import EARLIEST, LATEST, OffsetQueries
+from hapax.kafka.read.offsets_client import EARLIEST, LATEST, OffsetsClient
 from hapax.kafka.read.range_reader import RangeFetch
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def spans(
     Without such a record it is the end of the log. Raises BatchAbortedError when brokers do not
     answer: ask again.
     """
-    with closing(OffsetQueries(properties, left_s=lambda: ANSWER_TIMEOUT_S)) as queries:
+    with closing(OffsetsClient(properties, left_s=lambda: ANSWER_TIMEOUT_S)) as queries:
         return _Lookup(properties, queries, list(places)).spans(words)
 
 
@@ -44,7 +44,7 @@ class _Lookup:
     """One look at the logs."""
 
     def __init__(
-        self, properties: Mapping[str, Any], queries: OffsetQueries, places: list[Where]
+        self, properties: Mapping[str, Any], queries: OffsetsClient, places: list[Where]
     ) -> None:
         self._properties = properties
         self._queries = queries
@@ -64,7 +64,6 @@ class _Lookup:
         }
 
     def _at(self, text: str) -> Progress:
-        """Return the offsets of a point, of all partitions."""
         named = offsets_of(text)
         if named is None:
             time_ms = time_of(text, self._now_ms)

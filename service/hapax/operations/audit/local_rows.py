@@ -53,7 +53,6 @@ class AuditRows:
         self._base.executescript(f"pragma cache_size = -{CACHE_KB};{_SCHEMA}begin;")
 
     def close(self) -> None:
-        """Forget all rows."""
         self._base.close()
 
     def add(self, table: str, rows: Iterable[Row], columns: int) -> None:
@@ -65,7 +64,6 @@ class AuditRows:
             raise _failed(error) from error
 
     def count(self, table: str) -> int:
-        """Return how many rows the table has."""
         found: int = next(self._read(f"select count(*) from {table}"))[0]  # noqa: S608 - ours
         return found
 
@@ -100,11 +98,9 @@ class AuditRows:
         )
 
     def disordered(self) -> Iterator[Row]:
-        """Yield by (place, offset)."""
         return self._read("select * from disordered order by place, offset, lane, at")
 
     def copies(self) -> Iterator[Row]:
-        """Yield by (id, place, offset)."""
         return self._read("select * from copies order by id, place, offset")
 
     def is_old(self, event_id: bytes) -> bool:
@@ -112,7 +108,6 @@ class AuditRows:
         return bool(list(self._read("select 1 from old where id = ?", (event_id,))))
 
     def first_named(self, lanes: Sequence[int]) -> dict[int, int]:
-        """Return by place of input the highest of the first offsets that these lanes name."""
         marks = ", ".join("?" * len(lanes))
         rows = self._read(
             f"select place, min(offset) from effects where lane in ({marks}) and place >= 0"  # noqa: S608 - ours

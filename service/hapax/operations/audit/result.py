@@ -187,12 +187,10 @@ class Audit(msgspec.Struct, kw_only=True):
 
     @property
     def anomalies(self) -> dict[str, int]:
-        """Return the classes that were found."""
         return {name: self.totals[name] for name in NAMES if self.totals.get(name)}
 
     @property
     def clean(self) -> bool:
-        """Whether the promise was kept, as far as it was judged."""
         return not self.anomalies
 
 
@@ -220,7 +218,6 @@ def audit_of(
 
 
 def total(findings: list[InputFindings], more: dict[str, int]) -> dict[str, int]:
-    """Return the sums over all partitions and ``more``."""
     sums: dict[str, int] = dict.fromkeys(("records", *ACCOUNTS, *NAMES), 0)
     for counts in [*(one.counts for one in findings), more]:
         for name, count in counts.items():

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Record, TopicPartition
     from hapax.core.transform import Result, Transformer
-    from hapax.engines.gathered_calls import GatheredCalls
+    from hapax.engines.overlapping_calls import GatheredCalls
 
 DEAD_SLOT = 0
 """Slot of a dead letter; outputs count from 1."""

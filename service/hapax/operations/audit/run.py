@@ -8,18 +8,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.forms import load_form
-from hapax.kafka.read.offset_client import OffsetClient
+from hapax.core.transform import load_form
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import EngineName
-from hapax.operations.audit.steps import run
-from hapax.operations.audit.topics import AuditOptions, AuditTopics
+from hapax.operations.audit.topics import AuditOptions, AuditTopics, run
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hapax.operations.audit.result import Audit
-    from hapax.operations.audit.steps import Engine, Report
+    from hapax.operations.audit.topics import Engine, Report
     from hapax.settings import Settings
 
 
@@ -46,7 +45,7 @@ def audit(
         raise ConfigurationError(
             ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
         )
-    with closing(OffsetClient(settings)) as client:
+    with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
         with _opened(engine, settings, report) as reader:
             found = run(reader, topics, examples_max=options.examples_max)
@@ -58,7 +57,7 @@ def _opened(
     engine: EngineName, settings: Settings, report: Report
 ) -> AbstractContextManager[Engine]:
     if engine is EngineName.SPARK:
-        from hapax.operations.audit.spark_run import opened
+        from hapax.operations.audit.spark import opened
 
         return opened(settings, report)
     return LocalAudit.opened(report)

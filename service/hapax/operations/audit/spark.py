@@ -1,7 +1,7 @@
-"""Judges inputs against effects: all of it in DataFrames, so it grows with the executors.
+"""The audit on Spark, for large topics: tasks read ranges, DataFrames judge.
 
-Only counts and a few examples come to the driver. The tables are those of spark_audit_frames,
-wherever their rows are from; places and lanes are indexes into the bounds.
+Only counts and a few examples come to the driver. The tables are those of spark_frames, wherever
+their rows are from; places and lanes are indexes into the bounds.
 
 1. place    effects of records that are not judged are set aside: before the start, behind the
             end, or at or above the committed offset although they were visible before it was asked
@@ -15,27 +15,50 @@ wherever their rows are from; places and lanes are indexes into the bounds.
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from hapax.operations.audit.result import ACCOUNTS, NAMES
-from hapax.operations.audit.spark_frames import rows_frame
-from hapax.operations.audit.spark_steps import (
+from hapax.core.errors import HapaxError
+from hapax.engines.spark.reports import cause
+from hapax.engines.spark.session import SparkOptions, open_session
+from hapax.engines.spark.shipping import code_of, named, ship
+from hapax.operations.audit.result import (
+    ACCOUNTS,
+    NAMES,
+    Audit,
+    IncompleteError,
+    Offence,
+    OutputFindings,
+    audit_of,
+)
+from hapax.operations.audit.spark_frames import (
+    EFFECTS,
+    INPUTS,
     counted,
     differs,
     gathered,
+    read_frame,
+    reporting,
+    rows_frame,
     slots_of,
     true,
     with_ids,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from hapax.operations.audit.result import Scope
+    from hapax.operations.audit.topics import ReadEffects, ReadInputs, Report
+    from hapax.settings import Settings
 
 CHUNK_OFFSETS = 1 << 18
 """Offsets of one output partition that are sorted by one task."""
@@ -78,7 +101,6 @@ class AuditJudgement:
     # -- what the driver asks -------------------------------------------------------------
 
     def counts(self) -> dict[int, dict[str, int]]:
-        """Return the counts of each place that has any."""
         names = ("records", *ACCOUNTS, *NAMES, *_COUNTED)
         sums = [f.sum(name).alias(name) for name in names if name not in {"out_of_order", "ahead"}]
         found: dict[int, dict[str, int]] = {}
@@ -101,7 +123,6 @@ class AuditJudgement:
         return self.records.where(f.greatest(*flags) > 0)
 
     def disordered(self) -> DataFrame:
-        """Return the effects out of order: repeats are doubled, and counted as such."""
         once = self.slots.where("times = 1").select("place", "offset", "slot", "parts")
         there = self.records.where("records = 1").select("place", "offset")
         return (
@@ -209,3 +230,147 @@ class AuditJudgement:
             (counted(real) * both).alias("doubled"),
             (counted(real) * f.col("outs")).alias("outputs"),
         )
+
+
+# -- Result ------------------------------------------------------------------------------------
+
+
+def result(judgement: AuditJudgement, tables: Tables) -> Audit:
+    scope = tables.scope
+    audit = audit_of(scope, judgement.counts(), _outputs(tables))
+    if audit.anomalies and scope.examples_max:
+        odd = judgement.odd().persist()  # each class reads it again
+        for name in audit.anomalies:
+            rows = _offenders(judgement, odd, name).limit(scope.examples_max).collect()
+            audit.examples[name] = [_offence(row).sentence(name, scope) for row in rows]
+        odd.unpersist()
+    return audit
+
+
+def _outputs(tables: Tables) -> list[OutputFindings]:
+    found = [OutputFindings(bounds=one) for one in tables.scope.outputs]
+    sums = [f.sum(name).alias(name) for name in ("read", "foreign", "hidden")]
+    ended = tables.effects.where("read is not null")
+    for row in ended.groupBy("lane").agg(*sums).collect():
+        one = found[row["lane"]]
+        one.records, one.foreign, one.hidden = row["read"], row["foreign"], row["hidden"]
+    return found
+
+
+def _offenders(judgement: AuditJudgement, odd: DataFrame, name: str) -> DataFrame:
+    order = ("place", "offset", "lane", "at")
+    if name == "out_of_order":
+        return judgement.disordered().orderBy("lane", "at")
+    if name == "ahead":
+        return judgement.effects.where("where_ = 'ahead'").orderBy(*order)
+    rows = odd.where(f.col(name) > 0)
+    if name == "orphaned":
+        columns = ["place", "offset", "lane", "at"]
+        nowhere = judgement.effects.where("where_ = 'nowhere'").select(*columns)
+        rows = rows.select(*columns).unionByName(nowhere)
+    return rows.orderBy(*order)
+
+
+def _offence(row: Row) -> Offence:
+    fields = row.asDict()
+    return Offence(
+        fields["place"],
+        fields["offset"],
+        fields["lane"],
+        fields["at"],
+        fields.get("effects", 0),
+        fields.get("due"),
+        fields["last"]["offset"] if "last" in fields else None,
+    )
+
+
+# -- Engine ------------------------------------------------------------------------------------
+
+SHUFFLE_OFFSETS, SHUFFLE_MIN = 250_000, 2
+CAUSE_CHARS_MAX = 300
+_SHUFFLES = "spark.sql.shuffle.partitions"
+
+
+@contextmanager
+def opened(settings: Settings, report: Report) -> Iterator[SparkAudit]:
+    report("starting Spark", 0, 0)
+    options = msgspec.structs.replace(SparkOptions.of(settings), app=f"{settings.app}-audit")
+    wares = [] if options.local else [*code_of(settings.transform), *named(options.ship)]
+    spark = open_session(options)
+    try:
+        with tempfile.TemporaryDirectory(prefix="hapax-ship-") as folder:
+            ship(spark.sparkContext, wares, Path(folder))
+            yield SparkAudit(spark, report)
+    except HapaxError:
+        raise
+    except Exception as error:  # a task that failed comes in many disguises, none of them short
+        why = cause(error)[:CAUSE_CHARS_MAX]
+        raise IncompleteError(f"Spark did not finish: {why}") from error
+    finally:
+        spark.stop()
+
+
+class SparkAudit:
+    """Reads and judges on a session that is open; see hapax.operations.audit.topics.Engine."""
+
+    def __init__(self, spark: SparkSession, report: Report) -> None:
+        self._spark = spark
+        self._report = report
+        self._inputs: list[DataFrame] = []
+        self._effects: list[DataFrame] = []
+        self.cores = spark.sparkContext.defaultParallelism
+
+    def read_inputs(self, task: ReadInputs, what: str) -> None:
+        self._inputs.append(self._read(task, INPUTS, what))
+
+    def read_effects(self, task: ReadEffects, what: str) -> None:
+        self._effects.append(self._read(task, EFFECTS, what))
+
+    def named_topics(self) -> set[str]:
+        found: set[str] = set()
+        for frame in self._inputs:
+            rows = frame.where("topics is not null").select(f.explode("topics").alias("topic"))
+            found |= {row["topic"] for row in rows.distinct().collect()}
+        return found
+
+    def first_named(self, lanes: list[int]) -> dict[int, int]:
+        rows = (
+            self._effects[0]
+            .where(f.col("lane").isin(lanes) & (f.col("place") >= 0))
+            .groupBy("place", "lane")
+            .agg(f.min("offset").alias("first"))
+            .groupBy("place")
+            .agg(f.max("first").alias("first"))
+            .collect()
+        )
+        return {row["place"]: row["first"] for row in rows}
+
+    def judge(self, scope: Scope) -> Audit:
+        inputs = self._inputs[0]
+        for frame in self._inputs[1:]:
+            inputs = inputs.unionByName(frame)
+        tables = Tables(inputs, self._effects[0], scope)
+        _size_shuffles(self._spark, scope)
+        with reporting(self._spark, "judging", self._report):
+            found = result(AuditJudgement(self._spark, tables), tables)
+        for frame in (*self._inputs, *self._effects):
+            frame.unpersist()
+        return found
+
+    def _read(self, task: ReadInputs | ReadEffects, columns: str, what: str) -> DataFrame:
+        ranges = len(task.stretches)
+        frame = read_frame(self._spark, task, ranges, columns)
+        with reporting(self._spark, what, self._report):
+            ended = frame.where("read is not null").count()  # this also reads them all
+        if ended != ranges:
+            raise IncompleteError(f"{ended} of {ranges} stretches were read to their end")
+        return frame
+
+
+def _size_shuffles(spark: SparkSession, scope: Scope) -> None:
+    """Choose the number of shuffle partitions by what was read: a small audit is quick."""
+    offsets = sum(one.end - one.low for one in scope.inputs)
+    offsets += sum(one.end - one.low for one in scope.outputs)
+    cores = spark.sparkContext.defaultParallelism
+    wanted = max(SHUFFLE_MIN, cores, offsets // SHUFFLE_OFFSETS)
+    spark.conf.set(_SHUFFLES, str(min(wanted, 10_000)))

@@ -1,23 +1,45 @@
-"""The topics of one pipeline as an audit reads them: bounds, committed offsets, ranges to read."""
+"""The topics of one pipeline as an audit reads them, in an order that is right while it runs.
+
+1. ends of the inputs     read so far; the transform names the topics of the outputs
+2. ends of the outputs    what is visible now ...
+3. committed offsets      ... must be below these
+4. ends of the outputs    once no transaction begun before 3 is open: all effects of records below
+                          the committed offsets are before these
+5. ends of the inputs     ids that came meanwhile may own what was dropped as a duplicate
+
+Tasks read one stretch of a topic each and turn its records into rows. They travel to the
+executors, which import them from here; business code runs there again.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from hapax.core.call_window import CallLimits
 from hapax.core.topic_rules import TopicRules
+from hapax.core.transform import load_form
+from hapax.engines.overlapping_calls import open_transformer, retrying
 from hapax.kafka.admin.topic_limits import topic_settings
 from hapax.kafka.properties import producer_properties
-from hapax.operations.audit.result import Compare, OutputBounds
-from hapax.operations.audit.tasks import ReadEffects, ReadInputs, cut
+from hapax.kafka.read.offsets_client import reader_properties
+from hapax.kafka.read.range_reader import AuditRangeReader, OffsetRange
+from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
+from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.reading import await_decided
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from hapax.core.records import Progress, TopicPartition
-    from hapax.kafka.read.offset_client import OffsetClient
-    from hapax.operations.audit.steps import Report
+    from hapax.kafka.read.offsets_client import BlockingOffsets
+    from hapax.operations.audit.result import Audit
     from hapax.settings import Settings
+
+    Report = Callable[[str, int, int], None]
+    """Takes what goes on, how much is done, and of how much; 0 of 0: not known."""
+    Row = tuple[Any, ...]
 
 
 class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +61,7 @@ class AuditTopics:
     """What an audit reads of one pipeline. ``remarks`` grow while it answers."""
 
     def __init__(
-        self, settings: Settings, options: AuditOptions, client: OffsetClient, report: Report
+        self, settings: Settings, options: AuditOptions, client: BlockingOffsets, report: Report
     ) -> None:
         self._settings = settings
         self._options = options
@@ -56,7 +78,6 @@ class AuditTopics:
         client.partitions(self._outputs(set()))  # refuses those that are not there
 
     def lows(self) -> Progress:
-        """Return the first input offsets to read: of what the group was asked to read."""
         lows = self._client.log_starts(self.places)
         since_ms = self._options.since_ms
         if since_ms is None:
@@ -70,18 +91,15 @@ class AuditTopics:
         return {where: late.get(where, end) for where, end in self.ends().items()}
 
     def ends(self) -> Progress:
-        """Return the last stable offsets of the inputs."""
         return self._client.last_stable(self.places)
 
     def compacted(self) -> set[str]:
-        """Return the input topics that are compacted."""
         told = topic_settings(producer_properties(self._settings), self._settings.input.topics)
         return {topic for topic, each in told.items() if TopicRules.of(each).compacted}
 
     def settled_outputs(
         self, named: set[str]
     ) -> tuple[list[OutputBounds], dict[TopicPartition, int | None]]:
-        """Return where outputs are read to, and the committed offsets asked for in between."""
         client = self._client
         lanes = client.partitions(self._outputs(self._existing(named)))
         settled = client.last_stable(lanes)
@@ -108,13 +126,11 @@ class AuditTopics:
         return bounds, committed
 
     def input_task(self, lows: Progress, ends: Progress, cores: int) -> ReadInputs:
-        """Return what reads these ranges of the inputs."""
         spans = [(*where, lows[where], ends[where]) for where in self.places]
         cuts = cut(spans, cores)
         return ReadInputs(self._settings, self.places, cuts, self.compare, self.known)
 
     def effect_task(self, lows: Progress, outputs: list[OutputBounds], cores: int) -> ReadEffects:
-        """Return what reads the outputs."""
         cuts = cut([(one.topic, one.partition, one.low, one.end) for one in outputs], cores)
         starts = [lows[where] for where in self.places]
         return ReadEffects(self._settings, self.places, starts, cuts, self.compare, self._passed)
@@ -154,3 +170,192 @@ class AuditTopics:
         if self._retry is not None:
             topics.append(self._retry)
         return list(dict.fromkeys(topics))
+
+
+# -- Steps -------------------------------------------------------------------------------------
+
+
+class Engine(Protocol):
+    """Reads rows and judges them. Raises IncompleteError when not everything could be read.
+
+    ``cores``: how many ranges are worth reading at once.
+    """
+
+    cores: int
+
+    def read_inputs(self, task: ReadInputs, what: str) -> None:
+        """Read all ranges of the task; may be called again for what came meanwhile."""
+
+    def read_effects(self, task: ReadEffects, what: str) -> None:
+        """Read all ranges of the task."""
+
+    def named_topics(self) -> set[str]:
+        """Return the topics that the transform chose itself."""
+
+    def first_named(self, lanes: list[int]) -> dict[int, int]:
+        """Return by place of input the highest of the first offsets that these lanes name."""
+
+    def judge(self, scope: Scope) -> Audit:
+        """Return the result, without remarks."""
+
+
+def run(engine: Engine, topics: AuditTopics, *, examples_max: int) -> Audit:
+    lows, ends = topics.lows(), topics.ends()  # 1
+    engine.read_inputs(topics.input_task(lows, ends, engine.cores), "reading input")
+    outputs, committed = topics.settled_outputs(engine.named_topics())  # 2 to 4
+    later = topics.ends()  # 5
+    if any(later[where] > ends[where] for where in topics.places):
+        task = topics.input_task(ends, later, engine.cores)
+        engine.read_inputs(task, "reading records that arrived meanwhile")
+    engine.read_effects(topics.effect_task(lows, outputs, engine.cores), "reading outputs")
+    # Effects of one input partition keep their order in an output partition. So where the oldest
+    # outputs are gone, everything after the first record that is named there is still complete.
+    trimmed = [lane for lane, one in enumerate(outputs) if not topics.complete(one)]
+    first = engine.first_named(trimmed) if trimmed else {}
+    found = engine.judge(
+        Scope(
+            app=topics.app,
+            inputs=_bounds(topics, lows, ends, committed, first),
+            outputs=outputs,
+            claimed=topics.claimed,
+            known=topics.known,
+            compare=topics.compare,
+            examples_max=examples_max,
+        )
+    )
+    found.remarks = list(topics.remarks)
+    return found
+
+
+def _bounds(
+    topics: AuditTopics,
+    lows: Progress,
+    ends: Progress,
+    committed: dict[TopicPartition, int | None],
+    first: dict[int, int],
+) -> list[InputBounds]:
+    compacted = topics.compacted()
+    found = []
+    for place, where in enumerate(topics.places):
+        known = committed[where]
+        start = max(lows[where], first.get(place, -1) + 1)
+        if start > lows[where]:
+            topics.remarks.append(
+                f"{where[0]}/{where[1]}: judged from {start} on: older outputs were deleted"
+            )
+        found.append(
+            InputBounds(
+                topic=where[0],
+                partition=where[1],
+                low=lows[where],
+                start=start,
+                until=max(start, min(known or 0, ends[where])),
+                committed=known,
+                end=ends[where],
+                compacted=where[0] in compacted,
+            )
+        )
+    return found
+
+
+# -- Tasks -------------------------------------------------------------------------------------
+
+STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
+TASKS_PER_CORE = 3
+EMPTY_FETCH_MS = 10
+PATIENCE_S = 600.0
+"""For a schema: no poll waits behind an audit."""
+
+
+class ReadInputs(msgspec.Struct, frozen=True):
+    """Reads one stretch of input. ``known``: the transform, or the identity, says what is due."""
+
+    settings: Settings
+    places: list[TopicPartition]
+    stretches: list[OffsetRange]
+    compare: Compare
+    known: bool
+
+    def __call__(self, number: int) -> Iterator[list[Row]]:
+        """Yield a row for each record, aborted ones included, and one that counts them."""
+        stretch = self.stretches[number]
+        rows, place, count = self._rows(), stretch.place, 0
+        reader = AuditRangeReader(_reader(self.settings), stretch)
+        for records, unreadable in reader.committed():
+            count += len(records)
+            yield [(place, *row, None) for row in rows.rows(records, unreadable)]
+        for offsets in reader.hidden():
+            yield [(place, *aborted_row(place, at), None) for at in offsets]
+        yield [(place, *([None] * 8), count)]
+
+    def _rows(self) -> InputRows:
+        settings = self.settings
+        transformer = None
+        if self.known:
+            policy = msgspec.structs.replace(retrying(settings), backoff_ms=0)
+            patient = msgspec.structs.replace(settings.formats.registry, wait_s=PATIENCE_S)
+            limits = CallLimits(
+                attempts_max=settings.retry.attempts,
+                retrying=policy,
+                formats=msgspec.structs.replace(settings.formats, registry=patient),
+            )
+            transformer = open_transformer(load_form(settings.transform), limits)
+        return InputRows(
+            {where: place for place, where in enumerate(self.places)},
+            ids=settings.dedup.id,
+            claimed=settings.dedup.enabled,
+            transformer=transformer,
+            output_topic=settings.output.topic,
+            compare=self.compare,
+        )
+
+
+class ReadEffects(msgspec.Struct, frozen=True):
+    """Reads one stretch of outputs or dead letters; its ``place`` is the lane.
+
+    starts  by place of input the first offset that is read
+    passed  by partition of the retry topic the offset below which nothing waits any more
+    """
+
+    settings: Settings
+    places: list[TopicPartition]
+    starts: list[int]
+    stretches: list[OffsetRange]
+    compare: Compare
+    passed: Progress
+
+    def __call__(self, number: int) -> Iterator[list[Row]]:
+        """Yield a row for each effect of this pipeline, and one that counts everything."""
+        stretch = self.stretches[number]
+        rows = EffectRows(
+            {where: place for place, where in enumerate(self.places)},
+            self.starts,
+            app=self.settings.app,
+            compare=self.compare,
+            passed=self.passed,
+        )
+        lane, count, foreign = stretch.place, 0, 0
+        reader = AuditRangeReader(_reader(self.settings), stretch)
+        for records, _unreadable in reader.committed():
+            found = [row for record in records if (row := rows.row(record)) is not None]
+            count += len(records)
+            foreign += len(records) - len(found)
+            yield [(lane, *row, None, None, None) for row in found]
+        hidden = sum(len(offsets) for offsets in reader.hidden())
+        yield [(lane, *([None] * 8), count, foreign, hidden)]
+
+
+def _reader(settings: Settings) -> dict[str, Any]:
+    # The end of a stretch is often an empty fetch: behind markers, and where a topic ends.
+    return reader_properties(settings) | {"fetch.wait.max.ms": EMPTY_FETCH_MS}
+
+
+def cut(spans: Sequence[tuple[str, int, int, int]], cores: int) -> list[OffsetRange]:
+    """Cut (topic, partition, start, end) into stretches: some for each core, none too small."""
+    offsets = sum(max(0, end - start) for _topic, _partition, start, end in spans)
+    size = max(STRETCH_MIN, min(STRETCH_MAX, -(-offsets // (TASKS_PER_CORE * max(1, cores)))))
+    return [
+        OffsetRange(place, topic, partition, at, min(at + size, end))
+        for place, (topic, partition, start, end) in enumerate(spans)
+        for at in range(start, end, size)
+    ]

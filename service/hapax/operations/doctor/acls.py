@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hapax.claims.store import kind_of
-from hapax.core.rights import Right
+from hapax.core.cluster_state import Right
 from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
-from hapax.kafka.produce.target_lane import target_prefixes
+from hapax.kafka.produce.target import target_prefixes
 from hapax.kafka.properties import (
     APART,
     lane_id,
@@ -73,7 +73,6 @@ def _sorted(rights: list[Right]) -> tuple[Right, ...]:
 
 
 def _written(settings: Settings, outputs: Iterable[str] = ()) -> dict[str, str]:
-    """Return the topics that are written, and what for."""
     written = {settings.output.topic: "outputs are written"}
     written |= dict.fromkeys(outputs, "outputs that the business code sends here are written")
     if settings.dead_letter.topic:
@@ -91,7 +90,6 @@ class ClusterRights(NamedTuple):
 
 
 def cluster_rights(settings: Settings) -> tuple[ClusterRights, ...]:
-    """Return the rights on the cluster of the input; those on that of the outputs, if another."""
     here = ClusterRights(settings.kafka.bootstrap_servers, kafka_rights(settings))
     if not settings.elsewhere:
         return (here,)
@@ -100,7 +98,6 @@ def cluster_rights(settings: Settings) -> tuple[ClusterRights, ...]:
 
 
 def store_rights(settings: Settings) -> StoreRights | None:
-    """Return what the user of the claim store must be granted; None where there is no store."""
     url = settings.dedup.claims_url
     return None if url is None else kind_of(url).rights(url, settings.app)
 

@@ -22,7 +22,7 @@ import msgspec
 from hapax import __version__
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.partition_offsets import PartitionOffsets, position
-from hapax.operations.doctor.findings import counts
+from hapax.operations.doctor.check import counts
 from hapax.operations.local_process import LocalProcess
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hapax.core.cluster_state import Log, TopicPartition
-    from hapax.operations.doctor.check import Case
-    from hapax.operations.doctor.findings import Finding
+    from hapax.operations.doctor.check import CheckContext, Finding
     from hapax.settings import Settings
 
 STATUS_TIMEOUT_S = 1.0
@@ -44,19 +43,19 @@ def write_bundle(
     path: Path,
     environ: Mapping[str, str],
     findings: Iterable[Finding],
-    case: Case | None,
-    there: Case | None = None,
+    context: CheckContext | None,
+    target: CheckContext | None = None,
 ) -> None:
     """Write the archive (tar, gzip), readable for its owner alone.
 
-    ``case`` is None where the settings could not be read, ``there`` that on another cluster of the
-    outputs. Raises ConfigurationError when the file cannot be written.
+    ``context`` is None where the settings could not be read, ``target`` is that on another cluster
+    of the outputs. Raises ConfigurationError when the file cannot be written.
     """
-    files = _files(tuple(findings), case)
-    if there is not None:
-        files["facts-outputs.json"] = _facts(there)
-        files["offsets-outputs.json"] = _all_offsets(there)
-    held = () if case is None else secrets_of(case.settings)
+    files = _files(tuple(findings), context)
+    if target is not None:
+        files["facts-outputs.json"] = _facts(target)
+        files["offsets-outputs.json"] = _all_offsets(target)
+    held = () if context is None else secrets_of(context.settings)
     strike = Strike({*secrets_around(environ), *held}, SECRET_LENGTH_MIN)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -91,7 +90,7 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
-def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
+def _files(findings: tuple[Finding, ...], context: CheckContext | None) -> dict[str, Any]:
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     report = {
         "version": __version__,
@@ -99,38 +98,38 @@ def _files(findings: tuple[Finding, ...], case: Case | None) -> dict[str, Any]:
         "counts": counts(findings),
         "findings": msgspec.to_builtins(findings),
     }
-    if case is None:
+    if context is None:
         return {"doctor.json": report}
     files = {
         "doctor.json": report,
-        "settings.json": case.settings.effective(),
-        "facts.json": _facts(case),
-        "offsets.json": _all_offsets(case),
-        "versions.json": dict(case.process.libraries),
+        "settings.json": context.settings.effective(),
+        "facts.json": _facts(context),
+        "offsets.json": _all_offsets(context),
+        "versions.json": dict(context.process.libraries),
     }
-    status = _status(case.settings)
+    status = _status(context.settings)
     return files if status is None else {**files, "status.json": status}
 
 
-def _facts(case: Case) -> Any:
+def _facts(context: CheckContext) -> Any:
     return msgspec.to_builtins(
         {
-            "kafka": msgspec.structs.replace(case.kafka, logs={}),
-            "claims": case.claims,
-            "process": case.process,
+            "kafka": msgspec.structs.replace(context.kafka, logs={}),
+            "claims": context.claims,
+            "process": context.process,
         },
         str_keys=True,
     )
 
 
-def _all_offsets(case: Case) -> dict[str, Any]:
+def _all_offsets(context: CheckContext) -> dict[str, Any]:
     return {
-        f"{topic}/{number}": _offsets(case, (topic, number), log)
-        for (topic, number), log in sorted(case.kafka.logs.items())
+        f"{topic}/{number}": _offsets(context, (topic, number), log)
+        for (topic, number), log in sorted(context.kafka.logs.items())
     }
 
 
-def _offsets(case: Case, where: TopicPartition, log: Log) -> dict[str, Any]:
+def _offsets(context: CheckContext, where: TopicPartition, log: Log) -> dict[str, Any]:
     """Return one partition as ``hapax offsets --json`` spells it, and what only this look has."""
     told: dict[str, Any] = msgspec.to_builtins(log, str_keys=True)
     told.pop("offsets")
@@ -141,9 +140,9 @@ def _offsets(case: Case, where: TopicPartition, log: Log) -> dict[str, Any]:
         partition=where[1],
         log=log.offsets,
         committed=log.committed,
-        position=position(log.committed, log.offsets, case.settings.input.start),
+        position=position(log.committed, log.offsets, context.settings.input.start),
     )
-    if where[0] in case.settings.input.topics:
+    if where[0] in context.settings.input.topics:
         return told | offsets.figures()
     return told | offsets.log_figures()
 

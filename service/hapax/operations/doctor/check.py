@@ -1,11 +1,13 @@
-"""What a check gets, and what it answers with."""
+"""What a check gets, what it answers with, and how it is declared."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from hapax.operations.doctor.findings import Verdict
+import msgspec
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -13,6 +15,54 @@ if TYPE_CHECKING:
     from hapax.core.claim_store import StoreHealth
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
+
+
+class Verdict(StrEnum):
+    """How good it is.
+
+    PASS     as it should be
+    WARN     works today; the saw and the fix say what it will cost
+    FAIL     records are, or can be, lost, doubled or stuck
+    UNTOLD   could not be looked at; ``saw`` says why
+    """
+
+    PASS = "PASS"  # noqa: S105 - a verdict, no secret
+    WARN = "WARN"
+    FAIL = "FAIL"
+    UNTOLD = "UNTOLD"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One verdict.
+
+    check    name of the check; docs/doctor.md has a row for each
+    verdict  see Verdict
+    saw      what was looked at and found, one phrase
+    fix      what to do, one sentence; empty where nothing is to be done
+    now      whether the check speaks of this moment, and not of what can happen one day
+    cluster  the bootstrap addresses of the cluster it speaks of, where there are two; else empty
+    """
+
+    check: str
+    verdict: Verdict
+    saw: str
+    fix: str = ""
+    now: bool = False
+    cluster: str = ""
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings worst first; of one verdict those about this moment come first."""
+    order = (Verdict.FAIL, Verdict.WARN, Verdict.UNTOLD, Verdict.PASS)
+    return sorted(findings, key=lambda one: (order.index(one.verdict), not one.now))
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, int]:
+    seen = Counter(finding.verdict for finding in findings)
+    return {verdict.value: seen[verdict] for verdict in Verdict}
+
+
+# -- Checks ------------------------------------------------------------------------------------
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
@@ -29,10 +79,10 @@ class CheckResult(NamedTuple):
     fix: str = ""
 
 
-class Case(NamedTuple):
+class CheckContext(NamedTuple):
     """One pipeline on one cluster, and all that was found out about it.
 
-    settings  on the cluster of the outputs, where that is another one: ``settings_there``
+    settings  on the cluster of the outputs, where that is another one: ``target_settings``
     claims    None without a claim store
     source    where ``kafka`` is the cluster of the outputs, and another one: that of the input
     """
@@ -41,7 +91,7 @@ class Case(NamedTuple):
     kafka: ClusterState
     claims: StoreHealth | None
     process: ProcessState
-    source: Case | None = None
+    source: CheckContext | None = None
 
     @property
     def side(self) -> Literal["", "input", "outputs"]:
@@ -52,22 +102,20 @@ class Case(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """How the settings of this cluster begin."""
         return "HAPAX_KAFKA__" if self.source is None else "HAPAX_OUTPUT__KAFKA__"
 
     @property
     def read(self) -> dict[str, Topic]:
-        """The input topics, on whichever cluster they are."""
         return self.inputs if self.source is None else self.source.inputs
 
     @property
     def inputs(self) -> dict[str, Topic]:
-        """The input topics that are there."""
         return self._there(self.settings.input.topics)
 
     @property
     def outputs(self) -> dict[str, Topic]:
-        """The output, the dead-letter and the retry topic, if they are there."""
+        from hapax.kafka.admin.preflight import output_topics  # commands import verdicts alone
+
         return self._there(output_topics(self.settings))
 
     def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
@@ -93,7 +141,6 @@ class Case(NamedTuple):
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
 
     def broker_settings(self, name: str) -> dict[int, str]:
-        """Return one setting of every broker that reports it."""
         return {
             number: settings[name]
             for number, settings in self.kafka.settings.items()
@@ -101,13 +148,13 @@ class Case(NamedTuple):
         }
 
 
-Judge = Callable[[Case], Iterator[CheckResult]]
+Judge = Callable[[CheckContext], Iterator[CheckResult]]
 Needs = Literal["process", "addresses", "brokers", "claims", "claims or nothing"]
 At = Literal["none", "input", "outputs", "each"]
 
 
 class Check(NamedTuple):
-    """One check; docs/doctor.md shows ``looks_at`` and ``finds``.
+    """One check; docs/doctor.md says what it looks at and finds.
 
     needs     what must have answered before there is anything to judge
     at        which cluster it judges, where outputs go to another one than that of the input
@@ -116,8 +163,6 @@ class Check(NamedTuple):
     """
 
     name: str
-    looks_at: str
-    finds: str
     needs: Needs
     judge: Judge
     now: bool = False
@@ -125,17 +170,11 @@ class Check(NamedTuple):
 
 
 def check(
-    name: str,
-    looks_at: str,
-    finds: str,
-    needs: Needs = "brokers",
-    *,
-    now: bool = False,
-    at: At | None = None,
+    name: str, *, needs: Needs = "brokers", now: bool = False, at: At | None = None
 ) -> Callable[[Judge], Check]:
     """Declare the function below as a check; what asks brokers asks those of each cluster."""
     at = at or ("each" if needs in {"addresses", "brokers"} else "none")
-    return lambda judge: Check(name, looks_at, finds, needs, judge, now, at)
+    return lambda judge: Check(name, needs, judge, now, at)
 
 
 def declared(*modules: ModuleType) -> tuple[Check, ...]:
@@ -164,24 +203,6 @@ def unknown(why: str) -> CheckResult:
     return CheckResult(Verdict.UNTOLD, why)
 
 
-def settings_there(settings: Settings) -> Settings:
-    """Return those for the cluster of the outputs alone: what is written there, and no input."""
-    target = settings.target
-    nothing = target.input.model_copy(update={"topics": ()})
-    here = target.output.kafka.model_copy(update={"bootstrap_servers": None})
-    written = target.output.model_copy(update={"kafka": here})
-    unclaimed = target.dedup.model_copy(update={"redis_url": None})
-    return target.model_copy(update={"input": nothing, "output": written, "dedup": unclaimed})
-
-
-def output_topics(settings: Settings) -> tuple[str, ...]:
-    """Return the topics of the cluster that is read which the pipeline writes by its settings."""
-    if settings.elsewhere:
-        return ()
-    more = (settings.dead_letter.topic, settings.retry_topic)
-    return (settings.output.topic, *(topic for topic in more if topic))
-
-
 def number(text: str | None) -> int | None:
     """Read a whole number of a broker or of Redis; None when it is none."""
     try:
@@ -191,7 +212,6 @@ def number(text: str | None) -> int | None:
 
 
 def listed(words: Iterable[object]) -> str:
-    """Return words as a sentence has them."""
     return ", ".join(str(word) for word in words)
 
 
@@ -203,7 +223,6 @@ def kept_ms(topic: Topic) -> int | None:
 
 
 def set_topic(topic: str, change: str) -> str:
-    """Return the command that changes a topic."""
     return (
         f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {change}"
     )

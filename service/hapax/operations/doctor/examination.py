@@ -4,66 +4,39 @@ from __future__ import annotations
 
 import resource
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Final
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from hapax.core.cluster_state import ClusterState, ProcessState
 from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
-from hapax.kafka.admin.isolated import CrashedError, run_in_subprocess
-from hapax.kafka.produce.target_lane import target_names
+from hapax.kafka.admin.preflight import output_topics, target_settings
+from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
-from hapax.operations.doctor import (
-    addresses,
-    brokers,
-    claims,
-    encryption,
-    group,
-    positions,
-    process,
-    retention,
-    retry,
-    sampled,
-    schemas,
-    topic_settings,
-    topics,
-)
+from hapax.operations.doctor import brokers, connections, neighbours, positions, stores, topics
 from hapax.operations.doctor.check import (
-    Case,
+    CheckContext,
+    Finding,
+    Verdict,
     declared,
-    output_topics,
-    settings_there,
     unknown,
 )
-from hapax.operations.doctor.findings import Finding, Verdict
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.claim_store import StoreHealth
     from hapax.operations.doctor.check import Check, CheckResult
     from hapax.settings import Settings
 
-CHECKS = declared(
-    process,
-    addresses,
-    encryption,
-    brokers,
-    topics,
-    topic_settings,
-    positions,
-    retention,
-    retry,
-    sampled,
-    group,
-    claims,
-    schemas,
-)
+CHECKS = declared(connections, brokers, topics, positions, neighbours, stores)
 
 STORE_TIMEOUT_S = 2.0
 _LIBRARIES = ("hapax-kafka", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
@@ -74,18 +47,18 @@ _JUDGED: Final = {
     "input": {"none", "input", "each"},
     "outputs": {"outputs", "each"},
 }
-"""By side of the case, which checks judge it."""
+"""By side of the context, which checks judge it."""
 
 
 class Examination(msgspec.Struct, frozen=True):
     """What was found out, and what it means.
 
-    there  the case on the cluster of the outputs; None where that is the cluster of the input
+    target  the context on the cluster of the outputs; None where that is the cluster of the input
     """
 
-    case: Case
+    context: CheckContext
     findings: tuple[Finding, ...]
-    there: Case | None = None
+    target: CheckContext | None = None
 
 
 def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
@@ -97,23 +70,22 @@ def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
     """
     with ThreadPoolExecutor(2) as pool:
         store = pool.submit(_look_at_claims, settings)
-        other = pool.submit(_look_there, settings, pause_s) if settings.elsewhere else None
-        ids = tuple(group.tried_ids(settings, there=False))
+        other = pool.submit(_target_context, settings, pause_s) if settings.elsewhere else None
+        ids = tuple(neighbours.tried_ids(settings, target=False))
         kafka = _look(settings, ids, settings.app, pause_s)
-        case = Case(settings, kafka, store.result(), look_at_process())
-        there = None if other is None else other.result()._replace(source=case)
-    findings = [*judge(case), *(() if there is None else judge(there))]
-    return Examination(case, tuple(findings), there)
+        context = CheckContext(settings, kafka, store.result(), look_at_process())
+        target = None if other is None else other.result()._replace(source=context)
+    findings = [*judge(context), *(() if target is None else judge(target))]
+    return Examination(context, tuple(findings), target)
 
 
-def judge(case: Case, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
-    """Yield what the checks say, in their order."""
+def judge(context: CheckContext, checks: Sequence[Check] = CHECKS) -> Iterable[Finding]:
     for check in checks:
-        if check.at not in _JUDGED[case.side]:
+        if check.at not in _JUDGED[context.side]:
             continue
-        two = case.side and check.at != "none"
-        cluster = case.settings.kafka.bootstrap_servers if two else ""
-        for each in _results(check, case):
+        two = context.side and check.at != "none"
+        cluster = context.settings.kafka.bootstrap_servers if two else ""
+        for each in _results(check, context):
             yield Finding(check.name, each.verdict, each.saw, each.fix, check.now, cluster)
 
 
@@ -124,7 +96,6 @@ def refused(problems: Iterable[str]) -> list[Finding]:
 
 
 def look_at_process() -> ProcessState:
-    """Return what is to be known of this process."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ProcessState(
         python=sys.version_info[:3],
@@ -134,28 +105,27 @@ def look_at_process() -> ProcessState:
     )
 
 
-def _results(check: Check, case: Case) -> list[CheckResult]:
-    kafka, store = case.kafka, case.claims
+def _results(check: Check, context: CheckContext) -> list[CheckResult]:
+    kafka, store = context.kafka, context.claims
     if check.needs == "brokers" and kafka.problem is not None:
         return [unknown(f"no broker to query: {kafka.problem}")]
     if check.needs == "claims" and (store is None or store.problem is not None):
         return [] if store is None else [unknown(f"{store.name} does not answer")]
     try:
-        return list(check.judge(case))
+        return list(check.judge(context))
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
         return [unknown(f"the check itself failed ({type(error).__name__}: {error}); report it")]
 
 
-def _look_there(settings: Settings, pause_s: float) -> Case:
-    """Return the case on the cluster of the outputs, as yet without that of the input."""
-    own, ids = settings_there(settings), tuple(group.tried_ids(settings, there=True))
+def _target_context(settings: Settings, pause_s: float) -> CheckContext:
+    """Return the context on the cluster of the outputs, as yet without that of the input."""
+    own, ids = target_settings(settings), tuple(neighbours.tried_ids(settings, target=True))
     lane = target_names(settings.app, (settings.input.topics[0], 0))
     kafka = _look(own, ids, lane.group, pause_s)
-    return Case(own, kafka, None, look_at_process())
+    return CheckContext(own, kafka, None, look_at_process())
 
 
 def _look(settings: Settings, ids: tuple[str, ...], name: str, pause_s: float) -> ClusterState:
-    """Look at one cluster, whose group has that name."""
     ages_of = partial(positions.ages_ms, settings)
     look = partial(look_at_kafka, settings, output_topics(settings), ids, name, ages_of, pause_s)
     try:
@@ -177,3 +147,29 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+# -- Questions that may cost the process that asks them ----------------------------------------
+
+Answer = TypeVar("Answer")
+TRIES = 2
+
+
+class CrashedError(Exception):
+    """Each process that was to answer has died."""
+
+
+def run_in_subprocess(look: Callable[[], Answer]) -> Answer:
+    """Return what ``look`` finds in a process of its own; if that dies, in another one.
+
+    The client's admin calls end their process when a broker dies while they wait (``Assertion
+    `eonce->refcnt > 0' failed``; librdkafka #3663, #4605). ``look`` and its answer are pickled, so
+    is what it raises. Raises CrashedError after two deaths. Starting a process takes 0.3 s.
+    """
+    for _try in range(TRIES):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            try:
+                return pool.submit(look).result()
+            except BrokenProcessPool:
+                continue
+    raise CrashedError(f"the Kafka client has crashed {TRIES} times, as it may while brokers die")

@@ -1,30 +1,33 @@
-"""Checks of positions: of which cluster, whether in their logs, and what holds readers up."""
+"""Checks of positions and of what deletes or holds up records."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hapax.core.retry_later import LEVELS, LONGEST_MS, create_command
+from hapax.kafka.admin.preflight import output_topics
 from hapax.operations.doctor.check import (
+    DAY_MS,
     HOUR_MS,
     TRANSACTION_AGE_MAX_MS,
     check,
     fail,
+    kept_ms,
     listed,
     number,
     ok,
-    output_topics,
+    set_topic,
     unknown,
     warn,
 )
-from hapax.operations.doctor.retention import half, most
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hapax.operations.doctor.check import Case, CheckResult
+    from hapax.core.cluster_state import Topic
+    from hapax.operations.doctor.check import CheckContext, CheckResult
     from hapax.settings import Settings
-
 
 ADOPT: Final = (
     "set the addresses to the previous cluster, set a new HAPAX_APP, or run hapax claims adopt"
@@ -50,22 +53,16 @@ def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -
     return tuple(sorted(ages))
 
 
-@check(
-    "cluster-offsets",
-    "Kafka's id of the cluster against the one stored with the group's offsets",
-    "FAIL: they were committed on another cluster.",
-    now=True,
-    at="input",
-)
-def _cluster_of_offsets(case: Case) -> Iterator[CheckResult]:
-    here = case.kafka.cluster_id
+@check("cluster-offsets", now=True, at="input")
+def _cluster_of_offsets(context: CheckContext) -> Iterator[CheckResult]:
+    here = context.kafka.cluster_id
     if here is None:
         yield unknown("the brokers do not return the id of their cluster")
         return
     beside = {
         place: log.cluster_id
-        for name in case.inputs
-        for place, log in case.logs(name)
+        for name in context.inputs
+        for place, log in context.logs(name)
         if log.cluster_id is not None
     }
     foreign = [place for place, cluster in beside.items() if cluster != here]
@@ -82,39 +79,27 @@ def _cluster_of_offsets(case: Case) -> Iterator[CheckResult]:
         yield ok(f"cluster {here} answers; no offset says that it belongs to another")
 
 
-@check(
-    "outputs-cluster",
-    "Kafka's id of the cluster of the outputs against that of the input's",
-    "FAIL: `HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS` leads to the cluster that is read.",
-    at="outputs",
-    now=True,
-)
-def _outputs_cluster(case: Case) -> Iterator[CheckResult]:
-    here = case.kafka.cluster_id
-    if case.source is None:
+@check("outputs-cluster", at="outputs", now=True)
+def _outputs_cluster(context: CheckContext) -> Iterator[CheckResult]:
+    here = context.kafka.cluster_id
+    if context.source is None:
         yield ok("outputs go to the cluster that is read")
-    elif here is None or case.source.kafka.cluster_id is None:
+    elif here is None or context.source.kafka.cluster_id is None:
         yield unknown("one of the clusters does not return its id")
-    elif here == case.source.kafka.cluster_id:
-        servers = case.settings.kafka.bootstrap_servers
+    elif here == context.source.kafka.cluster_id:
+        servers = context.settings.kafka.bootstrap_servers
         yield fail(
-            f"{case.prefix}BOOTSTRAP_SERVERS={servers}: its brokers are those of cluster {here}, "
-            "which is read: the service refuses to start",
+            f"{context.prefix}BOOTSTRAP_SERVERS={servers}: its brokers are those of cluster "
+            f"{here}, which is read: the service refuses to start",
             "remove it, and outputs go there in one transaction with the group's offsets",
         )
     else:
         yield ok(f"outputs go to cluster {here}")
 
 
-@check(
-    "claim-cluster",
-    "Kafka's id of the cluster against the one stored with the claims",
-    "FAIL: they were made for another cluster.",
-    needs="claims",
-    now=True,
-)
-def _cluster_of_claims(case: Case) -> Iterator[CheckResult]:
-    here, store = case.kafka.cluster_id, case.claims
+@check("claim-cluster", needs="claims", now=True)
+def _cluster_of_claims(context: CheckContext) -> Iterator[CheckResult]:
+    here, store = context.kafka.cluster_id, context.claims
     if store is None or store.cluster_id is None or here is None:
         yield ok("no claim says that it belongs to another cluster")
     elif store.cluster_id != here:
@@ -127,23 +112,17 @@ def _cluster_of_claims(case: Case) -> Iterator[CheckResult]:
         yield ok(f"the claims belong to the cluster that answers, {here}")
 
 
-@check(
-    "positions",
-    "committed offsets against the beginnings and ends of the logs",
-    "FAIL: one is not in its log.",
-    now=True,
-    at="input",
-)
-def _positions(case: Case) -> Iterator[CheckResult]:
-    if "committed offsets" in case.kafka.untold:
-        yield unknown(f"committed offsets: {case.kafka.untold['committed offsets']}")
+@check("positions", now=True, at="input")
+def _positions(context: CheckContext) -> Iterator[CheckResult]:
+    if "committed offsets" in context.kafka.untold:
+        yield unknown(f"committed offsets: {context.kafka.untold['committed offsets']}")
         return
     sound = True
-    for name in case.inputs:
-        if why := case.unseen(name):
+    for name in context.inputs:
+        if why := context.unseen(name):
             sound = False
             yield unknown(why)
-        for place, log in case.logs(name):
+        for place, log in context.logs(name):
             at, ends = log.committed, log.offsets
             if at is None or ends is None:
                 continue
@@ -166,15 +145,9 @@ def _positions(case: Case) -> Iterator[CheckResult]:
         yield ok("every committed offset is in its log")
 
 
-@check(
-    "undecodable",
-    "the next record of every partition with unread ones",
-    "FAIL: its set is damaged, of an unknown codec, too large unpacked, or larger than the client "
-    "takes: the partition is blocked; the fix names the command that passes it.",
-    at="input",
-)
-def _undecodable(case: Case) -> Iterator[CheckResult]:
-    for (topic, partition), one in sorted(case.kafka.undecodable.items()):
+@check("undecodable", at="input")
+def _undecodable(context: CheckContext) -> Iterator[CheckResult]:
+    for (topic, partition), one in sorted(context.kafka.undecodable.items()):
         place = f"{topic}/{partition}/{one.offset}"
         yield fail(
             f"{place}: the set that begins there cannot be read ({one.reason}): the partition "
@@ -182,35 +155,209 @@ def _undecodable(case: Case) -> Iterator[CheckResult]:
             f"elect a leader whose replica is intact, or skip the set: hapax offsets skip {place}"
             " --dead-letter",
         )
-    if not case.kafka.undecodable:
+    if not context.kafka.undecodable:
         yield ok("the next record of every partition can be decoded")
 
 
-@check(
-    "open-transactions",
-    "last stable offsets against the ends of the logs, twice",
-    "FAIL: it stays before a record that is older than any live transaction (output: twice "
-    "`HAPAX_TRANSACTION__TIMEOUT`; input: 15 minutes). WARN: it does not move, on the output.",
-    now=True,
-)
-def _open(case: Case) -> Iterator[CheckResult]:
-    for name in (*case.inputs, *case.outputs):
+@check("open-transactions", now=True)
+def _open(context: CheckContext) -> Iterator[CheckResult]:
+    for name in (*context.inputs, *context.outputs):
         sound = True
-        if why := case.unseen(name):
+        if why := context.unseen(name):
             sound = False
             yield unknown(why)
-        for place, log in case.logs(name):
+        for place, log in context.logs(name):
             if log.offsets is None or not log.stuck:
                 continue
             sound = False
-            age = open_age_ms(case.settings, name)
+            age = open_age_ms(context.settings, name)
             told = f"{place}: an open transaction holds readers at offset {log.offsets.last_stable}"
             fix = "find its owner with hapax transactions list; abort it if it has no owner"
             if log.since.get(age, 0) > log.offsets.last_stable:
                 yield fail(f"{told}; the record there is older than {duration_text(age)}", fix)
-            elif name in output_topics(case.settings):
+            elif name in output_topics(context.settings):
                 yield warn(f"{told}, and did so for a moment", f"check again; then {fix}")
             else:
                 yield ok(f"{told}, not for long yet")
         if sound:
             yield ok(f"{name}: no transaction stayed open")
+
+
+# -- Retention --------------------------------------------------------------------------------
+
+DEAD_LETTERS_KEPT_MIN_MS = 7 * DAY_MS
+"""Long enough to see them and to fix their cause: a week."""
+
+
+def half(kept: int) -> int:
+    """Return the age from which on retention is near."""
+    return kept // 2
+
+
+def most(kept: int) -> int:
+    """Return the age from which on records may go any moment: segments go as a whole."""
+    return kept * 9 // 10
+
+
+@check("retention", now=True, at="input")
+def _retention(context: CheckContext) -> Iterator[CheckResult]:
+    for name, topic in context.inputs.items():
+        kept = kept_ms(topic)
+        if "retention.ms" not in topic.settings:
+            yield unknown(f"{name}: the brokers do not report its retention")
+            continue
+        if kept is None:
+            yield ok(f"{name}: no record is deleted for its age")
+            continue
+        late, soon = _unread(context, name, most(kept)), _unread(context, name, half(kept))
+        fix = f"{set_topic(name, 'retention.ms=…')} to a longer time, and add processes"
+        ground = f"retention.ms={kept} ({duration_text(kept)})"
+        if late:
+            yield fail(
+                f"{', '.join(late)}: unread records are older than nine tenths of {ground}: they "
+                "are about to be deleted",
+                fix,
+            )
+        elif soon:
+            yield warn(f"{', '.join(soon)}: unread records are older than half of {ground}", fix)
+        elif why := context.unseen(name):
+            yield unknown(why)
+        else:
+            yield ok(f"{name}: unread records are far younger than {ground}")
+
+
+@check("retention-bytes", at="input")
+def _retention_bytes(context: CheckContext) -> Iterator[CheckResult]:
+    for name, topic in context.inputs.items():
+        most_bytes = number(topic.settings.get("retention.bytes"))
+        if most_bytes is None:
+            yield unknown(f"{name}: the brokers do not report its retention")
+        elif most_bytes >= 0:
+            yield warn(
+                f"{name}: retention.bytes={most_bytes}: a burst deletes unread records, however "
+                "young",
+                set_topic(name, "retention.bytes=-1"),
+            )
+        else:
+            yield ok(f"{name}: no record is deleted for the size of its log")
+
+
+@check("claim-ttl", at="input")
+def _claim_ttl(context: CheckContext) -> Iterator[CheckResult]:
+    if not context.settings.dedup.enabled:
+        yield ok("no claim store")
+        return
+    ttl = context.settings.dedup.ttl_ms
+    ours = f"HAPAX_DEDUP__TTL={duration_text(ttl)}"
+    for name, topic in context.inputs.items():
+        late = _unread(context, name, ttl)
+        if late:
+            yield fail(
+                f"{', '.join(late)}: unread records are older than {ours}: the claim of an event's "
+                "first copy may be gone before its second one is read",
+                "raise HAPAX_DEDUP__TTL above the longest wait of a record, and add processes",
+            )
+        elif "retention.ms" not in topic.settings:
+            yield unknown(f"{name}: the brokers do not report its retention")
+        elif (kept := kept_ms(topic)) is None or kept > ttl:
+            yield warn(
+                f"{name}: records are kept for {_kept(topic)}, {ours} ends before: a copy that "
+                "waits longer than that passes as new",
+                "raise HAPAX_DEDUP__TTL above the topic's retention, or lower that",
+            )
+        else:
+            yield ok(f"{name}: {ours} outlives its records")
+
+
+@check("dead-letter-retention", at="outputs")
+def _dead_letters(context: CheckContext) -> Iterator[CheckResult]:
+    name = context.settings.dead_letter.topic
+    if name is None:
+        yield ok("HAPAX_DEAD_LETTER__TOPIC is unset: poison stops the service")
+        return
+    topic = context.outputs.get(name)
+    if topic is None or "retention.ms" not in topic.settings:
+        yield unknown(f"{name}: the brokers do not report its retention")
+        return
+    kept = kept_ms(topic)
+    if kept is not None and kept < DEAD_LETTERS_KEPT_MIN_MS:
+        yield warn(
+            f"{name}: retention.ms={kept}: dead letters are deleted after {duration_text(kept)}, "
+            "read or not",
+            set_topic(name, f"retention.ms={4 * DEAD_LETTERS_KEPT_MIN_MS}"),
+        )
+    else:
+        yield ok(f"{name}: dead letters are kept for {_kept(topic)}")
+
+
+def _unread(context: CheckContext, topic: str, age_ms: int) -> list[str]:
+    return [
+        place
+        for place, log in context.logs(topic)
+        if log.unread and log.since.get(age_ms, 0) > (0 if log.committed is None else log.committed)
+    ]
+
+
+def _kept(topic: Topic) -> str:
+    kept = kept_ms(topic)
+    return "ever" if kept is None else duration_text(kept)
+
+
+# -- The topic in which records wait for a later try -------------------------------------------
+
+SPARE_MS: Final = 2 * DAY_MS
+"""Beside the longest wait: a weekend without the service."""
+
+
+@check("retry-topic", at="input")
+def _retry_topic(context: CheckContext) -> Iterator[CheckResult]:
+    name = context.settings.retry_topic
+    if name is None:
+        yield ok("HAPAX_RETRY__TOPIC and HAPAX_RETRY__LATER are unset: no record waits")
+        return
+    topic = context.outputs.get(name)
+    if topic is None:
+        yield fail(f"HAPAX_RETRY__TOPIC: topic {name} does not exist", create_command(name))
+        return
+    count = len(topic.partitions)
+    if count < LEVELS:
+        yield fail(
+            f"{name} has {count} partitions, later tries need {LEVELS}: one for each length of "
+            "wait",
+            create_command(name, existing=True),
+        )
+    if "retention.ms" not in topic.settings:
+        yield unknown(f"{name}: the brokers do not report its retention")
+        return
+    if "compact" in topic.settings.get("cleanup.policy", "delete"):
+        yield fail(
+            f"{name}: cleanup.policy={topic.settings['cleanup.policy']}: of records with one key "
+            "that wait all but the last are deleted",
+            set_topic(name, "cleanup.policy=delete"),
+        )
+    if topic.settings.get("retention.bytes", "-1") != "-1":
+        yield fail(
+            f"{name}: retention.bytes={topic.settings['retention.bytes']}: many records that wait "
+            "delete each other",
+            set_topic(name, "retention.bytes=-1"),
+        )
+    yield from _retry_kept(name, kept_ms(topic))
+
+
+def _retry_kept(name: str, kept: int | None) -> Iterator[CheckResult]:
+    longest = duration_text(LONGEST_MS)
+    fix = set_topic(name, f"retention.ms={max(7 * DAY_MS, 2 * LONGEST_MS)}")
+    if kept is not None and kept <= LONGEST_MS:
+        yield fail(
+            f"{name}: retention.ms={kept}: records are deleted after {duration_text(kept)}, and "
+            f"may wait for {longest}",
+            fix,
+        )
+    elif kept is not None and kept < LONGEST_MS + SPARE_MS:
+        yield warn(
+            f"{name}: retention.ms={kept}: what waits for {longest} is soon deleted while the "
+            "service is stopped",
+            fix,
+        )
+    else:
+        yield ok(f"{name}: records outlive the longest delay, {longest}")

@@ -1,33 +1,36 @@
-"""Checks of the topics that are read and written."""
+"""Checks of the topics that are read and written, and of how they are set."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.operations.doctor.check import check, fail, listed, ok, output_topics, unknown, warn
-from hapax.operations.doctor.durability import in_sync_min
+from hapax.core.cluster_state import IN_SYNC_MIN
+from hapax.kafka.admin.preflight import required_topics
+from hapax.operations.doctor.brokers import graded, in_sync_min, replicas
+from hapax.operations.doctor.check import (
+    check,
+    fail,
+    listed,
+    number,
+    ok,
+    set_topic,
+    unknown,
+    warn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.cluster_state import Topic
-    from hapax.operations.doctor.check import Case, CheckResult
+    from hapax.operations.doctor.check import CheckContext, CheckResult
 
 REFUSED: Final = "AUTHORIZATION"
 
 
-@check(
-    "topics", "input, output, dead-letter and retry topics", "FAIL: one does not exist.", now=True
-)
-def _topics(case: Case) -> Iterator[CheckResult]:
-    roles = dict.fromkeys(case.settings.input.topics, "HAPAX_INPUT__TOPICS")
-    roles |= dict.fromkeys(output_topics(case.settings), "HAPAX_DEAD_LETTER__TOPIC")
-    if not case.settings.elsewhere:
-        roles[case.settings.output.topic] = "HAPAX_OUTPUT__TOPIC"
-    if case.settings.retry_topic:
-        roles[case.settings.retry_topic] = "HAPAX_RETRY__TOPIC"
-    for name, setting in roles.items():
-        topic = case.kafka.topics.get(name)
+@check("topics", now=True)
+def _topics(context: CheckContext) -> Iterator[CheckResult]:
+    for name, setting in required_topics(context.settings).items():
+        topic = context.kafka.topics.get(name)
         if topic is not None and topic.partitions:
             yield ok(f"{name}: {len(topic.partitions)} partitions")
         elif topic is not None and topic.problem and REFUSED in topic.problem:
@@ -37,14 +40,9 @@ def _topics(case: Case) -> Iterator[CheckResult]:
             yield fail(f"{setting}: topic {name}: {why}", "create the topic, or fix the name")
 
 
-@check(
-    "partitions",
-    "leaders and in-sync replicas of these topics and of the brokers' own",
-    "FAIL: no leader, or fewer in sync than `min.insync.replicas`. WARN: under-replicated.",
-    now=True,
-)
-def _partitions(case: Case) -> Iterator[CheckResult]:
-    for name, topic in {**case.inputs, **case.outputs, **_internal(case)}.items():
+@check("partitions", now=True)
+def _partitions(context: CheckContext) -> Iterator[CheckResult]:
+    for name, topic in {**context.inputs, **context.outputs, **_internal(context)}.items():
         headless = [one for one, each in topic.partitions.items() if each.leader < 0]
         least = max(1, in_sync_min(topic, 1) or 0)
         stopped = [
@@ -72,9 +70,9 @@ def _partitions(case: Case) -> Iterator[CheckResult]:
             yield ok(f"{name}: all replicas of all partitions are in sync")
 
 
-@check("leaders", "whether the preferred brokers lead", "WARN: another one does.")
-def _leaders(case: Case) -> Iterator[CheckResult]:
-    for name, topic in {**case.inputs, **case.outputs}.items():
+@check("leaders")
+def _leaders(context: CheckContext) -> Iterator[CheckResult]:
+    for name, topic in {**context.inputs, **context.outputs}.items():
         moved = [
             one
             for one, each in topic.partitions.items()
@@ -89,42 +87,33 @@ def _leaders(case: Case) -> Iterator[CheckResult]:
             yield ok(f"{name}: every partition is led by its preferred broker")
 
 
-@check(
-    "partition-counts",
-    "partitions of the inputs and of the output",
-    "WARN: inputs differ, or the output has fewer.",
-)
-def _counts(case: Case) -> Iterator[CheckResult]:
-    counts = {name: len(topic.partitions) for name, topic in case.read.items()}
-    if len(set(counts.values())) > 1 and case.side != "outputs":
+@check("partition-counts")
+def _counts(context: CheckContext) -> Iterator[CheckResult]:
+    counts = {name: len(topic.partitions) for name, topic in context.read.items()}
+    if len(set(counts.values())) > 1 and context.side != "outputs":
         yield warn(
             "the input topics differ in their partitions: "
             + listed(f"{name} has {count}" for name, count in counts.items()),
             "give them the same number, or keys of one do not meet those of the other",
         )
-    target = case.outputs.get(case.settings.output.topic)
+    target = context.outputs.get(context.settings.output.topic)
     if target is None or not counts:
         return
     most, out = max(counts.values()), len(target.partitions)
     if out < most:
         yield warn(
-            f"{case.settings.output.topic} has {out} partitions, the input {most}: its readers "
+            f"{context.settings.output.topic} has {out} partitions, the input {most}: its readers "
             "cannot keep up with as many as its writers",
-            f"kafka-topics.sh --alter --topic {case.settings.output.topic} --partitions {most}; "
+            f"kafka-topics.sh --alter --topic {context.settings.output.topic} --partitions {most}; "
             "do it before the first record, for keys move",
         )
     elif len(set(counts.values())) == 1:
         yield ok(f"{most} input partitions, {out} output partitions")
 
 
-@check(
-    "partitioner",
-    "`HAPAX_OUTPUT__PARTITIONER`: whether a key has the partition that Java gives it",
-    "WARN: it has not.",
-    needs="process",
-)
-def _partitioner(case: Case) -> Iterator[CheckResult]:
-    chosen = case.settings.output.partitioner
+@check("partitioner", needs="process")
+def _partitioner(context: CheckContext) -> Iterator[CheckResult]:
+    chosen = context.settings.output.partitioner
     if chosen == "murmur2":
         yield ok("HAPAX_OUTPUT__PARTITIONER=murmur2: a key has the partition that Java gives it")
     else:
@@ -135,9 +124,151 @@ def _partitioner(case: Case) -> Iterator[CheckResult]:
         )
 
 
-def _internal(case: Case) -> dict[str, Topic]:
+def _internal(context: CheckContext) -> dict[str, Topic]:
     return {
         name: topic
-        for name, topic in case.kafka.topics.items()
+        for name, topic in context.kafka.topics.items()
         if name.startswith("__") and topic.partitions
     }
+
+
+# -- How topics are set ------------------------------------------------------------------------
+
+FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
+"""Below it the brokers sync their disks all the time; replication is what protects records."""
+
+
+@check("durability")
+def _durability(context: CheckContext) -> Iterator[CheckResult]:
+    for name, topic in {**context.inputs, **context.outputs}.items():
+        least = in_sync_min(topic)
+        if least is None:
+            yield _settings_unknown(context, name)
+            continue
+        count = replicas(topic)
+        fix = set_topic(name, "min.insync.replicas=2")
+        if count < 3:  # noqa: PLR2004 - the table of hapax.operations.doctor.brokers
+            fix = f"give {name} 3 replicas (kafka-reassign-partitions.sh), then {fix}"
+        yield graded(name, count, least, fix)
+    brokers = context.kafka.settings
+    files = {(says, brokers[at][IN_SYNC_MIN]) for at, says in context.kafka.overridden.items()}
+    for says, served in sorted(files):
+        if (number(says) or 0) < (number(served) or 0):
+            continue  # more is served than what the files ask for
+        yield warn(
+            f"the brokers' files say {IN_SYNC_MIN}={says}, the cluster serves {served} to topics "
+            "without one of their own: its dynamic default counts, which clusters that were "
+            "formatted by Kafka 4.1 or newer always have",
+            f"kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
+            f"{IN_SYNC_MIN}={says}, or set it on each topic",
+        )
+
+
+@check("unclean-election")
+def _election(context: CheckContext) -> Iterator[CheckResult]:
+    for name, topic in {**context.inputs, **context.outputs}.items():
+        value = topic.settings.get("unclean.leader.election.enable")
+        if value is None:
+            yield _settings_unknown(context, name)
+        elif value == "true":
+            yield fail(
+                f"{name}: unclean.leader.election.enable=true: a broker that lags may become the "
+                "leader, and acknowledged records and offsets go back",
+                set_topic(name, "unclean.leader.election.enable=false"),
+            )
+        else:
+            yield ok(f"{name}: only replicas in sync become leaders")
+
+
+@check("flush")
+def _flush(context: CheckContext) -> Iterator[CheckResult]:
+    for name, topic in {**context.inputs, **context.outputs}.items():
+        told = {key: number(topic.settings.get(key)) for key in FLUSH_LEAST}
+        if None in told.values():
+            yield _settings_unknown(context, name)
+            continue
+        low = [f"{key}={value}" for key, value in told.items() if (value or 0) < FLUSH_LEAST[key]]
+        if low:
+            yield warn(
+                f"{name}: {listed(low)}: the broker syncs its disk all the time, and every "
+                "transaction waits for it",
+                f"remove {listed(FLUSH_LEAST)} from the topic; replicas protect records, not syncs",
+            )
+        else:
+            yield ok(f"{name}: the operating system decides when to write to the disk")
+
+
+@check("compaction")
+def _compaction(context: CheckContext) -> Iterator[CheckResult]:
+    for name, topic in {**context.inputs, **context.outputs}.items():
+        policy = topic.settings.get("cleanup.policy")
+        fix = set_topic(name, "cleanup.policy=delete")
+        if policy is None:
+            yield _settings_unknown(context, name)
+        elif "compact" in policy and name == context.settings.dead_letter.topic:
+            yield fail(
+                f"{name}: cleanup.policy={policy}: of dead letters with one key only the last is "
+                "kept, and one without a key is written under its coordinates",
+                fix,
+            )
+        elif "compact" in policy and name in context.inputs:  # the retry topic has its own check
+            lost = "records that are overwritten before they are read have no effect"
+            if context.settings.dedup.enabled:
+                lost += (
+                    "; of copies of one event the one that is left has it, but for the cases under"
+                    " Compacted topics in docs/guarantees.md, which a min.compaction.lag.ms longer"
+                    " than any outage rules out"
+                )
+            yield warn(f"{name}: cleanup.policy={policy}: {lost}", fix)
+        else:
+            yield ok(f"{name}: cleanup.policy={policy}")
+
+
+RECEIVED_MAX, RESPONSE_ADDED = 100_000_000, 1024
+"""The client's ``receive.message.max.bytes``, and about what a response has around a record set."""
+
+
+@check("fetch-size", at="input")
+def _fetch_size(context: CheckContext) -> Iterator[CheckResult]:
+    name = "receive.message.max.bytes"
+    limit = int(context.settings.kafka.properties.get(name, RECEIVED_MAX))
+    for topic, found in context.read.items():
+        most = number(found.settings.get("max.message.bytes"))
+        if most is None:
+            yield _settings_unknown(context, topic)
+        elif most + RESPONSE_ADDED > limit:
+            yield fail(
+                f"{topic}: max.message.bytes={most}, but the client takes responses up to "
+                f"{name}={limit}: a larger record holds its partition up",
+                f'HAPAX_KAFKA__PROPERTIES={{"{name}": {most + RESPONSE_ADDED}}}, or a smaller '
+                "max.message.bytes of the topic",
+            )
+        else:
+            yield ok(f"{topic}: the client takes the largest record that it may hold")
+
+
+HEADERS_ADDED = 1024
+"""About what our headers take: names, coordinates, an id, the beginning of an error."""
+
+
+@check("message-size", at="outputs")
+def _message_size(context: CheckContext) -> Iterator[CheckResult]:
+    told = (number(topic.settings.get("max.message.bytes")) for topic in context.read.values())
+    largest = max((most or 0 for most in told), default=0)
+    for name, topic in context.outputs.items():
+        most = number(topic.settings.get("max.message.bytes"))
+        if most is None or not largest:
+            yield _settings_unknown(context, name)
+        elif most < largest:
+            yield warn(
+                f"{name}: max.message.bytes={most}, the input allows {largest}: what is larger "
+                "becomes a dead letter, where that is too large one without its value",
+                set_topic(name, f"max.message.bytes={largest + HEADERS_ADDED}"),
+            )
+        else:
+            yield ok(f"{name}: takes records as large as the input's, but for added headers")
+
+
+def _settings_unknown(context: CheckContext, name: str) -> CheckResult:
+    why = context.kafka.untold.get(f"settings of topic {name}", "the brokers do not report them")
+    return unknown(f"settings of topic {name}: {why}")

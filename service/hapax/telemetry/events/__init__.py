@@ -6,11 +6,8 @@ tell different stories. Engines call these; adapters and the core do not.
 
 from __future__ import annotations
 
-from hapax.telemetry.events.clients import ClientEvents
-from hapax.telemetry.events.group import GroupEvents
-from hapax.telemetry.events.readers import ReaderEvents
-from hapax.telemetry.events.schemas import SchemaEvents
-from hapax.telemetry.events.service import ServiceEvents
+from hapax.telemetry.events.group import GroupEvents, ReaderEvents
+from hapax.telemetry.events.service import ClientEvents, SchemaEvents, ServiceEvents
 from hapax.telemetry.events.spark import SparkEvents
 from hapax.telemetry.events.transaction import TransactionEvents
 

@@ -15,8 +15,9 @@ from hapax.telemetry.health import skip_command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hapax.core.changes import Stuck
     from hapax.core.lag import PartitionLag
+    from hapax.core.ports import Stuck
+    from hapax.core.reader_lag import ReaderLag
     from hapax.core.records import Progress, TopicPartition
     from hapax.telemetry.metrics import Metrics
 
@@ -199,3 +200,36 @@ def forget_lag(metrics: Metrics, where: TopicPartition) -> None:
 
 def _facts(one: PartitionLag) -> Mapping[str, object]:
     return one.figures() if one.is_input else one.log_figures()
+
+
+class ReaderEvents(Narrator):
+    """What readers of the topics have before them."""
+
+    def reader_lag_updated(self, group: str, lags: Sequence[ReaderLag]) -> None:
+        """Say what a group has not read; partitions that are not among these have no series."""
+        self._set(group, lags)
+        if self._tells_debug:
+            told = {named((one.topic, one.partition)): one.records_max for one in lags}
+            self._logger.debug("reader_lag_updated", group=printable(group), records_max=told)
+
+    def reader_lag_failed(self, group: str, reason: str) -> None:
+        """Say that a group, or what it reads, could not be asked for: its series disappear."""
+        self._set(group, ())
+        if self._first("reader_lag_failed", group):
+            self._logger.warning(
+                "reader_lag_failed", group=printable(group), reason=printable(reason)
+            )
+
+    def _set(self, group: str, lags: Sequence[ReaderLag]) -> None:
+        metrics = self._metrics
+        found = {(group, one.topic, str(one.partition)): one for one in lags}
+        for labels, _value in [*metrics.reader_lag_open.series()]:
+            values = (labels["group"], labels["topic"], labels["partition"])
+            if labels["group"] == group and values not in found:
+                metrics.reader_lag_records.remove(*values)
+                metrics.reader_lag_records_max.remove(*values)
+                metrics.reader_lag_open.remove(*values)
+        for values, one in found.items():
+            metrics.reader_lag_records.of(*values).set(one.records_min)
+            metrics.reader_lag_records_max.of(*values).set(one.records_max)
+            metrics.reader_lag_open.of(*values).set(one.undecided)

@@ -1,8 +1,6 @@
 """One port for whoever watches: metrics, probes, the status page. Standard library only.
 
-server  connections: bounded in number and life
-routes  from a path to an answer
-status  what the page and /status.json say
-history what rates follow from; partition_rows: its rows of partitions
-page    that as HTML; page_* its boxes, tables, values, script and looks
+server  connections, bounded in number and life; from a path to an answer
+status  what ``/status.json`` says
+page    page.html, page.css and page.js show it in a browser, with charts by uPlot
 """

@@ -2,28 +2,36 @@
 
 It is started before anything else, so that a probe gets an answer while the service still waits
 for Kafka. Clients that are slow, broken or many cost a bounded number of threads and no log line.
+``Routes`` leads from a path to an answer and knows no sockets.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import socket
 import time
 from contextlib import suppress
+from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from socketserver import TCPServer
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from urllib.parse import urlsplit
+
+from prometheus_client import make_wsgi_app
 
 from hapax.core.errors import ConfigurationError
-from hapax.telemetry.http.routes import Answer, Intake, Routes, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from email.message import Message
 
     from prometheus_client import CollectorRegistry
 
-    from hapax.telemetry.health import Health
+    from hapax.telemetry.health import Health, ProbeResult
 
 CLIENTS_MAX: Final = 32
 """Connections at once; one more closes the oldest, so that a probe always gets through."""
@@ -33,6 +41,157 @@ CLIENT_TIMEOUT_S: Final = 10.0
 
 _CLOSE_POLL_S: Final = 0.1
 """How soon the server's thread sees that it should end: part of every drain."""
+
+COMMANDS: Final = ("/pause", "/resume")
+COMMAND_HEADER: Final = "Hapax-Command"
+
+
+_FILES: Final = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/uPlot.min.css": ("uPlot.min.css", "text/css"),
+    "/uPlot.iife.min.js": ("uPlot.iife.min.js", "text/javascript"),
+}
+"""The page: it reads ``/status.json``, so nothing of a status is ever written into HTML."""
+_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Nothing runs but these scripts, no text becomes markup, and no other page frames this one."""
+
+
+class Answer(NamedTuple):
+    """What goes back to the client."""
+
+    status: HTTPStatus
+    body: bytes
+    headers: list[tuple[str, str]]
+
+
+class Intake(Protocol):
+    """What an operator may pause."""
+
+    def pause(self) -> str:
+        """Ask to take nothing until ``resume``; return why that cannot be, empty when it can."""
+
+    def resume(self) -> None:
+        """Ask to take records again."""
+
+
+@runtime_checkable
+class Sampled(Protocol):
+    """A status that shows what changes over time."""
+
+    def sample(self) -> None:
+        """Take a sample when one is due; called several times a second."""
+
+
+class Routes:
+    """Answers requests; ``status`` returns what the page and ``/status.json`` show."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        health: Health,
+        status: Callable[[], Mapping[str, Any]],
+        intake: Intake | None = None,
+    ) -> None:
+        self._intake = intake
+        self._exposition = make_wsgi_app(registry)
+        self._status = status
+        self._probes: dict[str, Callable[[], ProbeResult]] = {
+            "/livez": health.livez,
+            "/readyz": health.readyz,
+            "/startupz": health.startupz,
+        }
+
+    def sample(self) -> None:
+        """Let a status that shows rates take its samples."""
+        status: object = self._status
+        if isinstance(status, Sampled):
+            status.sample()
+
+    def answer(self, target: str, headers: Message) -> Answer:
+        """Answer a GET of ``target``, which is a path with or without a query."""
+        url = urlsplit(target)
+        if url.path in self._probes:
+            verdict = self._probes[url.path]()
+            status = HTTPStatus.OK if verdict.ok else HTTPStatus.SERVICE_UNAVAILABLE
+            return json_answer(status, {"ok": verdict.ok, "reasons": verdict.reasons})
+        match url.path:
+            case "/metrics":
+                return self._metrics(url.query, headers)
+            case "/status.json":
+                return json_answer(HTTPStatus.OK, self._status())
+            case path if path in _FILES:
+                return _file(*_FILES[path], held=headers.get("If-None-Match", ""))
+            case _:
+                paths = ["/", "/metrics", "/status.json", *self._probes]
+                return json_answer(HTTPStatus.NOT_FOUND, {"error": "not found", "paths": paths})
+
+    def command(self, target: str, headers: Message, *, local: bool) -> Answer | None:
+        """Answer a POST of ``target``; None for one that is no command.
+
+        ``local``: it comes from this machine. The header keeps browsers out, which send none of
+        that name to another origin without asking first.
+        """
+        wanted = urlsplit(target).path
+        if self._intake is None or wanted not in COMMANDS:
+            return None
+        if not local or COMMAND_HEADER not in headers:
+            told = "only by hapax pause and hapax resume, in the process's own container"
+            return json_answer(HTTPStatus.FORBIDDEN, {"error": told})
+        refusal = ""
+        if wanted == "/pause":
+            refusal = self._intake.pause()
+        else:
+            self._intake.resume()
+        if refusal:
+            return json_answer(HTTPStatus.CONFLICT, {"error": refusal})
+        return json_answer(HTTPStatus.ACCEPTED, {"accepted": wanted})
+
+    def _metrics(self, query: str, headers: Message) -> Answer:
+        """Let the library negotiate: text or OpenMetrics, gzip, ``name[]``."""
+        kept: list[tuple[str, str]] = []
+        environ = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": "/metrics",
+            "QUERY_STRING": query,
+            "HTTP_ACCEPT": headers.get("Accept", ""),
+            "HTTP_ACCEPT_ENCODING": headers.get("Accept-Encoding", ""),
+        }
+        body = self._exposition(environ, lambda _status, pairs: kept.extend(pairs))
+        return Answer(HTTPStatus.OK, b"".join(body), kept)
+
+
+def _file(name: str, kind: str, *, held: str) -> Answer:
+    """Return one file of the page; without its content where the client holds the same."""
+    content, tag = _content(name)
+    headers = [
+        ("Content-Type", f"{kind}; charset=utf-8"),
+        ("Content-Security-Policy", _POLICY),
+        ("X-Frame-Options", "DENY"),
+        ("Referrer-Policy", "no-referrer"),
+        ("Cache-Control", "no-cache"),
+        ("ETag", tag),
+    ]
+    if tag in held:
+        return Answer(HTTPStatus.NOT_MODIFIED, b"", headers)
+    return Answer(HTTPStatus.OK, content, headers)
+
+
+@cache
+def _content(name: str) -> tuple[bytes, str]:
+    content = Path(__file__).with_name(name).read_bytes()
+    return content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def json_answer(status: HTTPStatus, value: Mapping[str, Any]) -> Answer:
+    """Return ``value`` as a JSON answer."""
+    body = json.dumps(value, default=str).encode() + b"\n"
+    return Answer(status, body, [("Content-Type", "application/json")])
 
 
 class TelemetryServer:
@@ -117,8 +276,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         for name, value in answer.headers:
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.send_header("Cache-Control", "no-store")
+        if answer.status != HTTPStatus.NOT_MODIFIED:
+            self.send_header("Content-Length", str(len(answer.body)))
+        if not any(name == "Cache-Control" for name, _ in answer.headers):
+            self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         if self.command != "HEAD":

@@ -6,29 +6,36 @@ replaced as a whole by its writer.
 
 from __future__ import annotations
 
+import math
 import platform
 import shlex
 import time
+from collections import deque
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from hapax.telemetry.http.history import History, Sample
-from hapax.telemetry.http.partition_rows import ago, partition_rows, total_lag
-from hapax.telemetry.http.spark_rows import spark_state
 from hapax.telemetry.metric_defs import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hapax.core.lag import PartitionLag
+    from hapax.core.records import TopicPartition
     from hapax.settings import Settings
     from hapax.telemetry.health import Health
     from hapax.telemetry.metrics import Metrics
     from hapax.telemetry.recent_errors import Troubles
+    from hapax.telemetry.spark_state import LaneState, RangeDone, RangeInFlight
 
 NAMED_MAX: Final = 256
 """Records in a call that are named."""
+NEVER: Final = "never"
+SAMPLE_S: Final = 5.0
+KEPT_MAX: Final = 61
+"""Five minutes of rates: each needs the sample before it."""
 _TOTALS: Final = {
     "records_in": ("records_consumed", {}),
     "records_out": ("records_produced", {}),
@@ -40,6 +47,47 @@ _TOTALS: Final = {
     "producers_rebuilt": ("producers_rebuilt", {}),
     "rebalances": ("rebalances", {}),
 }
+
+
+class Sample(NamedTuple):
+    """Totals at one moment, Unix time; ``lag`` is None while no partition's lag is known."""
+
+    at_s: float
+    records_in: int
+    records_out: int
+    lag: int | None
+
+
+class History:
+    """Keeps samples. One thread adds, any thread reads."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=KEPT_MAX)
+
+    def due(self, now_s: float) -> bool:
+        """Return whether the last sample is old enough, or of a clock that was set back since."""
+        return not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S
+
+    def add(self, sample: Sample) -> None:
+        """Keep a sample, and forget the oldest."""
+        self._samples.append(sample)
+
+    def rates(self) -> list[dict[str, Any]]:
+        """Return records a second between each two samples, the oldest first."""
+        return [
+            {
+                "at": round(now.at_s, 3),
+                "in_per_s": _rate(now.records_in - then.records_in, now.at_s - then.at_s),
+                "out_per_s": _rate(now.records_out - then.records_out, now.at_s - then.at_s),
+                "lag": now.lag,
+            }
+            for then, now in pairwise(self._samples.copy())
+            if now.at_s > then.at_s
+        ]
+
+
+def _rate(count: int, seconds: float) -> float:
+    return round(max(0, count) / seconds, 1)
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
@@ -294,3 +342,126 @@ class Status:
             return {"state": "up"}
         away_s = self._health.monotonic_s() - away.began_s
         return {"state": "away", "away_s": round(away_s, 3), "reason": away.reason}
+
+
+# -- rows of partitions, and what they add up to ----------------------------------------------
+
+
+def partition_rows(
+    health: Health, now_s: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of the inputs and of what is written to; each row is of one query."""
+    partition_lags = health.partition_lags
+    mine = [_mine(health, where, now_s) for where in sorted(health.inputs)]
+    written = [_row(one, now_s) for _, one in sorted(partition_lags.items()) if not one.is_input]
+    return mine, written
+
+
+def total_lag(health: Health) -> dict[str, Any]:
+    """Return the sum over the input partitions whose lag is known, and the oldest age."""
+    partition_lags = health.partition_lags
+    inputs = [one for one in partition_lags.values() if one.is_input]
+    reported = [lag for where, lag in health.lags.items() if where not in partition_lags]
+    lags = [one.lag for one in inputs] + reported
+    ages_s = [one.lag_s for one in inputs if one.lag_s is not None]
+    return {
+        "records": sum(lags) if lags else None,
+        "seconds": _rounded(max(ages_s, default=None)),
+        "partitions": len(health.inputs),
+        "known": len(lags),
+    }
+
+
+def ago(at_s: float | None, now_s: float) -> float | None:
+    """Return how long ago that was, in seconds; clocks that were set back count as now."""
+    return None if at_s is None else round(max(0.0, now_s - at_s), 3)
+
+
+def _mine(health: Health, where: TopicPartition, now_s: float) -> dict[str, Any]:
+    one, stuck = health.partition_lags.get(where), health.stuck.get(where)
+    row: dict[str, Any] = (
+        {"topic": where[0], "partition": where[1], "lag": health.lags.get(where)}
+        if one is None
+        else _row(one, now_s)
+    )
+    row["stuck"] = None if stuck is None else {"offset": stuck.offset, "reason": stuck.reason}
+    return row
+
+
+def _row(one: PartitionLag, now_s: float) -> dict[str, Any]:
+    """Return one partition, spelled as ``hapax offsets --json`` spells it."""
+    row: dict[str, Any] = {
+        "seen_s_ago": ago(one.at_s, now_s),
+        "open_transaction_seconds": round(one.open_s, 3),
+    }
+    if not one.is_input:
+        return one.log_figures() | row
+    margin_s = one.margin_s
+    row |= {
+        "lag_seconds": _rounded(one.lag_s),
+        "retention_margin_seconds": NEVER if margin_s == math.inf else _rounded(margin_s),
+    }
+    return one.figures() | row
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+# -- executors and lanes ----------------------------------------------------------------------
+
+
+def spark_state(health: Health, now_s: float) -> dict[str, Any]:
+    """Return what the driver knows of executors and lanes; a pipeline has no lanes."""
+    at_s, executors = health.executors or (None, ())
+    return {
+        "ui": health.spark_ui or None,
+        "executors": [
+            msgspec.structs.asdict(each)
+            for each in sorted(executors, key=lambda one: (len(one.name), one.name))
+            if each.cores
+        ],
+        "executors_seen_s_ago": ago(at_s, now_s),
+        "waits_for_executors": at_s is not None and not any(each.cores for each in executors),
+        "waits_because": health.executors_awaited or None,
+        "versions": dict(health.executor_versions),
+        "record_paths": dict(health.record_paths),
+        "lanes": [_lane(number, lane, now_s) for number, lane in sorted(health.lanes.items())],
+    }
+
+
+def _lane(number: int, lane: LaneState, now_s: float) -> dict[str, Any]:
+    return {
+        "lane": number,
+        "partitions": [
+            {"topic": topic, "partition": partition, "position": position}
+            for (topic, partition), position in sorted(lane.positions.items())
+        ],
+        "range": None if lane.running is None else _in_flight(lane, lane.running, now_s),
+        "last_range": None if lane.last is None else _done(lane.last, now_s),
+    }
+
+
+def _in_flight(lane: LaneState, running: RangeInFlight, now_s: float) -> dict[str, Any]:
+    return {
+        "since": running.since_s,
+        "seconds": ago(running.since_s, now_s),
+        "attempt": running.attempt,
+        "offsets": [
+            {"topic": topic, "partition": number, "from": lane.positions[topic, number], "to": end}
+            for (topic, number), end in sorted(running.ends.items())
+        ],
+    }
+
+
+def _done(done: RangeDone, now_s: float) -> dict[str, Any]:
+    return {
+        "at": done.at_s,
+        "s_ago": ago(done.at_s, now_s),
+        "outcome": done.outcome,
+        "records": done.records,
+        "transactions": done.transactions,
+        "open_ms": round(1000 * done.open_s, 3),
+        "work_ms": round(1000 * done.work_s, 3),
+        "round_ms": round(1000 * done.round_s, 3),
+    }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hapax.core.micro_batches import MicroBatch
     from hapax.core.ports import Message
-    from hapax.core.row_needs import RowNeeds
+    from hapax.core.topic_rules import RowNeeds
     from hapax.engines.spark.dataframe.checkpoint import InputLookup
     from hapax.engines.spark.dataframe.staging import Parcel, Spool
 

@@ -16,11 +16,11 @@ from hapax.core import errors
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
 from hapax.core.micro_batches import Numbers
 from hapax.core.working_folder import import_own, shadowed_files
+from hapax.engines.spark.dataframe.checkpoint import java_properties, source_options
 from hapax.engines.spark.dataframe.rows import check_columns
 from hapax.engines.spark.dataframe.sink import SinkOptions
-from hapax.engines.spark.dataframe.source_options import java_properties, source_options
 from hapax.engines.spark.dataframe.staging import Place, Spool, StagedReport
-from hapax.engines.spark.jvm_start import finish
+from hapax.engines.spark.jvm import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import PositionLostError, PreflightError
 from hapax.core.lag import GroupProgress
 from hapax.core.partition_offsets import HeldBack, LogOffsets
-from hapax.engines.bounded_run import LOOK_INTERVAL_S, OpenInput
-from hapax.engines.idle_offsets import Bounds
+from hapax.engines.idle_offsets import LOOK_INTERVAL_S, Bounds, OpenInput
 from hapax.engines.spark.dataframe.query import Progress, ended, stop
 
 if TYPE_CHECKING:

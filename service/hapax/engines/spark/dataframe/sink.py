@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
-from hapax.core.row_needs import RowNeeds, needs_of_all
+from hapax.core.topic_rules import RowNeeds, needs_of_all
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
 from hapax.engines.spark.dataframe.rows import CheckedRows, check_columns

@@ -1,0 +1,277 @@
+"""``hapax consume`` and ``hapax trace``: the records of topics, and what became of one."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hapax.commands.screen import (
+    JsonFlag,
+    OutputTopics,
+    environment_settings,
+    id_bytes,
+    json_bytes,
+    moment_text,
+    one_cluster_settings,
+    point_ms,
+    print_json,
+    printable,
+    progress_line,
+    refusals,
+)
+from hapax.core.errors import ConfigurationError, HapaxError
+from hapax.core.records import Coordinates
+from hapax.operations.trace import verdict
+
+if TYPE_CHECKING:
+    from hapax.core.records import Record
+    from hapax.operations.trace import Sighting
+
+_DEFAULT_SINCE = "24h"
+
+
+def consume(
+    topic: Annotated[list[str], typer.Argument(help="Topics to read.")],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="beginning, end, an age (10m), or a time (2030-01-31T12:00Z).",
+        ),
+    ] = "beginning",
+    count: Annotated[
+        int | None, typer.Option("--max", min=1, help="End after this many records.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for further records until Ctrl-C.")
+    ] = False,
+    headers: Annotated[
+        bool, typer.Option("--headers", help="Show headers; JSON always has them.")
+    ] = False,
+    uncommitted: Annotated[
+        bool,
+        typer.Option("--uncommitted", help="Also records of open and of aborted transactions."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a line for each record.")
+    ] = False,
+) -> None:
+    """Print the records of topics, as a read_committed reader finds them; join no group.
+
+    Each line has coordinates, key and value; bytes that are no text are escaped.
+    Ends at the ends that the topics have at the start, unless --follow is given.
+
+    Examples:
+      hapax consume orders-priced --max 10
+      hapax consume orders-priced orders-dead --headers --follow
+      hapax consume orders-priced --from 1h --json | jq .value
+    """
+    with refusals(as_json=as_json):
+        settings = environment_settings()
+        where = start if start in {"beginning", "end"} else point_ms("--from", start)
+        from hapax.operations.consume import Consuming
+        from hapax.operations.consume import consume as read
+
+        wanted = Consuming(
+            topics=tuple(dict.fromkeys(topic)),
+            start=where,
+            count=count,
+            follow=follow,
+            isolation="read_uncommitted" if uncommitted else "read_committed",
+        )
+        try:
+            for records in read(settings, wanted):
+                for record in records:
+                    for line in (
+                        _record_figures(record) if as_json else shown(record, headers=headers)
+                    ):
+                        typer.echo(line)
+                sys.stdout.flush()
+        except KeyboardInterrupt:  # the usual end of --follow
+            return
+
+
+def shown(record: Record, *, headers: bool = False) -> list[str]:
+    lines = [f"{record.coordinates}  {_text(record.key)}  {_text(record.value)}"]
+    if headers:
+        lines += [f"    {printable(name)}: {_text(value)}" for name, value in record.headers]
+    return lines
+
+
+def _text(value: bytes | None) -> str:
+    return "null" if value is None else printable(value)
+
+
+def _record_figures(record: Record) -> list[str]:
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "time": moment_text(record.timestamp_ms),
+        "timestamp_ms": record.timestamp_ms,
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+    }
+    return [json.dumps(fields)]
+
+
+def trace(
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="[ID|PLACE]",
+            help=r"An event's id (\x00 stands for a NUL byte), or topic/partition/offset of an "
+            "input record, an output or a dead letter.",
+        ),
+    ] = "",
+    event_id: Annotated[
+        str, typer.Option("--id", help="An event's id that looks like topic/partition/offset.")
+    ] = "",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Search from this time on: 24h (ago), or 2030-01-31T12:00:00Z. Default: a "
+            "place's own "
+            "time, for an id 24h."
+        ),
+    ] = None,
+    output_topic: OutputTopics = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_535,
+            help="Telemetry port of a process on this machine: says whether it has read the "
+            "record, and for how long it has been in its call.",
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Show what happened to a record: waiting, done, dead letter, duplicate or filtered.
+
+    Shows where it is, whether its offset is committed, its outputs and dead
+    letter (also those in a transaction that is not decided), and who owns its id.
+    Reads inputs and outputs from a time on: use places where you know them, and
+    --since where records are old or carry times of their own.
+    Exit code 1: nothing was found, or the place is beyond the end of its partition.
+
+    Examples:
+      hapax trace orders/3/4711
+      kubectl exec orders-clean-0 -- hapax trace orders/3/4711 --port 9464
+      hapax trace orders-clean/0/90210
+      hapax trace order-815 --since 2h
+      hapax trace 'https://shop.example/orders\x00815' --json
+    """
+    with refusals(as_json=as_json):
+        if bool(which) == bool(event_id):
+            raise ConfigurationError(["name one id, by itself or with --id, or one place"])
+        since_ms = None if since is None else point_ms("--since", since)
+        settings = one_cluster_settings()
+        from hapax.operations.local_process import LocalProcess
+        from hapax.operations.trace import following
+
+        topics = {*settings.read_topics, settings.output.topic, settings.dead_letter.topic}
+        at = None if event_id else _place(which, topics | set(output_topic or ()))
+        which = which or event_id
+        process = None if port is None else LocalProcess(settings, port)
+        more = output_topic or ()
+        with progress_line() as line, following(settings, more, line.show, process) as asked:
+            from_ms = point_ms("--since", since or _DEFAULT_SINCE)
+            if at is not None:
+                found = asked.place(at, since_ms)
+            else:
+                found = asked.event(id_bytes(which), from_ms)
+        if not found:
+            raise HapaxError(
+                f"no record with the id {which} was found from {moment_text(from_ms)} on, in"
+                f" {', '.join(settings.input.topics)} or the outputs; --since searches longer"
+            )
+    if as_json:
+        print_json({"records": [_figures(one) for one in found]})
+        return
+    for one in found:
+        _show(one)
+
+
+def _place(text: str, topics: set[str | None]) -> Coordinates | None:
+    """Return the place that a person means; None for an id.
+
+    Raises ConfigurationError for a place where no record of the pipeline can be: an id that looks
+    like one is given by --id, for a mistyped place would be searched as an id, and not be found.
+    """
+    if not re.fullmatch(r"[^/]+/[-+]?[0-9]+/[-+]?[0-9]+", text):
+        return None
+    hint = "; for an id that looks like a place use --id"
+    try:
+        at = Coordinates.parse(text)
+    except ValueError:
+        problem = f"{text}: partition and offset are numbers from 0 on{hint}"
+        raise ConfigurationError([problem]) from None
+    if at.topic not in topics:
+        known = ", ".join(sorted(topic for topic in topics if topic))
+        problem = f"{text}: {at.topic} is no topic of this pipeline ({known}){hint}"
+        raise ConfigurationError([f"{problem}, for a topic of the transform --output-topic"])
+    return at
+
+
+def _show(one: Sighting) -> None:
+    for name, text in _lines(one):
+        typer.echo(f"{name:<10} {printable(text)}")
+    typer.echo("")
+
+
+def _lines(one: Sighting) -> list[tuple[str, str]]:
+    lines = [("record", str(one.at))]
+    if one.record is None:
+        gone = "no longer in the topic; what is shown comes from its effects"
+        lines.append(("", one.undecodable or gone))
+    else:
+        lines.append(("time", moment_text(one.record.timestamp_ms)))
+    lines.append(("id", printable(one.event_id) or "none"))
+    if one.original is not None:
+        lines.append(("replay of", str(one.original)))
+    group = "none" if one.after is None else f"{one.after:,}"
+    lines.append(("committed", f"{'yes' if one.committed else 'no'}, the group is at {group}"))
+    for effect in one.effects:
+        kind = "dead letter" if effect.error else "output"
+        part = f" part {effect.part}" if effect.part else ""
+        seen = "" if effect.visible else " (undecided)"
+        lines.append((kind if kind == "output" else "dead", f"{effect.at}{part}{seen}"))
+    if one.owners is not None:
+        owned = ", ".join(f"{owner} ({source})" for source, owner in one.owners.items())
+        lines.append(("claim", owned or "none"))
+    return [*lines, ("verdict", verdict(one))]
+
+
+def _figures(one: Sighting) -> dict[str, Any]:
+    return {
+        "record": str(one.at),
+        "there": one.record is not None,
+        "undecodable": one.undecodable or None,
+        "time_ms": None if one.record is None else one.record.timestamp_ms,
+        "id": json_bytes(one.event_id or None),
+        "replay_of": None if one.original is None else str(one.original),
+        "committed": one.committed,
+        "committed_offset": one.after,
+        "effects": [
+            {
+                "at": str(effect.at),
+                "kind": "dead_letter" if effect.error else "output",
+                "part": effect.part or None,
+                "error": effect.error or None,
+                "visible": effect.visible,
+            }
+            for effect in one.effects
+        ],
+        "claims": None
+        if one.owners is None
+        else {source: str(owner) for source, owner in one.owners.items()},
+        "in_call_seconds": None if one.within is None else one.within.in_call_s,
+        "verdict": verdict(one),
+    }

@@ -1,0 +1,456 @@
+"""Calls of the transform alongside each other: what one call is, and in which order calls begin.
+
+Records of one key are called one at a time, in input order; keys overlap. Records without a key
+have no order among each other. Who makes the calls (an event loop, threads) implements ``Calls``.
+
+The window: records between intake and plan whose calls are made alongside each other.
+
+Records enter per partition in input order and leave as the finished prefix of their partition, so
+that plan, transaction and settle see what they always see: outputs in input order, and no offset
+beyond an unfinished record. Results are kept by coordinates: after an abort the same records are
+read again and meet their results, so that no function is called twice without a crash.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import msgspec
+
+from hapax.core.batch_result import Begun
+from hapax.core.deduplicate import Claimed
+from hapax.core.errors import Poison
+from hapax.core.formats import BYTES, FormatOptions
+from hapax.core.identity import Identified
+from hapax.core.ports import Batch
+from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
+from hapax.core.transform import FINAL, NOT_LATER, Undecided, ended, outputs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+
+    from hapax.core.records import Progress, Record, TopicPartition
+    from hapax.core.transform import Result
+
+
+CallOrder = Literal["key", "none"]
+TIMEOUT: Final = "timeout"
+"""Reason of the dead letter of a call that was cancelled."""
+BLOCKING: Final = (
+    "a coroutine must await whatever waits; run what blocks or computes in a thread"
+    " (asyncio.to_thread), or write a plain function"
+)
+"""What to do about a coroutine that holds the event loop."""
+
+
+class CallLimits(msgspec.Struct, frozen=True):
+    """How calls are made.
+
+    concurrency   most calls at once
+    order         ``key``: of one key one at a time; ``none``: all overlap
+    records_max   longest list that a list function is given
+    timeout_s     longest call; None: any
+    attempts_max, retrying  what follows a call that raises
+    formats       how values are decoded before a call, and encoded after it
+    """
+
+    concurrency: int = 1
+    order: CallOrder = "key"
+    records_max: int = 256
+    timeout_s: float | None = None
+    attempts_max: int = 3
+    retrying: Retrying = NOT_LATER
+    formats: FormatOptions = BYTES
+
+    def given(self, call: Call) -> Record:
+        """Return the record as business code sees it: one that has waited, as it first came."""
+        topic = self.retrying.topic
+        return call.record if topic is None else topic.restored(call.record)
+
+
+class Call:
+    """One record on its way through step 4.
+
+    result    what the call came to; PENDING until then. Set once, by the implementation of Calls
+    fate      what was decided without a call, as of a duplicate; PENDING: nothing was. Decided
+              again when the record is read again, because its claim is asked for again
+    attempts  that have failed
+    started   it was handed to who makes it
+    dropped   its result is not wanted any more
+    taken_over  its claim belonged to a record that is gone
+    """
+
+    __slots__ = (
+        "attempts",
+        "dropped",
+        "fate",
+        "id",
+        "key",
+        "record",
+        "result",
+        "started",
+        "taken_over",
+        "unchecked",
+    )
+
+    def __init__(self, record: Record, event_id: bytes, key: Hashable, *, unchecked: bool) -> None:
+        self.record = record
+        self.id = event_id
+        self.key = key
+        self.unchecked = unchecked
+        self.result: Result | Pending | None = PENDING
+        self.fate: Result | Pending | None = PENDING
+        self.attempts = 0
+        self.started = self.dropped = self.taken_over = False
+
+    @property
+    def done(self) -> bool:
+        """Whether it has an outcome."""
+        return self.result is not PENDING or self.fate is not PENDING
+
+    @property
+    def outcome(self) -> Result | None:
+        """What becomes of the record, once it is done."""
+        known = self.result if self.fate is PENDING else self.fate
+        assert not isinstance(known, Pending)
+        return known
+
+
+def key_of(record: Record) -> Hashable:
+    """Return what orders the calls of a record: its key in its partition; None: nothing does."""
+    return None if record.key is None else (record.topic, record.partition, record.key)
+
+
+class Pending:
+    """The type of PENDING."""
+
+
+PENDING: Final = Pending()
+"""The result of a call that has none yet: None is the result of a duplicate."""
+
+Unit = list[Call]
+"""What is called at once: one call, or those of one list."""
+
+
+class CallQueue:
+    """Calls that wait, in the order in which they may begin. Not safe for threads by itself."""
+
+    def __init__(self, order: CallOrder, records_max: int) -> None:
+        """Take the longest unit; 1 for functions of one record."""
+        self._ordered = order == "key"
+        self._records_max = records_max
+        self._ready: deque[Call] = deque()
+        self._chains: dict[Hashable, deque[Call] | None] = {}
+        """By key that is ready or in a call: the calls after it."""
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, calls: Iterable[Call]) -> None:
+        """Append calls in input order."""
+        for call in calls:
+            key = call.key
+            if key is None or not self._ordered:
+                self._ready.append(call)
+            elif key not in self._chains:
+                self._chains[key] = None
+                self._ready.append(call)
+            elif (chain := self._chains[key]) is None:
+                self._chains[key] = deque((call,))
+            else:
+                chain.append(call)
+
+    def take(self) -> Unit:
+        """Return what may be called next, dropped calls left out; empty: nothing may."""
+        unit: Unit = []
+        while self._ready and len(unit) < self._records_max:
+            call = self._ready.popleft()
+            if call.dropped:
+                self._next(call)
+                continue
+            unit.append(call)
+            self._follow(call, unit)
+        return unit
+
+    def _follow(self, call: Call, unit: Unit) -> None:
+        """Let the calls after one of the same key join its list: their order is the list's."""
+        chain = self._chains.get(call.key) if self._ordered and call.key is not None else None
+        while chain and len(unit) < self._records_max:
+            later = chain.popleft()
+            if not later.dropped:
+                unit.append(later)
+
+    def done(self, unit: Unit) -> None:
+        """Let the next of each key begin: these have ended for good."""
+        if not self._ordered:
+            return
+        for call in {call.key: call for call in unit}.values() if len(unit) > 1 else unit:
+            self._next(call)
+
+    def _next(self, call: Call) -> None:
+        key = call.key
+        if key is None or not self._ordered:
+            return
+        chain = self._chains.get(key)
+        if chain:
+            self._ready.appendleft(chain.popleft())  # it is older than whatever waits
+        else:
+            self._chains.pop(key, None)
+
+
+def settle(unit: Unit, answer: object, limits: CallLimits, *, lists: bool) -> list[Unit]:
+    """Give the calls of a unit their results, from what business code answered.
+
+    Return what is to be called again. An exception in the place of an answer fails that record
+    alone; a list of another length fails the unit.
+    """
+    if not lists:
+        return _settle_one(unit[0], answer, limits)
+    if not isinstance(answer, list | tuple) or len(answer) != len(unit):
+        got = f"{len(answer)}" if isinstance(answer, list | tuple) else type(answer).__name__
+        problem = f"a function of {len(unit)} records returns a list of as many answers, not {got}"
+        return fail(unit, Poison(problem), limits)
+    again: list[Unit] = []
+    for call, one in zip(unit, answer, strict=True):
+        again += _settle_one(call, one, limits)
+    return again
+
+
+def _settle_one(call: Call, answer: object, limits: CallLimits) -> list[Unit]:
+    if isinstance(answer, BaseException):
+        return fail([call], answer, limits)
+    try:
+        call.result = outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
+    except BaseException as error:  # noqa: BLE001 - whatever business code answers or raises
+        return fail([call], error, limits)
+    return []
+
+
+def fail(unit: Unit, error: BaseException, limits: CallLimits) -> list[Unit]:
+    """Take note that a unit failed; return what is to be called again.
+
+    A list is halved until the culprit is alone. One record is tried again, up to its attempts;
+    Poison, a wish for a later try and a call that was cancelled are final.
+    """
+    if len(unit) > 1:
+        half = len(unit) // 2
+        return [unit[:half], unit[half:]]
+    (call,) = unit
+    call.attempts += 1
+    final = isinstance(error, (*FINAL, CallTimeoutError))
+    if not final and call.attempts < limits.attempts_max:
+        return [unit]
+    reason = TIMEOUT if isinstance(error, CallTimeoutError) else None
+    call.result = ended(error, call.attempts, limits.retrying, reason)
+    return []
+
+
+class CallTimeoutError(TimeoutError):
+    """A call took longer than HAPAX_CALL__TIMEOUT and was cancelled."""
+
+
+class Calls(Protocol):
+    """Makes calls alongside each other. One thread starts and drops; others may make them."""
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are being made."""
+
+    def begun(self) -> set[Call]:
+        """Return the calls that are being made."""
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Make these calls, in their order, as soon as limits allow."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when a call has ended since the last wait, or when the time is up."""
+
+    def drop(self, calls: Sequence[Call]) -> None:
+        """Give calls up: what has not begun never does, coroutines are cancelled."""
+
+    def close(self) -> None:
+        """Give everything up, and tear the transform down."""
+
+
+class Window:
+    """Calls by partition, in input order. One thread only; results may come from others.
+
+    records, bytes  of the records inside, values alone
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[TopicPartition, deque[Call]] = {}
+        self._kept: dict[TopicPartition, dict[int, Call]] = {}
+        """Calls whose records were put back, by offset: they are read again."""
+        self._ends: Progress = {}
+        self.records = 0
+        self.bytes = 0
+
+    def depth(self, where: TopicPartition) -> int:
+        """Return how many records of a partition are inside."""
+        return len(self._lines.get(where, ()))
+
+    def firsts(self) -> Progress:
+        """Return by partition the offset of the first record inside."""
+        return {where: line[0].record.offset for where, line in self._lines.items()}
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions with records inside."""
+        return list(self._lines)
+
+    def admit(self, batch: Batch, begun: Begun) -> list[Call]:
+        """Let the records of a batch in; return those calls that are to be made.
+
+        What has its fate already (a duplicate, a record without a readable id) is not called.
+        """
+        assert begun.claimed is not None
+        fates, unchecked = begun.fates, begun.claimed.unchecked
+        taken_over = begun.claimed.taken_over
+        new: list[Call] = []
+        for index, record in enumerate(batch.records):
+            where = (record.topic, record.partition)
+            call = self._known(where, record)
+            if call is None:
+                call = Call(record, begun.found.ids[index], self._key(record), unchecked=unchecked)
+            call.unchecked = unchecked
+            call.taken_over |= index in taken_over
+            call.fate = fates.get(index, PENDING)
+            if self._enter(where, call):
+                new.append(call)
+            self.records += 1
+            self.bytes += len(record.value or b"")
+        self._ends.update(batch.next)
+        return new
+
+    def ready(self, records_max: int) -> tuple[Batch, Begun] | None:
+        """Return the finished prefix of each partition, no more than so many records.
+
+        They stay inside until ``settle`` or ``put_back``.
+        """
+        records: list[Record] = []
+        begun = Begun(Identified([], [], {}, {}), None, {"identify": 0.0}, results=[])
+        batch = Batch(records, {}, {})
+        unchecked = None
+        taken_over: list[int] = []
+        for where, line in self._prefixes():
+            for count, call in enumerate(line):
+                if not call.done or len(records) >= records_max:
+                    break
+                if unchecked is None:
+                    unchecked = call.unchecked
+                elif unchecked != call.unchecked:
+                    break
+                if call.taken_over:
+                    taken_over.append(len(records))
+                records.append(call.record)
+                begun.add(call.id, call.outcome)
+                last = count + 1 == len(line)
+                batch.first.setdefault(where, call.record.offset)
+                after = call.record.offset + 1
+                batch.next[where] = self._ends.get(where, after) if last else after
+        if not records:
+            return None
+        batch.next.update(self.loose_ends())
+        begun.claimed = Claimed(
+            {}, checked=not unchecked, unchecked=bool(unchecked), taken_over=taken_over
+        )
+        return batch, begun
+
+    def hand_over_ends(self) -> Progress:
+        """Return and forget the ends of partitions without a record inside."""
+        loose = self.loose_ends()
+        for where in loose:
+            del self._ends[where]
+        return loose
+
+    def loose_ends(self) -> Progress:
+        """Return the ends of partitions without a record inside."""
+        return {where: end for where, end in self._ends.items() if where not in self._lines}
+
+    def settle(self, progress: Mapping[TopicPartition, int]) -> None:
+        """Let go of what lies below these offsets: it has had its effect."""
+        for where, offset in progress.items():
+            line = self._lines.get(where)
+            while line and line[0].record.offset < offset:
+                self._leave(line.popleft())
+            if not line:
+                self._lines.pop(where, None)
+                if self._ends.get(where, offset + 1) <= offset:
+                    del self._ends[where]
+            if where in self._kept:
+                self._purge(where, offset)
+
+    def put_back(self) -> Progress:
+        """Take everything out; return per partition where to read again.
+
+        The calls continue, and their records find them when they are read again.
+        """
+        first: Progress = {}
+        for where, line in self._lines.items():
+            first[where] = line[0].record.offset
+            kept = {one.record.offset: one for one in line if not isinstance(one.result, Undecided)}
+            self._kept.setdefault(where, {}).update(kept)
+        self._lines, self._ends = {}, {}
+        self.records = self.bytes = 0
+        return first
+
+    def forget(self, partitions: Collection[TopicPartition]) -> list[Call]:
+        """Drop partitions that left; return their calls, whose results are not wanted."""
+        gone: list[Call] = []
+        for where in partitions:
+            line = self._lines.pop(where, deque())
+            self._ends.pop(where, None)
+            for call in line:
+                self._leave(call)
+            gone += line
+            gone += self._kept.pop(where, {}).values()
+        return gone
+
+    def cut(self, begun: Collection[Call]) -> None:
+        """Leave out what is neither finished nor among ``begun``, and all after it."""
+        for where, line in list(self._lines.items()):
+            keep = next(
+                (at for at, call in enumerate(line) if not call.done and call not in begun),
+                len(line),
+            )
+            if keep < len(line):
+                self._ends[where] = line[keep].record.offset
+            while len(line) > keep:
+                call = line.pop()
+                call.dropped = True
+                self._leave(call)
+            if not line:
+                del self._lines[where], self._ends[where]
+
+    def _key(self, record: Record) -> Hashable:
+        """Return what orders the calls of a record."""
+        return key_of(record)
+
+    def _enter(self, where: TopicPartition, call: Call) -> bool:
+        """Let a call in; return whether it is to be made now."""
+        self._lines.setdefault(where, deque()).append(call)
+        return not call.started and not call.done
+
+    def _prefixes(self) -> Iterable[tuple[TopicPartition, Sequence[Call]]]:
+        """Return what leaves in order: each as far as it has finished."""
+        return self._lines.items()
+
+    def _leave(self, call: Call) -> None:
+        self.records -= 1
+        self.bytes -= len(call.record.value or b"")
+
+    def _known(self, where: TopicPartition, record: Record) -> Call | None:
+        """Return the call of a record that was put back, if this is the very record."""
+        kept = self._kept.get(where)
+        if not kept:
+            return None
+        call = kept.pop(record.offset, None)
+        if not kept:
+            del self._kept[where]
+        return call if call is not None and call.record == record else None
+
+    def _purge(self, where: TopicPartition, offset: int) -> None:
+        kept = {at: call for at, call in self._kept.pop(where).items() if at >= offset}
+        if kept:
+            self._kept[where] = kept

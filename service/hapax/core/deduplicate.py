@@ -1,0 +1,411 @@
+"""Step 3, claim: whose is each id, and whether a duplicate of it may be dropped.
+
+One call for a batch; more only when owners are gone.
+
+Offsets that a partition's reader passed over since its assignment: nothing was read there.
+
+Below the committed offset "processed" and "removed before it was read" look alike. What a dead
+process had claimed and not committed lies within two batches of the offset that was committed when
+its partition was assigned again: the one in work, and the one whose claim travelled ahead. So the
+offsets from there on that hold no record are kept, for two batches and as much again; most are
+control records, and no claim names those.
+
+Kept in memory, for the life of the process: a successor starts without them.
+
+Whether a duplicate may be dropped: its owner has had its effect, or can still have it.
+
+A claim names the record that was seen first. To drop another record with the same id is safe only
+when that owner
+
+- lies below the committed offset of its partition: it had its effect with that offset, unless this
+  very process passed over it (unread.py); or
+- lies at or above it and can still be read there, as the event that was claimed: the reader of its
+  partition meets its own coordinates and processes it.
+
+An owner that is neither owns nothing, and its claim is taken over by the record that meets it. That
+happens when a record is claimed, not committed, and then compacted away or deleted; when its topic
+leaves the input topics; when its coordinates belong to another record, because the topic was
+recreated, its log truncated, or the brokers are those of another cluster.
+
+Cost. Owners in the batch itself, and those below what this process has committed or once looked
+up, are known without a request. Others cost a request for the group's committed offsets. Only
+those at or above them are read, one fetch for each partition.
+
+Order. The committed offsets are looked up again *after* a record was found missing: its reader may
+have committed it before it was removed. That answer is stable (KIP-447): it waits for transactions
+that hold an offset. The first look does not wait: another member has an offset pending most of the
+time (1.5 to 3.6 s for a batch, measured under load), and what it had committed before is enough.
+What remains: a member that read the owner before it was removed and sends its offsets after this
+look gives the event a second effect (docs/guarantees.md).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from hapax.core.batch_result import Asking
+from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from hapax.core.id_findings import IdFindings
+    from hapax.core.identity import Identified, Identity
+    from hapax.core.ports import Batch, Claims, OwnerLookup
+    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
+
+
+GAPS_MAX = 100_000
+"""Of all partitions, some 10 MB: what comes beyond is trusted as if it had been read."""
+
+
+class Reading(msgspec.Struct):
+    """A partition that is followed: the next offset, and where to stop."""
+
+    next: int
+    until: int
+
+
+class Unread:
+    """Follows partitions from their assignment on. ``width``: for how many offsets each."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._following: dict[TopicPartition, Reading] = {}
+        self._starts: dict[TopicPartition, list[int]] = {}
+        self._ends: dict[TopicPartition, list[int]] = {}
+        self._count = 0
+
+    def holds(self, where: TopicPartition, offset: int) -> bool:
+        """Whether the offset was passed over."""
+        starts = self._starts.get(where)
+        if not starts:
+            return False
+        place = bisect_right(starts, offset) - 1
+        return place >= 0 and offset < self._ends[where][place]
+
+    def read(self, batch: Batch) -> None:
+        """Take note of what a batch holds. Beyond the first ones of an assignment it costs nothing.
+
+        The same records may come again, after an abort.
+        """
+        for where, committed in batch.base.items():
+            self._begin(where, committed)
+        if not self._following:
+            return
+        for record in batch.records:
+            where = (record.topic, record.partition)
+            reading = self._following.get(where)
+            if reading is not None and record.offset >= reading.next:
+                self._pass(where, reading, record.offset)
+                reading.next = record.offset + 1
+        self._finish(batch.next)
+
+    def _begin(self, where: TopicPartition, committed: int) -> None:
+        """Follow a partition from its committed offset; what is known from there on is old."""
+        self._following[where] = Reading(committed, committed + self._width)
+        starts = self._starts.get(where, [])
+        keep = bisect_left(starts, committed)
+        self._count -= len(starts) - keep
+        del starts[keep:], self._ends.setdefault(where, [])[keep:]
+
+    def _finish(self, ends: Mapping[TopicPartition, int]) -> None:
+        for where in self._following.keys() & ends.keys():
+            reading = self._following[where]
+            self._pass(where, reading, ends[where])
+            reading.next = max(reading.next, ends[where])
+            if reading.next >= reading.until:
+                del self._following[where]
+
+    def _pass(self, where: TopicPartition, reading: Reading, offset: int) -> None:
+        if offset <= reading.next or self._count >= GAPS_MAX:
+            return
+        self._starts.setdefault(where, []).append(reading.next)
+        self._ends.setdefault(where, []).append(offset)
+        self._count += 1
+
+
+FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0
+AT_ONCE = 2
+"""Batches that a process may have claimed and not committed: the one in work, the one ahead."""
+
+
+class ClaimOwners:
+    """Judges owners. One thread only.
+
+    lookup    asks brokers; without one every owner is trusted
+    identity  finds the id of a record that was read again
+    batch_max  most records of one batch, of any process
+    """
+
+    def __init__(self, lookup: OwnerLookup | None, identity: Identity, *, batch_max: int) -> None:
+        self._lookup = lookup
+        self._unread = Unread(AT_ONCE * 2 * batch_max)
+        self._identity = identity
+        self._committed: Progress = {}  # at least so far; committed offsets do not move back
+
+    def settle(self, progress: Mapping[tuple[str, int], int]) -> None:
+        """Take note that everything below these offsets has had its effect."""
+        self._committed.update(progress)
+
+    def read(self, batch: Batch) -> None:
+        """Take note of what was read, and of what was passed over."""
+        self._unread.read(batch)
+
+    def gone(
+        self, batch: Batch, claims: Sequence[bytes], twins: Mapping[int, Coordinates]
+    ) -> dict[int, Coordinates]:
+        """Return those of ``twins`` (by index: the owner) whose owners own nothing.
+
+        ``claims``: of the batch, by index. Raises BatchAbortedError when brokers do not answer:
+        nothing is decided, take the batch again.
+        """
+        doubtful = self._uncommitted(twins)
+        if not doubtful or self._lookup is None:
+            return {}
+        doubtful = _without(doubtful, batch, claims, claims)
+        if doubtful:
+            # Without an answer from the group's coordinator the record itself may decide.
+            with suppress(BatchAbortedError):
+                doubtful = self._look_up(doubtful, within_s=FIRST_LOOK_S, stable=False)
+        if doubtful:
+            found = self._lookup.records(set(doubtful.values()))
+            again = self._identity.identify(found.records).claims
+            doubtful = _without(doubtful, found, again, claims)
+        if not doubtful:
+            return {}
+        return self._look_up(doubtful, within_s=LAST_LOOK_S, stable=True)
+
+    def _uncommitted(self, twins: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
+        known = self._committed
+        return {
+            index: owner
+            for index, owner in twins.items()
+            if owner.offset >= known.get((owner.topic, owner.partition), 0)
+            or self._unread.holds((owner.topic, owner.partition), owner.offset)
+        }
+
+    def _look_up(
+        self, doubtful: dict[int, Coordinates], *, within_s: float, stable: bool
+    ) -> dict[int, Coordinates]:
+        assert self._lookup is not None
+        partitions = {(owner.topic, owner.partition) for owner in doubtful.values()}
+        found = self._lookup.committed(sorted(partitions), within_s, stable=stable)
+        for where, offset in found.items():
+            if offset is not None:
+                self._committed[where] = offset
+        return self._uncommitted(doubtful)
+
+
+def _without(
+    doubtful: dict[int, Coordinates],
+    found: Batch,
+    claims_found: Sequence[bytes],
+    claims: Sequence[bytes],
+) -> dict[int, Coordinates]:
+    """Leave out the owners that are among the records found, as the events that were claimed.
+
+    A record that the client cannot decode whole shows no id: its coordinates must do.
+    """
+    offsets = {owner.offset for owner in doubtful.values()}
+    places = _places(found, offsets)
+    left = {}
+    for index, owner in doubtful.items():
+        place = places.get(owner)
+        if place is None or not (place in found.unreadable or claims_found[place] == claims[index]):
+            left[index] = owner
+    return left
+
+
+def _places(found: Batch, offsets: Iterable[int]) -> dict[tuple[str, int, int], int]:
+    wanted = frozenset(offsets)
+    return {
+        (record.topic, record.partition, record.offset): index
+        for index, record in enumerate(found.records)
+        if record.offset in wanted
+    }
+
+
+TAKEOVERS_MAX = 5
+"""Rounds in which claims are taken over. One is the rule; each further one means
+that another member has claimed an id in between and its record is gone, too."""
+
+
+class Claimed(msgspec.Struct, gc=False):
+    """What step 3 found.
+
+    twins       by index the owners of records that are duplicates
+    checked     the claim store has answered
+    unchecked   it did not answer, and the outage policy is ``pass``
+    taken_over  indices of records that have the claim of an owner that was gone
+    ids         what is wrong with the ids (id_findings.py); None: nothing
+    """
+
+    twins: Mapping[int, Coordinates]
+    checked: bool = False
+    unchecked: bool = False
+    taken_over: Collection[int] = ()
+    ids: IdFindings | None = None
+
+
+class _UnderWay(NamedTuple):
+    """Claims that were asked for. ``given``: by record of it the earlier one that has its claim."""
+
+    asking: Asking
+    batch: Batch
+    given: dict[Coordinates, Coordinates]
+
+
+class Claiming:
+    """Claims the ids of batches. ``claims`` None: no id is claimed and no record a duplicate.
+
+    Of two records of one id in a partition the first is the one that counts, also when the claim
+    of the second reaches the store first: both may be on their way at once, on connections of their
+    own. The process that has the partition decides so, also where another one has asked: that may
+    freeze in between and move the claim later, and then finds it where it would put it.
+    """
+
+    def __init__(self, claims: Claims | None, owners: ClaimOwners, *, pass_on_outage: bool) -> None:
+        self._claims = claims
+        self._owners = owners
+        self._pass_on_outage = pass_on_outage
+        self._under_way: list[_UnderWay] = []
+        """What was asked for and is not judged, in the order of the batches."""
+
+    def ask(self, batch: Batch, found: Identified) -> Asking | None:
+        """Let the claim of what has an id travel; None: there is nothing to claim.
+
+        That the store is away is learned from the answer.
+        """
+        if self._claims is None:
+            return None
+        wanted: Sequence[int] = range(len(found.claims))
+        if not found.complete:
+            wanted = [index for index, claim in enumerate(found.claims) if claim]
+        if not wanted:
+            return None
+        records = batch.records
+        if len(wanted) == len(records):
+            asking = Asking(wanted, self._claims.ask(found.claims, records, found.replays))
+        else:
+            asking = Asking(wanted, self._claims.ask(*_chosen(batch, found, wanted)))
+        self._under_way.append(_UnderWay(asking, batch, {}))
+        return asking
+
+    def claim(self, batch: Batch, found: Identified, asking: Asking | None) -> Claimed:
+        """Judge the answer; raises ClaimsUnavailableError and BatchAbortedError.
+
+        All batches before this one must be settled: an owner among their records counts as
+        committed only then.
+        """
+        if self._claims is None:
+            return Claimed({})
+        self._owners.read(batch)
+        if asking is None:
+            return Claimed({}, checked=True)
+        try:
+            return self._until_trusted(self._claims, batch, found, asking)
+        except ClaimsUnavailableError:
+            if not self._pass_on_outage:
+                raise
+            return Claimed({}, unchecked=True)
+
+    def settle(self, progress: Mapping[tuple[str, int], int]) -> None:
+        """Take note that everything below these offsets has had its effect."""
+        self._owners.settle(progress)
+
+    def _until_trusted(
+        self, claims: Claims, batch: Batch, found: Identified, asking: Asking
+    ) -> Claimed:
+        """Wait for the answer; take over what belongs to records that are gone, or come later."""
+        given, ahead = self._taken(asking)
+        twins = _placed(asking.wanted, asking.asked.answer())
+        if given:
+            places = ((index, batch.coordinates(index)) for index in asking.wanted)
+            twins |= {index: given[at] for index, at in places if at in given}
+        if twins:
+            twins = self._taken_back(claims, batch, found, ahead, twins)
+        taken_over: set[int] = set()
+        for _ in range(TAKEOVERS_MAX):
+            gone = self._owners.gone(batch, found.claims, twins) if twins else {}
+            if not gone:
+                return Claimed(twins, checked=True, taken_over=taken_over)
+            again = sorted(gone)
+            chosen = _chosen(batch, found, again)
+            others = _placed(again, claims.claim(*chosen, [gone[index] for index in again]))
+            taken_over |= gone.keys() - others.keys()
+            twins = {index: twins[index] for index in twins.keys() - gone.keys()} | others
+        raise BatchAbortedError("claims of records that are gone change hands all the time")
+
+    def _taken(self, asking: Asking) -> tuple[Mapping[Coordinates, Coordinates], list[_UnderWay]]:
+        """Take it out; return what of it was given back, and what is under way after it.
+
+        What is before it was dropped, and is asked for again.
+        """
+        at = next((at for at, one in enumerate(self._under_way) if one.asking is asking), None)
+        if at is None:
+            return {}, []
+        given = self._under_way[at].given
+        del self._under_way[: at + 1]
+        return given, list(self._under_way)
+
+    def _taken_back(
+        self,
+        claims: Claims,
+        batch: Batch,
+        found: Identified,
+        ahead: Sequence[_UnderWay],
+        twins: dict[int, Coordinates],
+    ) -> dict[int, Coordinates]:
+        """Take the claims of records after this batch in the partition; return the other twins.
+
+        None of those owners has had an effect: a partition is read in order, by one process. Where
+        they are in ``ahead``, what they were answered is corrected when their batch is judged.
+        """
+        later = {
+            index: twins[index]
+            for index in sorted(twins)
+            if _after(batch, batch.coordinates(index), twins[index])
+        }
+        if not later:
+            return twins
+        again = list(later)
+        chosen = _chosen(batch, found, again)
+        others = _placed(again, claims.claim(*chosen, list(later.values())))
+        for index in later.keys() - others.keys():
+            for one in ahead:
+                if _holds(one.batch, later[index]):
+                    one.given[later[index]] = batch.coordinates(index)
+        return {index: twins[index] for index in twins.keys() - later.keys()} | others
+
+
+def _after(batch: Batch, at: Coordinates, owner: Coordinates) -> bool:
+    """Whether an owner comes after a record in its partition, and is not in the same batch."""
+    same = (owner.topic, owner.partition) == (at.topic, at.partition)
+    return same and owner.offset > at.offset and not _holds(batch, owner)
+
+
+def _holds(batch: Batch, at: Coordinates) -> bool:
+    where = (at.topic, at.partition)
+    return where in batch.first and batch.first[where] <= at.offset < batch.next[where]
+
+
+def _chosen(
+    batch: Batch, found: Identified, wanted: Sequence[int]
+) -> tuple[list[bytes], list[Record], dict[int, Coordinates]]:
+    """Return ids, records and replays at these indices; the replays by place among them."""
+    order = {index: place for place, index in enumerate(wanted)} if found.replays else {}
+    return (
+        [found.claims[index] for index in wanted],
+        [batch.records[index] for index in wanted],
+        {order[index]: owner for index, owner in found.replays.items() if index in order},
+    )
+
+
+def _placed(wanted: Sequence[int], owners: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
+    """Return owners by index into the batch: an answer goes by the ids that were asked for."""
+    return {wanted[place]: owner for place, owner in owners.items()}

@@ -1,0 +1,342 @@
+"""Spark in place of the workers: killed in part and as a whole, handed over from and back to.
+
+A driver of Spark starts a JVM, which starts Python's own pool, which forks the workers that run
+the tasks. When a parent dies its children get another one, but all stay in the session that the
+driver began, as Linux lists it under /proc.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from hapax.demo.faults import DemoFault, elapsed_s, freeze_uncommitted, is_inside, noted
+from hapax.demo.stage import APP, OUTPUTS, RUN, DemoError, Stage
+from hapax.operations.reading import undecided
+from hapax.sandbox.processes import ManagedProcess
+from hapax.sandbox.spark_cluster import java_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+PROC = Path("/proc")
+INSTANCE = f"{APP}-0"
+"""The name of both engines: a member of that name takes over at once what its predecessor had."""
+SPARK = {
+    "HAPAX_ENGINE": "spark",
+    "HAPAX_SPARK__MASTER": "local[2]",
+    "HAPAX_SPARK__PROPERTIES": json.dumps({"spark.driver.memory": "512m"}),
+}
+_POOL = b"pyspark.daemon"
+_ENDED = frozenset((b"Z", b"X", b"x"))
+_SHOWN = 80
+_GONE_TIMEOUT_S, _POLL_S = 15.0, 0.01
+_CATCHES, _CATCH_S = 60, 0.2
+_ROUND_S = 30.0
+"""What one round takes: another one begins only when there is time for it."""
+_START = "5 to 8 s until its first commit on a quiet machine"
+_INSIDE = "inside a transaction of a range"
+
+
+class HandOver(msgspec.Struct):
+    """One engine left, and the other one continued under the same name.
+
+    left_after_s     from SIGTERM until the predecessor was gone, drained
+    commits_after_s  from SIGTERM until the first commit of the successor
+    published        records that came in meanwhile
+    exit_code        of the predecessor
+    """
+
+    predecessor: str
+    successor: str
+    left_after_s: float
+    commits_after_s: float
+    published: int
+    exit_code: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"hand-over: {self.predecessor} left {self.left_after_s} s after SIGTERM, "
+            f"{self.successor} commits after {self.commits_after_s} s; "
+            f"{self.published:,} records came in meanwhile"
+        )
+
+
+# -- Its processes -----------------------------------------------------------------------------
+
+
+class LiveProcess(NamedTuple):
+    """One process that lives. ``command``: its words, with a NUL after each."""
+
+    pid: int
+    parent: int
+    command: bytes
+
+
+def of_session(session: int, proc: Path = PROC) -> list[LiveProcess]:
+    """Return the living processes of a session, parents before the children they forked."""
+    found: list[LiveProcess] = []
+    for stat in proc.glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            # The name before the bracket may hold blanks and brackets (proc(5)).
+            state, parent, _group, its, *_ = stat.read_bytes().rpartition(b") ")[2].split()
+            if int(its) == session and state not in _ENDED:
+                command = stat.with_name("cmdline").read_bytes()
+                found.append(LiveProcess(int(stat.parent.name), int(parent), command))
+    return sorted(found)
+
+
+def python_workers(processes: Iterable[LiveProcess]) -> list[int]:
+    """Return the numbers of those that run tasks: the pool has forked them."""
+    pool = {process.pid: process for process in processes if _POOL in process.command}
+    return [process.pid for process in pool.values() if process.parent in pool]
+
+
+class SparkApplication(ManagedProcess):
+    """The driver is the process that a supervisor sees; its session holds all the others.
+
+    Only processes of the session that this driver has begun are ever touched.
+
+    frozen  those that are stopped in their tracks
+    """
+
+    frozen: frozenset[int] = frozenset()
+    _session: int | None = None
+
+    def start(self, environment: Mapping[str, str] | None = None) -> None:
+        super().start(environment)
+        self._session = self.pid
+
+    def kill(self) -> bool:
+        """End driver, JVM and Python workers by SIGKILL; return whether that ended the driver."""
+        while everything := self.everything():
+            for pid in everything:
+                send(pid, signal.SIGKILL)
+            time.sleep(_POLL_S)
+        self.resume()
+        self._session = None
+        return super().kill()
+
+    def pause(self, chosen: Callable[[], Iterable[int]] | None = None) -> None:
+        """Stop these, or everything, in their tracks, also what is forked meanwhile."""
+        while fresh := set((chosen or self.everything)()) - self.frozen:
+            for pid in fresh:
+                # It would not see that its parent is gone: if the demo dies, its watchdog ends it.
+                self._watchdog.watch(pid)
+                send(pid, signal.SIGSTOP)
+            self.frozen |= fresh
+
+    def resume(self) -> None:
+        for pid in self.frozen & set(self.everything()):
+            send(pid, signal.SIGCONT)
+        for pid in self.frozen - {self._session}:
+            self._watchdog.forget(pid)
+        self.frozen = frozenset()
+
+    def everything(self) -> list[int]:
+        """Return the numbers of all its processes that live."""
+        return [process.pid for process in self._family()]
+
+    def a_python_worker(self) -> list[int]:
+        """Return the number of one of the Python workers, which run the tasks."""
+        if self.frozen:
+            return list(self.frozen)
+        found = python_workers(self._family())
+        if not found:
+            raise DemoError("Spark has no Python worker although it has committed.")
+        return [random.choice(found)]  # noqa: S311 - which one, is no secret
+
+    def left_behind(self) -> list[str]:
+        """Return the commands of what lives on although the driver has ended, after a while."""
+        deadline_s = time.monotonic() + _GONE_TIMEOUT_S
+        while (left := self._family()) and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        if not left:
+            self._session = None
+        return [one.command.replace(b"\0", b" ")[-_SHOWN:].decode(errors="replace") for one in left]
+
+    def _family(self) -> list[LiveProcess]:
+        return [] if self._session is None else of_session(self._session)
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """Send a signal; return whether the process still existed."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# -- What is done to it ------------------------------------------------------------------------
+
+
+class SparkStage(Stage):
+    """Spark begins; the worker is started when Spark hands over to it."""
+
+    engine = "spark"
+    patience_s = 180.0  # a start took 43 s where ten others wanted the same two cores
+
+    def exports(self) -> dict[str, str]:
+        """Return the variables of Spark; without HAPAX_ENGINE they are the worker's."""
+        return {**self.environment(), "HAPAX_INSTANCE": INSTANCE, **SPARK}
+
+    def leave(self, process: ManagedProcess) -> int:
+        """Ask a process to drain and exit; raise DemoError when one that it started remains."""
+        code = super().leave(process)
+        if isinstance(process, SparkApplication) and (left := process.left_behind()):
+            raise DemoError(f"{process.name} left, but processes of it live on: {left}")
+        return code
+
+    def _cast(self) -> list[ManagedProcess]:
+        options = {"JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", java_options())}
+        self.worker = self._process(ManagedProcess, "worker", RUN, HAPAX_INSTANCE=INSTANCE)
+        spark = {"HAPAX_INSTANCE": INSTANCE, **SPARK, **options}
+        self.application = self._process(SparkApplication, "Spark", RUN, **spark)
+        return [self.application]
+
+
+def check_spark() -> None:
+    """Raise DemoError, with what to do, when Spark is not installed."""
+    if find_spec("pyspark") is None:
+        raise DemoError("PySpark is not installed. Run: pip install 'hapax-kafka[spark]'")
+    if not (PROC / "self/stat").exists():
+        raise DemoError(
+            "with Spark it finds the processes to kill under /proc, which this machine does not"
+            " have. Run it on Linux, or without --engine spark."
+        )
+
+
+def break_spark(stage: SparkStage, until_s: float) -> tuple[list[DemoFault], list[HandOver]]:
+    """Start Spark; kill parts of it, hand over and back, again and again until the time is up."""
+    screen = stage.screen
+    screen.phase(f"Publishing; Spark and an ordinary loop start. Spark needs {_START}")
+    screen.note(f"Spark commits {stage.begin():.1f} s after its start")
+    faults: list[DemoFault] = []
+    hand_overs: list[HandOver] = []
+    while not hand_overs or until_s - time.monotonic() > _ROUND_S:
+        screen.phase("kill -9 a Python worker in the middle of its range, and the ordinary loop")
+        faults += noted(stage, *kill_python_worker(stage))
+        screen.phase(f"kill -9 Spark as a whole, and the ordinary loop. It starts again: {_START}")
+        faults += noted(stage, *kill_spark(stage))
+        screen.phase("Hand-over under load: SIGTERM to Spark, then a worker of the same name")
+        hand_overs.append(hand_over(stage, stage.worker))
+        screen.phase(f"Hand-over back: SIGTERM to the worker, then Spark starts: {_START}")
+        hand_overs.append(hand_over(stage, stage.application))
+    return faults, hand_overs
+
+
+def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
+    """Kill one Python worker inside a transaction, and the ordinary loop.
+
+    Returns when Spark has logged that the worker's task is lost, and its lane has committed again.
+    """
+    spark = stage.application
+    other = freeze_uncommitted(stage)
+    freeze_in_range(stage, "a Python worker", spark.a_python_worker)
+    since = spark.position()
+    (victim,) = spark.frozen
+    if not send(victim, signal.SIGKILL):
+        raise DemoError("a Python worker ended by itself before it could be killed.")
+    spark.resume()
+    stage.kill(stage.ordinary)
+    killed_s = time.monotonic()
+    stage.start(stage.ordinary)
+    stage.wait(lambda: lane_is_back(spark.events(since)), "the lane of the lost task commits again")
+    stage.struck += 1
+    return [DemoFault("Python worker kill", spark.name, _INSIDE, elapsed_s(killed_s)), other]
+
+
+def kill_spark(stage: SparkStage) -> list[DemoFault]:
+    """Kill driver, JVM and Python workers inside a transaction, and the ordinary loop.
+
+    Both are started again at once. Returns when Spark has committed again.
+    """
+    spark = stage.application
+    other = freeze_uncommitted(stage)
+    freeze_in_range(stage, "Spark", spark.everything)
+    for process in (spark, stage.ordinary):
+        stage.kill(process)
+    killed_s = time.monotonic()
+    stage.struck += 1
+    since = spark.position()
+    for process in (spark, stage.ordinary):
+        stage.start(process)
+    stage.await_commit(spark, since)
+    return [DemoFault("driver kill", spark.name, _INSIDE, elapsed_s(killed_s)), other]
+
+
+def hand_over(stage: SparkStage, successor: ManagedProcess) -> HandOver:
+    """Ask the one that works to leave, and let the other one continue under its name.
+
+    One after the other: two members of one name would take the partitions from each other.
+    Returns when the successor has committed; it is the one that works then.
+    """
+    (predecessor,) = stage.workers
+    stage.await_commit(predecessor, predecessor.position())
+    published, asked_s = stage.publisher.published, time.monotonic()
+    exit_code = stage.leave(predecessor)
+    left_after_s = elapsed_s(asked_s)
+    since = successor.position()
+    stage.workers = [successor]
+    stage.start(successor)
+    stage.await_commit(successor, since)
+    done = HandOver(
+        predecessor=predecessor.name,
+        successor=successor.name,
+        left_after_s=left_after_s,
+        commits_after_s=elapsed_s(asked_s),
+        published=stage.publisher.published - published,
+        exit_code=exit_code,
+    )
+    stage.screen.note(done.sentence)
+    return done
+
+
+def freeze_in_range(stage: SparkStage, what: str, chosen: Callable[[], list[int]]) -> None:
+    """Freeze a Python worker, or all of Spark, while it has a transaction of its range open.
+
+    Its ranges are short, and logged only when they are over, so the broker says when one is open.
+    Raises DemoError when the right moment does not come.
+    """
+    for _ in range(_CATCHES):
+        stage.wait(partial(_caught, stage), "Spark opens a transaction")
+        stage.application.pause(chosen)
+        if is_inside(stage):
+            return
+        stage.application.resume()
+    raise DemoError(
+        f"a transaction of {what} was open at none of {_CATCHES} moments: nothing was killed"
+    )
+
+
+def _caught(stage: SparkStage) -> bool:
+    """Return as soon as a transaction is open; return whether one was within the time."""
+    deadline_s = time.monotonic() + _CATCH_S
+    while not undecided(stage.offsets, OUTPUTS):
+        if time.monotonic() > deadline_s:
+            return False
+    return True
+
+
+def lane_is_back(lines: Iterable[Mapping[str, object]]) -> bool:
+    """Return whether a task was lost, and its lane has committed after it."""
+    lost: set[object] = set()
+    for line in lines:
+        match line.get("event"):
+            case "task_lost":
+                lost.add(line.get("lane"))
+            case "range_completed" if line.get("lane") in lost and line.get("transactions"):
+                return True
+    return False

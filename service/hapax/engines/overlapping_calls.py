@@ -1,0 +1,455 @@
+"""Calls that overlap: coroutines on an event loop, functions on threads, all of one batch.
+
+Calls of async transforms: coroutines on an event loop that has a thread of its own.
+
+A call that ends begins the next one on the loop itself, so that no slot waits for the thread that
+commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from hapax.core.call_window import Call, CallLimits, CallTimeoutError, key_of
+from hapax.core.errors import ConfigurationError
+from hapax.core.ports import Interrupt
+from hapax.core.retry_later import Retrying, RetryTopic
+from hapax.core.transform import Transformer, load_form
+from hapax.engines.call_slots import Slot, SlotCalls
+from hapax.engines.watchdog import TICK_S
+from hapax.schemas.data import with_data
+from hapax.settings.rules import call_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hapax.core.records import Record
+    from hapax.core.transform import Result, TransformForm
+    from hapax.settings import Settings
+
+
+SWITCH_S = 0.0005
+"""How long the thread that commits may keep the interpreter from the loop: 64 calls of 10 ms at
+once reach 0.93 of their bound, with the usual 5 ms 0.91."""
+BLOCKED_TICKS = 10
+"""After so many the loop counts as blocked, and what blocks it is named."""
+CLOSE_WAIT_S = 5.0
+
+
+class LoopCalls(SlotCalls):
+    """Coroutines of one transform. ``open`` before anything else."""
+
+    def __init__(
+        self,
+        form: TransformForm,
+        limits: CallLimits,
+        *,
+        on_blocked: Callable[[Record | None], object],
+    ) -> None:
+        super().__init__(form, limits, self._await)
+        self._on_blocked = on_blocked
+        self._function = form.function
+        self._incoming: deque[Call] = deque()
+        self._tasks: dict[asyncio.Task[Any], Slot] = {}
+        self._beats = self._beats_awaited = self._ticks_without = 0
+        self._closing = False
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
+
+    def open(self) -> None:
+        """Start the loop and set the transform up; raises ConfigurationError."""
+        sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
+        self._thread.start()
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+        self._function = self._form.function
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Make these calls, in their order, as soon as limits allow."""
+        self._incoming.extend(calls)
+        self._loop.call_soon_threadsafe(self._accept)
+
+    def drop(self, calls: Sequence[Call]) -> None:
+        """Give calls up: what has not begun never does, coroutines are cancelled."""
+        for call in calls:
+            call.dropped = True
+        self._loop.call_soon_threadsafe(self._cancel_dropped)
+
+    def tick(self) -> tuple[Record, float] | None:
+        """Count time, on the watchdog's thread; return a record whose call hangs, and its seconds.
+
+        A call that has taken too long is cancelled; it hangs when it is there as long again.
+        """
+        self._beat()
+        for slot in self._overdue():
+            record = slot.record
+            if slot.ticks > 2 * self._ticks_max + BLOCKED_TICKS and record is not None:
+                return record, slot.ticks * TICK_S
+            if not slot.cancelled:
+                slot.cancelled = True
+                self._loop.call_soon_threadsafe(self._cancel, slot)
+        return None
+
+    def close(self) -> None:
+        """Give everything up, and tear the transform down."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._cancel_all)
+        try:
+            self._lifetime.close()
+        finally:
+            self._closing = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(CLOSE_WAIT_S)
+            if not self._thread.is_alive():
+                self._loop.close()
+
+    # -- on the loop ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while not self._closing:
+            # What asks the interpreter to exit leaves run_forever; its record has failed.
+            with suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
+
+    def _await(self, answer: Any) -> Any:
+        async def finish() -> Any:
+            return await answer
+
+        return asyncio.run_coroutine_threadsafe(finish(), self._loop).result()
+
+    def _accept(self) -> None:
+        incoming = self._incoming
+        while incoming:
+            self._queue.add((incoming.popleft(),))
+        self._begin()
+
+    def _begin(self) -> None:
+        free = self._limits.concurrency - len(self._slots)
+        while free > 0 and (unit := self._queue.take()):
+            slot = Slot(unit)
+            self._slots[slot] = None
+            if not self._step(slot):
+                free -= 1
+
+    def _step(self, slot: Slot) -> bool:
+        """Call the next piece of a slot; return whether the slot is free."""
+        pieces = slot.pieces
+        while pieces:
+            slot.ticks, slot.cancelled = 0, False
+            try:
+                answer = self._function(self._given(pieces[-1]))
+                task = self._loop.create_task(answer)
+            except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
+                if self._pause(slot, slot.failed(error, self._limits)):
+                    return False
+                continue
+            slot.task = task
+            self._tasks[task] = slot
+            task.add_done_callback(self._ended)
+            return False
+        del self._slots[slot]
+        self._queue.done(slot.unit)
+        self._news.tell()
+        return True
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        slot = self._tasks.pop(task)
+        slot.task = None
+        if task.cancelled():
+            attempts = self._cancelled(slot)
+        elif (error := task.exception()) is not None:
+            attempts = slot.failed(error, self._limits)
+        else:
+            attempts = slot.answered(task.result(), self._limits, lists=self._form.lists)
+        if not self._pause(slot, attempts) and self._step(slot):
+            self._begin()
+
+    def _cancelled(self, slot: Slot) -> int:
+        if slot.dropped:
+            slot.pieces.clear()
+            return 0
+        if not slot.cancelled:
+            return slot.failed(asyncio.CancelledError("it has cancelled itself"), self._limits)
+        late = CallTimeoutError(f"it did not return within {self._limits.timeout_s} s")
+        return slot.failed(late, self._limits)
+
+    def _pause(self, slot: Slot, attempts: int) -> bool:
+        """Whether the next piece is another attempt, which waits a moment."""
+        if not attempts or not slot.pieces:
+            return False
+        slot.ticks = 0
+        self._loop.call_later(self._limits.retrying.pause_s(attempts), self._resume, slot)
+        return True
+
+    def _resume(self, slot: Slot) -> None:
+        if slot.dropped:
+            slot.pieces.clear()
+        if slot in self._slots and self._step(slot):
+            self._begin()
+
+    def _cancel(self, slot: Slot) -> None:
+        if isinstance(slot.task, asyncio.Task):
+            slot.task.cancel()
+
+    def _cancel_dropped(self) -> None:
+        for slot in list(self._slots):
+            if slot.dropped:
+                self._cancel(slot)
+
+    def _cancel_all(self) -> None:
+        while unit := self._queue.take():
+            self._queue.done(unit)
+        for slot in self._slots:
+            for call in slot.unit:
+                call.dropped = True
+        self._cancel_dropped()
+
+    def _beat(self) -> None:
+        """Name what blocks the loop, once each time."""
+        if self._beats < self._beats_awaited:
+            self._ticks_without += 1
+            if self._ticks_without == BLOCKED_TICKS:
+                self._on_blocked(self._at_work())
+            return
+        self._ticks_without = 0
+        self._beats_awaited += 1
+        self._loop.call_soon_threadsafe(self._count_beat)
+
+    def _count_beat(self) -> None:
+        self._beats += 1
+
+    def _at_work(self) -> Record | None:
+        """Return the record of the coroutine that has the loop."""
+        task = asyncio.current_task(self._loop)
+        slot = None if task is None else self._tasks.get(task)
+        return None if slot is None else slot.record
+
+
+class ThreadCalls(SlotCalls):
+    """Threads that call one transform, which is safe for them. ``open`` before anything else."""
+
+    def __init__(self, form: TransformForm, limits: CallLimits) -> None:
+        super().__init__(form, limits, _await)
+        self._ready = threading.Condition(threading.Lock())
+        self._idle = 0
+        self._closed = False
+
+    def open(self) -> None:
+        """Set the transform up and start the threads; raises ConfigurationError."""
+        self._set_up()
+        for number in range(self._limits.concurrency):
+            # Daemons: a call that hangs must not keep the process alive.
+            threading.Thread(target=self._work, name=f"call-{number}", daemon=True).start()
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Make these calls, in their order, as soon as limits allow."""
+        with self._ready:
+            self._queue.add(calls)
+            self._ready.notify(min(self._idle, len(calls)))
+
+    def drop(self, calls: Sequence[Call]) -> None:
+        """Give calls up: what has not begun never does; a call that has is left to itself."""
+        for call in calls:
+            call.dropped = True
+
+    def tick(self) -> tuple[Record, float] | None:
+        """Count time, on the watchdog's thread; return a record whose call hangs, and its seconds.
+
+        No thread can be cancelled: the process must end.
+        """
+        for slot in self._overdue():
+            record = slot.record
+            if record is not None:
+                return record, slot.ticks * TICK_S
+        return None
+
+    def close(self) -> None:
+        """Give everything up, and tear the transform down."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+        self._lifetime.close()
+
+    # -- on a thread of the pool --------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (slot := self._take()) is not None:
+            while slot.pieces:
+                self._call(slot)
+            with self._ready:
+                del self._slots[slot]
+                self._queue.done(slot.unit)
+                if self._idle and len(self._queue):
+                    self._ready.notify()
+            self._news.tell()
+
+    def _take(self) -> Slot | None:
+        with self._ready:
+            while not self._closed:
+                if unit := self._queue.take():
+                    slot = Slot(unit)
+                    self._slots[slot] = None
+                    return slot
+                self._idle += 1
+                self._ready.wait()
+                self._idle -= 1
+        return None
+
+    def _call(self, slot: Slot) -> None:
+        form = self._form
+        if self._closed or slot.dropped:
+            slot.pieces.clear()
+            return
+        slot.ticks = 0
+        try:
+            # A context of its own: what a call leaves in a context variable is not the next one's.
+            answer = contextvars.Context().run(form.function, self._given(slot.piece))
+        except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
+            attempts = slot.failed(error, self._limits)
+        else:
+            attempts = slot.answered(answer, self._limits, lists=form.lists)
+        if attempts and slot.pieces:
+            time.sleep(self._limits.retrying.pause_s(attempts))
+        if form.lists:
+            self._news.tell()
+
+
+async def _finished(answer: Any) -> Any:
+    return await answer
+
+
+def _await(answer: Any) -> Any:
+    return asyncio.run(_finished(answer))
+
+
+WAIT_S = 0.05
+
+Making = LoopCalls | ThreadCalls
+
+
+def retrying(settings: Settings) -> Retrying:
+    """Return what follows a call that failed."""
+    retry, name = settings.retry, settings.retry_topic
+    return Retrying(
+        backoff_ms=retry.backoff_ms,
+        topic=None if name is None else RetryTopic(name, frozenset(settings.input.topics)),
+        later=retry.later or (),
+        later_attempts=retry.later_attempts,
+        delay_ms=retry.delay_ms,
+        delay_max_ms=retry.delay_max_ms,
+    )
+
+
+def call_limits(settings: Settings) -> CallLimits:
+    """Return how calls are made, and what follows one that fails."""
+    call, timeout_ms = settings.call, settings.call.timeout_ms
+    return CallLimits(
+        concurrency=call.concurrency,
+        order=call.order,
+        records_max=call.records_max,
+        timeout_s=None if timeout_ms is None else timeout_ms / 1000,
+        attempts_max=settings.retry.attempts,
+        retrying=retrying(settings),
+        formats=settings.formats,
+    )
+
+
+def load_calls(settings: Settings) -> TransformForm:
+    """Import business code; raise ConfigurationError when settings do not go with its form."""
+    form = load_form(settings.transform)
+    if settings.engine == "worker" and not overlapping(form, call_limits(settings)):
+        problems = [problem.sentence for problem in call_problems(settings)]
+        if problems:
+            raise ConfigurationError(problems)
+    return form
+
+
+def make_calls(
+    form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
+) -> Making:
+    """Return what makes the calls of a form; it is not open yet."""
+    if form.asynchronous:
+        return LoopCalls(form, limits, on_blocked=on_blocked)
+    return ThreadCalls(form, limits)
+
+
+def overlapping(form: TransformForm, limits: CallLimits) -> bool:
+    """Whether calls need more than a loop over the records."""
+    return limits.concurrency > 1 or not form.plain
+
+
+class GatheredCalls:
+    """Gives all records of a batch their results before it returns."""
+
+    def __init__(self, calls: Making) -> None:
+        self.calls = calls
+
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
+        """Return the results in order; when the interrupt is due, a prefix of at least one call."""
+        calls = [
+            Call(record, record.event_id, key_of(record), unchecked=False) for record in records
+        ]
+        for index, fate in fates.items():
+            calls[index].fate = fate
+        made = [call for call in calls if not call.done]
+        self.calls.start(made)
+        stopped = False
+        while not all(call.done for call in made):
+            self.calls.wait(WAIT_S)
+            if interrupt.due and not stopped:
+                stopped = True
+                made = self._stop(made)
+        results: list[Result | None] = []
+        for call in calls:
+            if not call.done:
+                break
+            results.append(call.outcome)
+        return results
+
+    def apply(self, record: Record) -> Result | None:
+        """Return the result of one record."""
+        return self.apply_all([record], Interrupt(), {})[0]
+
+    def close(self) -> None:
+        """Tear the transform down."""
+        self.calls.close()
+
+    def _stop(self, made: list[Call]) -> list[Call]:
+        """Begin no further call; return those to wait for, the first one among them."""
+        begun = self.calls.begun()
+        kept = [call for index, call in enumerate(made) if not index or call.done or call in begun]
+        keeping = set(map(id, kept))
+        for call in made:
+            call.dropped = id(call) not in keeping
+        return kept
+
+
+def open_transformer(
+    form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
+) -> Transformer | GatheredCalls:
+    """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
+    if not overlapping(form, limits):
+        function = with_data(form, limits.formats).function
+        return Transformer(function, limits.attempts_max, limits.retrying)
+    calls = make_calls(form, limits, on_blocked)
+    calls.open()
+    return GatheredCalls(calls)

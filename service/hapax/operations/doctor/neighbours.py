@@ -1,0 +1,345 @@
+"""Checks of the programs around: producers, the consumer group, readers; and the user's rights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from hapax.core.topic_rules import UNLIMITED, TopicRules
+from hapax.kafka.produce.target import target_prefixes
+from hapax.operations.doctor.acls import kafka_rights, target_rights
+from hapax.operations.doctor.check import (
+    DAY_MS,
+    HOUR_MS,
+    check,
+    fail,
+    kept_ms,
+    listed,
+    number,
+    ok,
+    set_topic,
+    unknown,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hapax.core.cluster_state import ConsumerGroup, LastRecords, Right
+    from hapax.operations.doctor.check import CheckContext, CheckResult, Judge
+    from hapax.settings import Settings
+
+JAVA: Final = "murmur2"
+WHOSE: Final = {
+    "crc32": "CRC32 (consistent_random, librdkafka's and so confluent-kafka's default)",
+    "fnv1a": "FNV-1a (the default of Sarama, Hash of kafka-go)",
+}
+SURE, DEVIATIONS = 1_000, 4
+"""What chance gives in fewer than one of 1,000 cases, or so far above the average, is no chance."""
+AFTER, AHEAD_MAX_MS = "message.timestamp.after.max.ms", HOUR_MS
+"""What brokers from 4.0 take unless they are set otherwise."""
+
+
+def _of_each(judge: Callable[[CheckContext, str, LastRecords], Iterator[CheckResult]]) -> Judge:
+    def judged(context: CheckContext) -> Iterator[CheckResult]:
+        why = context.kafka.untold.get("samples", "its offsets are not known")
+        for name in context.inputs:
+            sample = context.kafka.samples.get(name)
+            told = unknown(f"last records of {name}: {why}")
+            yield from [told] if sample is None else judge(context, name, sample)
+
+    return judged
+
+
+@check("keys", at="input")
+@_of_each
+def _keys(context: CheckContext, name: str, sample: LastRecords) -> Iterator[CheckResult]:
+    places, chosen = sample.placed_by(), context.settings.output.partitioner
+    saw, rest = f"{name}: {places} sampled keys", places - sample.placed_by(JAVA)
+    others = (one for one in WHOSE if sample.placed_by(one) - sample.placed_by(one, JAVA) == rest)
+    other = next(others, "") if sample.partitions**rest >= SURE else ""
+    share = 1 / sample.partitions
+    spread = (places * share * (1 - share)) ** 0.5
+    some = sample.placed_by(JAVA) > places * share + DEVIATIONS * spread
+    if not rest:
+        yield ok(f"{saw} lie where Java's partitioner puts them")
+    elif other and sample.placed_by(other) == places:
+        same = (chosen, other) == ("consistent_random", "crc32")
+        so = "as well" if same else "elsewhere: the two do not join by key"
+        yield ok(f"{saw} lie where {WHOSE[other]} puts them; {chosen} puts those of outputs {so}")
+    elif sample.torn or other or some:
+        torn = f", {sample.torn} are seen in two partitions" if sample.torn else ""
+        yield warn(
+            f"{saw}{torn}: {rest} lie where Java's partitioner would not put them: a producer uses "
+            f"{WHOSE.get(other, 'another one')}, and records of one key may lie in two partitions, "
+            "where joins miss them and their order is lost",
+            "set Java's on that producer: partitioner=murmur2_random in librdkafka, the one named "
+            "Murmur2 in Sarama and kafka-go; keys from before partitions were added look the same",
+        )
+    else:
+        yield ok(f"{saw}: no partitioner that is known here puts them where they lie")
+
+
+@check("timestamps", at="input")
+@_of_each
+def _timestamps(context: CheckContext, name: str, sample: LastRecords) -> Iterator[CheckResult]:
+    stamps, topic = sample.timestamps_ms, context.kafka.topics[name]
+    saw = f"{name}: of {len(stamps)} sampled records"
+    cure = "correct clock and unit (milliseconds) of their producer, or let brokers"
+    stamped = f"{cure} set the time: {set_topic(name, 'message.timestamp.type=LogAppendTime')}"
+    ahead = [one for one in stamps if one - sample.seen_ms > AHEAD_MAX_MS]
+    none = sum(one < 0 for one in stamps)
+    kept, segment = kept_ms(topic), number(topic.settings.get("segment.ms"))
+    age = sample.seen_ms - next((one for one in stamps if one >= 0), sample.seen_ms)
+    # A record that is so much older than one before it was as old when it was written; and so was
+    # one that retention and the longest time of a segment together should have deleted.
+    old = kept is not None and (sample.behind_ms > kept or age > kept + (segment or UNLIMITED))
+    if ahead:
+        yield warn(
+            f"{saw} {len(ahead)} have timestamps in the future, by up to "
+            f"{(ahead[-1] - sample.seen_ms) / DAY_MS:.1f} days: their segments are kept until then",
+            f"{cure} refuse them: {set_topic(name, f'{AFTER}={AHEAD_MAX_MS}')}",
+        )
+    if none:
+        yield warn(
+            f"{saw} {none} have no timestamp, or one before 1970: a start at a time passes over "
+            "them, and windows take them as late",
+            stamped,
+        )
+    if old:
+        yield warn(
+            f"{saw} some, up to {age / DAY_MS:.1f} days old, were older than retention.ms={kept} "
+            "when they were written: a segment of them is deleted within minutes, read or not",
+            stamped,
+        )
+    if not (ahead or none or old):
+        yield ok(f"{saw} all have timestamps in its range")
+
+
+@check("output-timestamps", at="outputs")
+def _output(context: CheckContext) -> Iterator[CheckResult]:
+    name, letters = context.settings.output.topic, context.settings.dead_letter.topic
+    settings = context.outputs[name].settings if name in context.outputs else {}
+    cure = "HAPAX_OUTPUT__TIMESTAMP=now, or raise the limit"
+    rules = TopicRules() if context.settings.output.timestamp == "now" else TopicRules.of(settings)
+    refused = [
+        why
+        for sample in (context.source or context).kafka.samples.values()
+        for one in sample.timestamps_ms
+        if (why := rules.refusal(name, b"", one, sample.seen_ms))
+    ]
+    kept = [UNLIMITED if one is None else one for one in map(kept_ms, context.read.values())]
+    if refused:
+        yield (warn if letters else fail)(
+            f"{len(refused)} sampled records of the input have {refused[0].partition(': ')[0]}: "
+            f"their outputs {'become dead letters' if letters else 'stop the service'}",
+            cure,
+        )
+    elif max(kept, default=0) > rules.before_ms:
+        yield warn(
+            f"{name}: message.timestamp.before.max.ms={rules.before_ms}, and the input keeps "
+            "records for longer: after an outage or in a backfill their outputs are refused",
+            cure,
+        )
+    else:
+        yield (ok if settings else unknown)(f"{name}: refuses no timestamp as far as is known")
+
+
+# -- The consumer group, and the rights of the user --------------------------------------------
+
+ASSIGNOR: Final = "cooperative-sticky"
+UNUSED: Final = {"DEAD", "UNKNOWN", "UNKOWN"}  # the second spelling is the client's
+
+
+@check("rights", now=True)
+def _rights(context: CheckContext) -> Iterator[CheckResult]:
+    missing = False
+    for right in _rights_of(context.settings, target=context.side == "outputs"):
+        if right.optional:
+            continue
+        allowed, why = _allowed(context, right)
+        what = f"{right.operation} on {right.resource.lower()} {right.name}"
+        if why:
+            yield unknown(f"{what}: {why}")
+        elif right.operation not in allowed and "ALL" not in allowed:
+            missing = True
+            yield fail(
+                f"the user lacks {what}: {right.reason}",
+                "grant it; hapax doctor --acls lists all that is needed",
+            )
+    if not missing:
+        yield ok("the permissions that the brokers report are sufficient")
+
+
+@check("group-state", now=True, at="input")
+def _state(context: CheckContext) -> Iterator[CheckResult]:
+    group = context.kafka.group
+    if group is None:
+        yield unknown(_why(context))
+        return
+    name = context.settings.app
+    waiting = [
+        place for topic in context.inputs for place, log in context.logs(topic) if log.unread
+    ]
+    if group.members and group.state != "STABLE":
+        yield warn(
+            f"group {name} is {group.state}: no member reads until it is STABLE again",
+            "check again; if it continues, compare the logs of the processes: members join and "
+            "leave",
+        )
+    elif waiting and not group.members:
+        yield warn(
+            f"group {name} has no members, and {len(waiting)} partitions have unread records: "
+            f"{', '.join(waiting[:5])}",
+            "start the service, or read the last line of its log",
+        )
+    elif group.state in UNUSED:
+        yield ok(f"group {name} was never used")
+    else:
+        yield ok(f"group {name} is {group.state} with {len(group.members)} members")
+
+
+@check("group-members", now=True, at="input")
+def _members(context: CheckContext) -> Iterator[CheckResult]:
+    group = context.kafka.group
+    if group is None:
+        yield unknown(_why(context))
+        return
+    found = [*_strangers(context, group), *_protocols(context, group), *_doubles(group)]
+    partitions = sum(len(topic.partitions) for topic in context.inputs.values())
+    if len(group.members) > partitions > 0:
+        found.append(
+            warn(
+                f"{len(group.members)} members share {partitions} partitions: some have nothing "
+                "to do",
+                "stop some processes, or add partitions to the input",
+            )
+        )
+    yield from found or [ok(f"{len(group.members)} members, all of this pipeline")]
+
+
+@check("group-offsets", at="input")
+def _offsets(context: CheckContext) -> Iterator[CheckResult]:
+    app, start = context.settings.app, context.settings.input.start
+    logs = [log for name in context.inputs for _place, log in context.logs(name)]
+    foreign = [log.foreign for log in logs if log.foreign is not None]
+    bare = sum(log.committed is None for log in logs)
+    saw = f"{len(foreign)} of {len(logs)} partitions"
+    if foreign and len(foreign) + bare == len(logs):
+        who = listed(sorted(filter(None, set(foreign)))) or "which does not say its name"
+        yield warn(
+            f"group {app} has offsets of another client ({who}) in {saw}, and none of this "
+            f"pipeline: it continues there, and begins {bare} by HAPAX_INPUT__START={start}",
+            "to take over from it, stop it and compare hapax offsets with what it has done; "
+            "otherwise set another HAPAX_APP",
+        )
+    elif why := context.kafka.untold.get("committed offsets"):
+        yield unknown(f"committed offsets: {why}")
+    else:
+        yield ok(f"group {app} has offsets of another client in {saw}")
+
+
+@check("readers", at="outputs")
+def _readers(context: CheckContext) -> Iterator[CheckResult]:
+    for group, readers in groupby(context.kafka.readers, lambda one: one.group):
+        found = list(readers)
+        at = listed(f"{one.topic}/{one.partition}/{one.committed}" for one in found[:5])
+        yield warn(
+            f"group {group} has read every record of {len(found)} partitions, and end - committed "
+            f"says {sum(one.end - one.committed for one in found)}: it is at one past the last "
+            f"record ({at}), before markers and aborted records; of clients that commit nothing "
+            "else that number never gets to 0",
+            f"alert and scale by hapax lag {group}, which counts records (docs/world/lag.md)",
+        )
+    if why := context.kafka.untold.get("readers"):
+        yield unknown(f"groups that read the outputs: {why}")
+    elif not context.kafka.readers:
+        yield ok("no group that may be seen is kept from the end of an output by markers")
+
+
+def _strangers(context: CheckContext, group: ConsumerGroup) -> Iterator[CheckResult]:
+    inputs = set(context.settings.read_topics)
+    for member in group.members:
+        who = f"member {member.client_id} at {member.host}"
+        fix = "stop it or give it a group of its own: no two programs share HAPAX_APP"
+        if not member.client_id.startswith(f"{context.settings.app}-"):
+            yield fail(f"{who} is no process of this pipeline: what it reads has no effect", fix)
+        elif set(member.topics) - inputs:
+            other = ", ".join(sorted(set(member.topics) - inputs))
+            yield fail(f"{who} reads {other}, which is no input here", fix)
+
+
+def _protocols(context: CheckContext, group: ConsumerGroup) -> Iterator[CheckResult]:
+    wanted = context.settings.group.protocol
+    if not group.members:
+        return
+    if group.protocol != wanted:
+        yield fail(
+            f"the group's members speak the {group.protocol} protocol, HAPAX_GROUP__PROTOCOL is "
+            f"{wanted}",
+            "stop all processes before the protocol changes, or set the same for all",
+        )
+    elif wanted == "classic" and group.assignor not in {ASSIGNOR, ""}:
+        yield fail(
+            f"the group's members assign partitions by {group.assignor}, this service by "
+            f"{ASSIGNOR}: it cannot join",
+            "stop the other members",
+        )
+
+
+def _doubles(group: ConsumerGroup) -> Iterator[CheckResult]:
+    names = Counter(each.static_name for each in group.members if each.static_name)
+    for name, count in names.items():
+        if count > 1:
+            yield fail(
+                f"{count} members are called {name}: they fence each other",
+                "give every process its own HAPAX_INSTANCE",
+            )
+
+
+def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]:
+    """Return what the user may do, or why that is not known."""
+    if right.resource == "TOPIC":
+        topic = context.kafka.topics.get(right.name)
+        if topic is not None and topic.problem and "AUTHORIZATION" in topic.problem:
+            return (), ""
+        told = topic.operations if topic is not None else None
+        return told or (), "" if told is not None else "the topic is not known"
+    lanes = target_prefixes(
+        context.settings.app
+    ).group  # the group that was looked at is one of them
+    if right.resource == "GROUP" and right.name in {context.settings.app, lanes}:
+        why = _why(context)
+        if context.kafka.group is None and "AUTHORIZATION" in why:
+            return (), ""
+        told = context.kafka.group.operations if context.kafka.group is not None else None
+        return told or (), "" if told is not None else why
+    name = tried_id(right)
+    if right.resource != "TRANSACTIONAL_ID" or name not in context.kafka.ids:
+        return (), context.kafka.untold.get(
+            f"transactional id {name}", "the brokers do not report it"
+        )
+    return (() if context.kafka.ids[name] else (right.operation,)), ""
+
+
+def _rights_of(settings: Settings, *, target: bool) -> tuple[Right, ...]:
+    return target_rights(settings) if target else kafka_rights(settings)
+
+
+def tried_id(right: Right) -> str:
+    """Return the transactional id by which a right is tried out: any that begins with a prefix."""
+    return right.name if right.pattern == "LITERAL" else f"{right.name}doctor"
+
+
+def tried_ids(settings: Settings, *, target: bool) -> list[str]:
+    """Return the transactional ids to try out. ``target``: on another cluster of the outputs."""
+    return [
+        tried_id(right)
+        for right in _rights_of(settings, target=target)
+        if right.resource == "TRANSACTIONAL_ID" and not right.optional
+    ]
+
+
+def _why(context: CheckContext) -> str:
+    return context.kafka.untold.get("consumer group", "the brokers do not report it")

@@ -1,0 +1,185 @@
+"""Checks of the claim store and of the schema registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hapax.core.errors import HapaxError
+from hapax.core.formats import WITH_REGISTRY
+from hapax.operations.doctor.check import (
+    HOUR_MS,
+    CheckResult,
+    Verdict,
+    check,
+    fail,
+    ok,
+    unknown,
+    warn,
+)
+from hapax.schemas.codec import Encoder, check_output
+from hapax.schemas.lookup import Lookup
+from hapax.schemas.registry import Registry, UnknownSchemaError
+from hapax.settings.value_types import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hapax.core.claim_store import StoreHealth
+    from hapax.operations.doctor.check import Check, CheckContext
+
+SKEW_MAX_MS: Final = 2000
+FULL, NEARLY_FULL = 0.95, 0.80
+ADDRESS: Final = "HAPAX_DEDUP__REDIS_URL"
+
+
+def _store_of(context: CheckContext) -> StoreHealth:
+    """Return what the store told; only called where there is one."""
+    if context.claims is None:
+        raise ValueError("no claim store is configured")
+    return context.claims
+
+
+def _by_store(name: str, *, now: bool = False) -> Check:
+    """Return the check of what a store itself makes of one aspect; silent where it has none."""
+
+    def judge(context: CheckContext) -> Iterator[CheckResult]:
+        judgements = _store_of(context).judgements
+        for verdict, saw, fix in judgements.get(name.removeprefix("claim-"), ()):
+            yield CheckResult(Verdict(verdict), saw, fix)
+
+    return check(name, needs="claims", now=now)(judge)
+
+
+@check("claim-store", needs="claims or nothing", now=True)
+def _store(context: CheckContext) -> Iterator[CheckResult]:
+    if context.claims is None:
+        yield ok("HAPAX_DEDUP__REDIS_URL is unset: events that were sent twice are not detected")
+    elif context.claims.problem is not None:
+        yield fail(
+            f"{ADDRESS}: {context.claims.problem}",
+            f"start {context.claims.name}, or fix {ADDRESS}; until then HAPAX_DEDUP__ON_OUTAGE="
+            f"{context.settings.dedup.on_outage} decides",
+        )
+    else:
+        yield ok(f"{context.claims.name} answers at {context.claims.place}")
+
+
+_version = _by_store("claim-version")
+_permissions = _by_store("claim-permissions", now=True)
+_role = _by_store("claim-role", now=True)
+
+
+@check("claims-present", needs="claims", now=True)
+def _present(context: CheckContext) -> Iterator[CheckResult]:
+    store = _store_of(context)
+    worked = [
+        place for name in context.inputs for place, log in context.logs(name) if log.committed
+    ]
+    if store.claimed is None:
+        yield unknown("the claims of this app cannot be read")
+    elif not store.claimed and worked:
+        yield warn(
+            f"the group has committed offsets, but there are no claims: {store.name} was "
+            "emptied, or is new; copies of earlier events pass",
+            "hapax claims rebuild restores them from the outputs",
+        )
+    else:
+        yield ok("claims of this app exist" if store.claimed else "no claim was made yet")
+
+
+@check("claim-clock", needs="claims")
+def _clock(context: CheckContext) -> Iterator[CheckResult]:
+    store = _store_of(context)
+    skew = store.skew_ms
+    if skew is None:
+        yield unknown(f"{store.name} does not return its time")
+    elif abs(skew) > SKEW_MAX_MS:
+        yield warn(
+            f"the clock of {store.name} is {skew} ms ahead of the local clock",
+            "synchronize the clocks of all machines by NTP",
+        )
+    else:
+        yield ok(f"the clock of {store.name} agrees with the local clock")
+
+
+_eviction = _by_store("claim-eviction")
+_persistence = _by_store("claim-persistence")
+_replicas = _by_store("claim-replicas")
+
+
+@check("claim-memory", needs="claims")
+def _memory(context: CheckContext) -> Iterator[CheckResult]:
+    store = _store_of(context)
+    used, allowed = store.used_bytes, store.limit_bytes
+    if used is None or allowed is None:
+        yield unknown(f"{store.name} does not return its memory use")
+        return
+    limit = allowed or store.machine_bytes or 0
+    needed = _needed(context, store.bytes_per_id)
+    fix = (
+        f"raise {store.limit_name}, or shorten HAPAX_DEDUP__TTL: a full {store.name} takes no "
+        "claims"
+    )
+    if allowed and used > NEARLY_FULL * allowed:
+        saw = f"{_size(used)} of {store.limit_name} {_size(allowed)} are in use"
+        yield fail(saw, fix) if used > FULL * allowed else warn(saw, fix)
+    elif limit and needed > limit:
+        yield warn(
+            f"at the rate of the last hour claims need about {_size(needed)}, {store.name} has "
+            f"{_size(limit)}",
+            fix,
+        )
+    else:
+        yield ok(
+            f"{_size(used)} in use, about {_size(needed)} needed at the rate of the last hour, "
+            f"limit {_size(allowed) if allowed else 'none'}"
+        )
+
+
+def _needed(context: CheckContext, bytes_per_id: int) -> int:
+    """Return the bytes of all claims that live at once, from the input of the last hour."""
+    last_hour = sum(
+        max(0, log.offsets.high_watermark - log.since[HOUR_MS])
+        for name in context.inputs
+        for _, log in context.logs(name)
+        if log.offsets is not None and HOUR_MS in log.since
+    )
+    return int(last_hour * context.settings.dedup.ttl_ms / HOUR_MS * bytes_per_id)
+
+
+def _size(count: int) -> str:
+    for unit in (1 << 30, 1 << 20, 1 << 10):
+        if count >= unit:
+            return size_text(count // unit * unit)
+    return f"{count}B"
+
+
+# -- The schema registry -----------------------------------------------------------------------
+
+
+@check("schema-registry", needs="process", now=True)
+def _registry(context: CheckContext) -> Iterator[CheckResult]:
+    formats, settings = context.settings.formats, context.settings
+    if not formats.needs_registry:
+        yield ok("no format needs a schema registry")
+        return
+    registry = Registry(formats.registry)
+    try:
+        registry.compatibility()
+        check_output(formats, Lookup(formats.registry))
+        if formats.output not in WITH_REGISTRY:
+            yield ok("the schema registry answers")
+            return
+        key = Encoder(formats, Lookup(formats.registry)).key(settings.output.topic)
+        subject = key.partition(":")[2].partition("\n")[0]
+        level = registry.compatibility(subject)
+    except (HapaxError, UnknownSchemaError) as error:
+        yield fail(str(error), "see docs/schemas.md; a start waits for a registry, or ends with it")
+        return
+    if level == "NONE":
+        yield warn(
+            f"the subject {subject} takes any new version (compatibility NONE)",
+            "set BACKWARD or stricter, or readers of the output meet data that they cannot read",
+        )
+    else:
+        yield ok(f"the schema registry has {subject}, compatibility {level}")

@@ -1,0 +1,284 @@
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
+from hapax.core.ports import Message
+from hapax.operations import publish_spooled
+from hapax.operations.publish import SPOOL, Lines
+from hapax.operations.publish_spooled import FileChangedError, SpooledReader, stored_place
+from hapax.operations.rows import RowForm
+from hapax.publish import Publisher, RecordRefusedError, SpoolFullError
+
+CSV = b'id,say\n1,"a\nb"\n2,""\n3,"""x"",\ny\n"\n4,z\n'
+CSV_ROWS = [
+    {"id": "1", "say": "a\nb"},
+    {"id": "2", "say": ""},
+    {"id": "3", "say": '"x",\ny\n'},
+    {"id": "4", "say": "z"},
+]
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+class MemorySpool:
+    """Keeps what outlives a process: records, and the position of the last ones.
+
+    ``dies_after``: so many writes go well, then the process dies before the next one.
+    ``full``: so many calls find no room first.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.position = b""
+        self.writes: list[int] = []
+        self.dies_after: int | None = None
+        self.full = 0
+        self.bytes_max = 1 << 20
+
+    def publish_many(self, messages: Sequence[Message], *, position: bytes) -> list[object]:
+        if self.full:
+            self.full -= 1
+            raise SpoolFullError("full")
+        if self.dies_after is not None:
+            if not self.dies_after:
+                raise KilledError
+            self.dies_after -= 1
+        values = [message.value or b"" for message in messages]
+        if any(len(value) > self.bytes_max for value in values):
+            raise RecordRefusedError("too large")
+        self.values += values
+        self.position = position
+        self.writes.append(len(values))
+        return [*values]
+
+
+class Reading:
+    """Processes that read a source into one spool, one after the other."""
+
+    def __init__(self, path: Path, form: RowForm = "lines", *, skip_bad: bool = False) -> None:
+        self.path = path
+        self.spool = MemorySpool()
+        self.form = form
+        self.skip_bad = skip_bad
+        self.warnings: list[str] = []
+        self.stopping: Callable[[], bool] = lambda: False
+        self.idle: Callable[[], None] = lambda: None
+
+    def run(self) -> SpooledReader:
+        """Read the file as a process that has just started; raise what ended it."""
+        place = stored_place(self.spool.position, str(self.path), self.form)
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            reader = self.reader()
+            if (failure := reader.read(descriptor, place)) is not None:
+                raise failure
+        finally:
+            os.close(descriptor)
+        return reader
+
+    def reader(self) -> SpooledReader:
+        return SpooledReader(
+            cast("Publisher", self.spool),
+            Lines(topic="in", form=self.form, id_from=SPOOL),
+            skip_bad=self.skip_bad,
+            show=lambda _text: self.idle(),
+            warn=self.warnings.append,
+            stopping=self._asked_to_stop,
+        )
+
+    def _asked_to_stop(self) -> bool:
+        return self.stopping()
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "orders"
+
+
+def test_a_file_ends_with_its_last_line_complete_or_not_and_is_read_once(file):
+    file.write_bytes(b"a\n\nb\nc")
+    reading = Reading(file)
+    assert reading.run().accepted == 3
+    assert reading.run().accepted == 0
+    assert reading.spool.values == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("form", ["lines", "csv"])
+def test_a_run_continues_with_what_was_added_since(file, form):
+    file.write_bytes(b"id\n1\n2" if form == "csv" else b"1\n2")
+    reading = Reading(file, form)
+    reading.run()
+    for added in (b"", b"\r\n", b"3", b"\n4\r\n", b"\n5"):
+        with file.open("ab") as more:
+            more.write(added)
+        reading.run()
+    assert [json.loads(value) for value in reading.spool.values] == (
+        [{"id": str(each)} for each in range(1, 6)] if form == "csv" else [1, 2, 3, 4, 5]
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (b"first\nsecomd\n", "has other content"),
+        (b"First\nsecond\nmore\n", "has other content"),
+        (b"first\n", "is shorter"),
+        (b"", "is shorter"),
+    ],
+)
+def test_other_content_under_the_name_is_exit_code_6_and_nothing_of_it_is_read(file, now, words):
+    file.write_bytes(b"first\nsecond\n")
+    reading = Reading(file)
+    reading.run()
+    file.write_bytes(now)
+    for _run in range(2):
+        with pytest.raises(FileChangedError, match=rf"{words}.*--spool of its own") as changed:
+            reading.run()
+        assert changed.value.exit_code == ExitCode.POSITION_LOST
+    assert reading.spool.values == [b"first", b"second"]
+    file.write_bytes(b"first\nsecond\nthird\n")
+    reading.run()
+    assert reading.spool.values[2:] == [b"third"]
+
+
+def test_a_last_line_that_had_no_end_and_has_more_now_is_not_made_two_records(file):
+    file.write_bytes(b"a\nhalf")
+    reading = Reading(file)
+    reading.run()
+    file.write_bytes(b"a\nhalf a line\nb\n")
+    with pytest.raises(FileChangedError, match="continues its last line, which had no end"):
+        reading.run()
+    assert reading.spool.values == [b"a", b"half"]
+
+
+def test_a_reader_that_dies_before_any_write_of_a_csv_file_loses_and_doubles_no_row(
+    file, monkeypatch
+):
+    monkeypatch.setattr(publish_spooled, "BATCH_RECORDS", 1)
+    for chunk in range(1, len(CSV) + 1):
+        monkeypatch.setattr(publish_spooled, "CHUNK_BYTES", chunk)
+        for dies_after in range(len(CSV_ROWS)):
+            file.write_bytes(CSV)
+            reading = Reading(file, "csv")
+            reading.spool.dies_after = dies_after
+            with pytest.raises(KilledError):
+                reading.run()
+            reading.spool.dies_after = None
+            assert reading.run().accepted == len(CSV_ROWS) - dies_after
+            assert [json.loads(value) for value in reading.spool.values] == CSV_ROWS
+
+
+def test_lines_of_a_pipe_are_accepted_before_it_waits_for_further_ones(tmp_path):
+    reading = Reading(tmp_path)
+    out, into = os.pipe()
+    steps: Iterator[Callable[[], object]] = iter(
+        [lambda: os.write(into, b"c\nd"), lambda: os.write(into, b"e\nf")]
+    )
+    seen = []
+
+    def idle() -> None:
+        seen.append([*reading.spool.values])
+        if (step := next(steps, None)) is None:
+            reading.stopping = lambda: True
+        else:
+            step()
+
+    reading.idle = idle
+    os.write(into, b"a\nb\n")
+    assert reading.reader().read(out, stored_place(b"", "", "lines")) is None
+    assert seen[0] == [b"a", b"b"]
+    assert seen[-1] == reading.spool.values == [b"a", b"b", b"c", b"de"]
+    reading.stopping = lambda: False
+    os.close(into)
+    assert reading.reader().read(out, stored_place(reading.spool.position, "", "lines")) is None
+    os.close(out)
+    assert len(reading.spool.values) == 4
+
+
+def test_a_stop_ends_the_reading_between_rows_and_the_next_run_continues(file, monkeypatch):
+    monkeypatch.setattr(publish_spooled, "BATCH_RECORDS", 1)
+    file.write_bytes(b"a\nb\nc\n")
+    reading = Reading(file)
+    reading.stopping = lambda: bool(reading.spool.values)
+    assert reading.run().accepted == 1
+    reading.stopping = lambda: False
+    assert reading.run().accepted == 2
+    assert reading.spool.values == [b"a", b"b", b"c"]
+
+
+def test_a_full_spool_is_waited_for_and_nothing_is_read_meanwhile(file):
+    file.write_bytes(b"a\nb\n")
+    reading = Reading(file)
+    reading.spool.full = 3
+    assert reading.run().accepted == 2
+    assert reading.spool.values == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rows_that_found_no_room_before_a_stop_come_before_all_later_ones(file, monkeypatch, batch):
+    monkeypatch.setattr(publish_spooled, "BATCH_RECORDS", batch)
+    file.write_bytes(b"a\nb\nc\nd\ne\n")
+    reading = Reading(file)
+    reading.spool.full = 1
+    reading.stopping = lambda: not reading.spool.full
+    reading.run()
+    assert reading.spool.values == []
+    reading.stopping = lambda: False
+    reading.run()
+    assert reading.spool.values == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_a_line_that_is_no_record_stops_it_or_is_left_out(file):
+    file.write_bytes(b'{"a": 1}\nnonsense\n{"a": 2}\n')
+    reading = Reading(file, "json-lines")
+    for _run in range(2):
+        with pytest.raises(HapaxError, match=r"line 2 is not JSON.*--skip-bad-lines"):
+            reading.run()
+        assert reading.spool.values == [b'{"a": 1}']
+    reading.skip_bad = True
+    assert reading.run().skipped == 1
+    assert reading.warnings == ["left out: line 2 is not JSON"]
+    assert reading.spool.values == [b'{"a": 1}', b'{"a": 2}']
+
+
+def test_a_spool_of_another_source_form_or_program_is_refused(file):
+    file.write_bytes(b"a\n")
+    reading = Reading(file)
+    reading.run()
+    position = reading.spool.position
+    with pytest.raises(ConfigurationError, match=r"belongs to .*/orders, not to /other: each"):
+        stored_place(position, "/other", "lines")
+    with pytest.raises(ConfigurationError, match=r"belongs to .*/orders, not to standard input"):
+        stored_place(position, "", "lines")
+    with pytest.raises(ConfigurationError, match="was read with --format lines so far"):
+        stored_place(position, str(file), "csv")
+    with pytest.raises(ConfigurationError, match="filled by another program"):
+        stored_place(b"12", str(file), "lines")
+
+
+def test_many_rows_are_accepted_some_at_a_time(file, monkeypatch):
+    monkeypatch.setattr(publish_spooled, "BATCH_RECORDS", 100)
+    file.write_bytes(b"".join(b"%d\n" % number for number in range(250)))
+    reading = Reading(file)
+    reading.run()
+    assert reading.spool.writes == [100, 100, 50]
+
+
+def test_a_record_that_is_refused_stops_it_after_those_before_it(file):
+    file.write_bytes(b"a\nb\ntoo large\nc\n")
+    reading = Reading(file)
+    reading.spool.bytes_max = 5
+    for _run in range(2):
+        with pytest.raises(HapaxError, match="line 3: too large; everything before it"):
+            reading.run()
+        assert reading.spool.values == [b"a", b"b"]
+    reading.spool.bytes_max = 100
+    reading.run()
+    assert reading.spool.values == [b"a", b"b", b"too large", b"c"]
