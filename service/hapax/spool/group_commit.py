@@ -12,7 +12,7 @@ from hapax.core.errors import HapaxError, StopError
 from hapax.spool.errors import SpoolFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from hapax.spool.spool import SpoolStore
 
@@ -35,7 +35,6 @@ class Group:
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.position = b""
-        self.notes: dict[str, bytes] = {}
         self.size_bytes = 0
         self.first = 0
         self.error: HapaxError | None = None
@@ -95,12 +94,11 @@ class GroupCommit:
         then: Callable[[Group, int], None],
         *,
         position: bytes = b"",
-        notes: Mapping[str, bytes] | None = None,
         timeout_s: float | None = None,
     ) -> Group:
         """Hand records over; return their group, which may hold others, too.
 
-        position, notes  as SpoolStore.append has them
+        position   as SpoolStore.append has it
         then       called with the group and the index of the first record in it, when it is
                    accepted or refused, before its callers return
         timeout_s  in place of the usual time to wait for room
@@ -115,7 +113,6 @@ class GroupCommit:
             index = len(group.records)
             group.records.extend(records)
             group.position = position or group.position
-            group.notes.update(notes or {})
             group.size_bytes += size
             self._waiting_bytes += size
             self._waiting_records += len(records)
@@ -204,7 +201,7 @@ class GroupCommit:
         while True:
             began_s = time.monotonic()
             try:
-                group.first = self._spool.append(group.records, group.position, group.notes)
+                group.first = self._spool.append(group.records, group.position)
             except SpoolFullError as error:
                 self.full = True
                 if self._spool.reclaim():

@@ -31,7 +31,7 @@ from hapax.spool.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hapax.spool.folder import Folder
 
@@ -93,7 +93,6 @@ class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
     cluster   Kafka's id of the cluster, and the topic that the marker is kept for; None until the
               marker is there: from then on a missing marker is no new spool
     position  what the caller gave with the newest records that had any
-    notes     what callers keep with their records, by name
     """
 
     id: str
@@ -102,7 +101,6 @@ class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     topic: str | None = None
     position: bytes = b""
-    notes: dict[str, bytes] = {}
 
 
 class SpoolRow(NamedTuple):
@@ -262,15 +260,10 @@ class SpoolStore:
 
     # -- appending ------------------------------------------------------------------------
 
-    def append(
-        self,
-        records: Sequence[bytes],
-        position: bytes = b"",
-        notes: Mapping[str, bytes] | None = None,
-    ) -> int:
+    def append(self, records: Sequence[bytes], position: bytes = b"") -> int:
         """Accept records, all or none; return the sequence of the first when they are durable.
 
-        position, notes  kept with them in one transaction; an empty position leaves the one before
+        position  kept with them in one transaction; an empty one leaves the one before
         Raises SpoolFullError: nothing was written. Raises SpoolFailedError, SpoolDamagedError.
         """
         with self._mutex, self._translated():
@@ -278,10 +271,8 @@ class SpoolStore:
             size = sum(_ROW_BYTES + len(row[-1]) for row in rows)
             self._require_room(size)
             meta = self.meta
-            if position or notes:
-                meta = msgspec.structs.replace(
-                    meta, position=position or meta.position, notes=meta.notes | dict(notes or {})
-                )
+            if position:
+                meta = msgspec.structs.replace(meta, position=position)
             with self._transaction():
                 self._connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
                 if meta is not self.meta:
