@@ -1,14 +1,13 @@
 """Calls of the transform alongside each other: what one call is, and in which order calls begin.
 
 Records of one key are called one at a time, in input order; keys overlap. Records without a key
-have no order among each other. Who makes the calls (an event loop, threads) implements ``Calls``.
+have no order among each other. An event loop or threads make the calls (``Calls``).
 
-The window: records between intake and plan whose calls are made alongside each other.
-
-Records enter per partition in input order and leave as the finished prefix of their partition, so
-that plan, transaction and settle see what they always see: outputs in input order, and no offset
-beyond an unfinished record. Results are kept by coordinates: after an abort the same records are
-read again and meet their results, so that no function is called twice without a crash.
+Records enter the ``Window`` per partition in input order and leave it as the finished prefix of
+their partition, so that plan, transaction and settle see what they always see: outputs in input
+order, and no offset beyond an unfinished record. Results are kept by coordinates: after an abort
+the same records are read again and meet their results, so that no function is called twice without
+a crash.
 """
 
 from __future__ import annotations
@@ -106,12 +105,10 @@ class Call:
 
     @property
     def done(self) -> bool:
-        """Whether it has an outcome."""
         return self.result is not PENDING or self.fate is not PENDING
 
     @property
     def outcome(self) -> Result | None:
-        """What becomes of the record, once it is done."""
         known = self.result if self.fate is PENDING else self.fate
         assert not isinstance(known, Pending)
         return known
@@ -288,7 +285,6 @@ class Window:
         self.bytes = 0
 
     def depth(self, where: TopicPartition) -> int:
-        """Return how many records of a partition are inside."""
         return len(self._lines.get(where, ()))
 
     def firsts(self) -> Progress:
@@ -296,7 +292,6 @@ class Window:
         return {where: line[0].record.offset for where, line in self._lines.items()}
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the partitions with records inside."""
         return list(self._lines)
 
     def admit(self, batch: Batch, begun: Begun) -> list[Call]:
@@ -424,7 +419,6 @@ class Window:
                 del self._lines[where], self._ends[where]
 
     def _key(self, record: Record) -> Hashable:
-        """Return what orders the calls of a record."""
         return key_of(record)
 
     def _enter(self, where: TopicPartition, call: Call) -> bool:

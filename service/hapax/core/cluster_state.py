@@ -133,7 +133,6 @@ class Log(msgspec.Struct, frozen=True):
 
     @property
     def unread(self) -> bool:
-        """Whether readers have records to read after ``committed``."""
         known = self.offsets is not None and self.committed is not None
         return known and self.offsets.lag(self.committed) > 0  # type: ignore[union-attr, arg-type]
 

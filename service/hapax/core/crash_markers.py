@@ -1,22 +1,20 @@
 """Whether a process died over the records at a committed offset, and which ones are suspects.
 
-A process that is killed by a record logs nothing. So it writes beforehand, with the offset that
-it works at, that it is at work there (``Mark``); who finds the mark later knows that a process
-ended without committing. Progress drops it, and costs nothing for it:
+A process that is killed by a record logs nothing. So it writes beforehand, with the offset that it
+works at, that it is at work there (``Mark``); who finds the mark later knows that a process ended
+without committing. Progress drops it, and costs nothing for it:
 
 1  first records of a partition since its assignment: the same offset is committed once more, with
    ``deaths`` one above what was found and ``until`` the end of the batch
 2  each commit carries a mark for the batch after it, until as many records as one batch may hold
    have passed since the assignment, or there was nothing to read. What a dead process held lies
    within them: its batch was not larger
-3  found with deaths: ``suspects_until`` returns up to where each call of the transform is made in a
-   process of its own (core/crash_markers.py), which may die; the record that kills it is known then
+3  found with deaths: ``suspects_until`` returns up to where ``Isolation`` makes each call of the
+   transform in a process of its own
 
-Step 4 for records that may have killed a process: their calls are made in another one.
-
-The other process may crash, run out of memory or hang: the record in its hands is the culprit, by
+That process may crash, run out of memory or hang: the record in its hands is the culprit, by
 observation and not by guess, and becomes a dead letter. No kill from outside can condemn a record:
-who kills the service ends the other process with it, before any verdict.
+what kills the service ends the other process with it, before any verdict.
 """
 
 from __future__ import annotations
@@ -176,17 +174,14 @@ class Isolation:
             self.forget(where)
 
     def forget(self, where: TopicPartition) -> None:
-        """Suspect nothing of a partition any more."""
         self._hung.discard(where)
         if self.suspects.pop(where, None) is not None and not self.suspects:
             self._elsewhere.close()
 
     def close(self) -> None:
-        """End the other process."""
         self._elsewhere.close()
 
     def holds(self, record: Record) -> bool:
-        """Whether this record is a suspect."""
         if not self.suspects:
             return False
         return record.offset < self.suspects.get((record.topic, record.partition), (0, 0))[0]

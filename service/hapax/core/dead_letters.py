@@ -135,7 +135,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
     def has(self, one: DeadLetter) -> bool:
-        """Whether it is meant."""
         time_ms = one.record.timestamp_ms
         return (
             self.reason.lower() in one.error.lower()
@@ -166,7 +165,6 @@ def replay(one: DeadLetter, inputs: Collection[str]) -> Message:
 
 
 def note(topic: str, partition: int, offsets: Iterable[int], *, app: str, now_ms: int) -> Message:
-    """Return the note that these dead letters were replayed."""
     spans = _spans(sorted(offsets))
     value = msgspec.json.encode({"partition": partition, "offsets": spans})
     # A key of its own: compaction must neither refuse a note nor take it for another's.
@@ -179,7 +177,6 @@ def note(topic: str, partition: int, offsets: Iterable[int], *, app: str, now_ms
 
 
 def is_note(record: Record) -> bool:
-    """Whether a record of the dead-letter topic is a note of a replay."""
     return any(name == REPLAYED for name, _ in record.headers)
 
 

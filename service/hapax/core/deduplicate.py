@@ -1,24 +1,10 @@
 """Step 3, claim: whose is each id, and whether a duplicate of it may be dropped.
 
-One call for a batch; more only when owners are gone.
-
-Offsets that a partition's reader passed over since its assignment: nothing was read there.
-
-Below the committed offset "processed" and "removed before it was read" look alike. What a dead
-process had claimed and not committed lies within two batches of the offset that was committed when
-its partition was assigned again: the one in work, and the one whose claim travelled ahead. So the
-offsets from there on that hold no record are kept, for two batches and as much again; most are
-control records, and no claim names those.
-
-Kept in memory, for the life of the process: a successor starts without them.
-
-Whether a duplicate may be dropped: its owner has had its effect, or can still have it.
-
 A claim names the record that was seen first. To drop another record with the same id is safe only
 when that owner
 
 - lies below the committed offset of its partition: it had its effect with that offset, unless this
-  very process passed over it (unread.py); or
+  very process passed over it; or
 - lies at or above it and can still be read there, as the event that was claimed: the reader of its
   partition meets its own coordinates and processes it.
 
@@ -27,16 +13,23 @@ happens when a record is claimed, not committed, and then compacted away or dele
 leaves the input topics; when its coordinates belong to another record, because the topic was
 recreated, its log truncated, or the brokers are those of another cluster.
 
-Cost. Owners in the batch itself, and those below what this process has committed or once looked
-up, are known without a request. Others cost a request for the group's committed offsets. Only
-those at or above them are read, one fetch for each partition.
+Passed over (``Unread``). Below the committed offset "processed" and "removed before it was read"
+look alike. What a dead process had claimed and not committed lies within two batches of the offset
+that was committed when its partition was assigned again: the one in work, and the one whose claim
+was sent ahead. So the offsets from that one on that hold no record are kept in memory, for two
+batches and as much again; most are control records, and no claim names those. A successor starts
+without them.
 
-Order. The committed offsets are looked up again *after* a record was found missing: its reader may
+Cost. Owners in the batch itself, and those below what this process has committed or once queried,
+are known without a request. Others cost a request for the group's committed offsets. Only those at
+or above them are read, one fetch for each partition.
+
+Order. The committed offsets are queried again *after* a record was found missing: its reader may
 have committed it before it was removed. That answer is stable (KIP-447): it waits for transactions
-that hold an offset. The first look does not wait: another member has an offset pending most of the
+that hold an offset. The first query does not wait: another member has an offset pending most of the
 time (1.5 to 3.6 s for a batch, measured under load), and what it had committed before is enough.
 What remains: a member that read the owner before it was removed and sends its offsets after this
-look gives the event a second effect (docs/guarantees.md).
+query gives the event a second effect (docs/guarantees.md).
 """
 
 from __future__ import annotations
@@ -81,7 +74,6 @@ class Unread:
         self._count = 0
 
     def holds(self, where: TopicPartition, offset: int) -> bool:
-        """Whether the offset was passed over."""
         starts = self._starts.get(where)
         if not starts:
             return False
@@ -153,7 +145,6 @@ class ClaimOwners:
         self._committed.update(progress)
 
     def read(self, batch: Batch) -> None:
-        """Take note of what was read, and of what was passed over."""
         self._unread.read(batch)
 
     def gone(
@@ -315,7 +306,6 @@ class Claiming:
             return Claimed({}, unchecked=True)
 
     def settle(self, progress: Mapping[tuple[str, int], int]) -> None:
-        """Take note that everything below these offsets has had its effect."""
         self._owners.settle(progress)
 
     def _until_trusted(

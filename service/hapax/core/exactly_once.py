@@ -286,7 +286,6 @@ def _refused(
 
 
 def _progress(batch: Batch, done: int) -> Progress:
-    """Return the progress that the first ``done`` records make."""
     if done == len(batch.records):
         return batch.next
     progress = {where: batch.next[where] for where in batch.next.keys() - batch.first.keys()}

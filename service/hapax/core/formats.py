@@ -78,7 +78,6 @@ class FormatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_registry(self) -> bool:
-        """Whether a schema registry is asked."""
         return not WITH_REGISTRY.isdisjoint((self.input, self.output))
 
 

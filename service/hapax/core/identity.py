@@ -1,11 +1,8 @@
 """Step 2, identify: find each event's id, without which no duplicate can be recognised.
 
 An id counts within its source: the key ``5`` and the header ``5`` are two events. Otherwise a
-record that happens to carry another record's id in another place would be dropped.
-
-The sources of ids, each in one place: how it is written and found, and which ids it can give.
-
-A further source is one function here and its row in ``SOURCES``.
+record that happens to carry another record's id in another place would be dropped. A further source
+is one function here and its row in ``SOURCES``.
 """
 
 from __future__ import annotations
@@ -235,7 +232,6 @@ class Identified(msgspec.Struct, gc=False):
 
     @property
     def complete(self) -> bool:
-        """Whether every record has an id to claim."""
         if isinstance(self.claims, Ids):
             return not self.claims.missing
         return b"" not in self.claims

@@ -2,11 +2,10 @@
 
 Pure: no I/O, and the clock is a parameter. Times are Unix seconds.
 
-Finds the time of the next unread record by asking for offsets only.
-
-Brokers answer "the first offset of this time or later". Halving the age of the question, a dozen
-of questions, each for all partitions at once, finds the newest time of any record up to the next
-unread one, within a hundredth of its age. No record is fetched.
+``TimestampSearch`` finds the time of the next unread record without fetching one. Brokers answer
+"the first offset of this time or later": halving the age of the question, a dozen of questions,
+each for all partitions at once, finds the newest time of any record up to the next unread one,
+within a hundredth of its age.
 """
 
 from __future__ import annotations
@@ -109,7 +108,6 @@ class LagTracker:
         self._lows: dict[TopicPartition, list[tuple[float, int]]] = {}
 
     def of(self, snapshot: OffsetSnapshot, progress: GroupProgress) -> list[PartitionLag]:
-        """Return the lags of all partitions in the snapshot, in order."""
         if not snapshot.failures:
             self._forget(snapshot.offsets)
         return [

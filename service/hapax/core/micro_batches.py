@@ -91,7 +91,6 @@ class Marker(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """The words that are committed as metadata of the number."""
         words = f"{self.query} {self.inputs or _UNKNOWN}"
         if self.fixed is None:
             return f"{_FORM} {words}"
@@ -99,7 +98,6 @@ class Marker(NamedTuple):
 
     @classmethod
     def after(cls, batch: MicroBatch) -> Marker:
-        """Return the marker for this micro-batch as published."""
         return cls(batch.number + 1, batch.query, batch.inputs)
 
     @classmethod

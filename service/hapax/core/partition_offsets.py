@@ -78,7 +78,6 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> tuple[str, int]:
-        """Topic and partition."""
         return self.topic, self.partition
 
     @property
@@ -93,7 +92,6 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> int:
-        """Offsets that were deleted before they were read."""
         return 0 if self.committed is None else max(0, self.log.log_start - self.committed)
 
     def log_figures(self) -> dict[str, str | int | None]:
@@ -106,7 +104,6 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def figures(self) -> dict[str, str | int | None]:
-        """Return everything, as JSON spells it everywhere."""
         group = {
             "committed": self.committed,
             "position": self.position,

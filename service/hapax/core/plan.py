@@ -1,10 +1,9 @@
 """Step 5, plan: claims and results to outputs, dead letters and progress. No I/O, no clock.
 
-What outputs on another cluster carry in addition: where they came by, and their place. Pure.
-
-A record names the clusters that it came through, in ``hapax-path``. One that has been on the
-cluster of the outputs is not mirrored there again: of two clusters that mirror each other no record
-goes round. For a function the header says nothing: any sender may set it, and what it makes is new.
+An output on another cluster names the clusters that its record came through, in ``hapax-path``. A
+record that has been on the cluster of the outputs is not mirrored there again: two clusters that
+mirror each other copy no record in circles. For a function the header says nothing: any sender may
+set it, and what the function makes is new.
 """
 
 from __future__ import annotations
@@ -60,11 +59,9 @@ class OtherCluster(msgspec.Struct, frozen=True):
     partitions: int = 0
 
     def loops(self, record: Record) -> bool:
-        """Whether a mirror would send a record back to the cluster of the outputs."""
         return self.mirrors and self.target in _path(record)
 
     def stamped(self, record: Record, headers: Wire) -> Wire:
-        """Return the headers of an output with the clusters that it came through."""
         return [*headers, (PATH, APART.join([*_path(record), self.source]))]
 
     def mirrored(self, record: Record, stamp: Wire) -> Wire | None:
@@ -138,7 +135,6 @@ class Plan(msgspec.Struct, gc=False):
     failures: dict[int, Failure] = msgspec.field(default_factory=dict)
 
     def outputs(self) -> dict[str, int]:
-        """Return how many messages there are by topic."""
         if isinstance(self.messages, Prepared):
             return {self.messages.topic: len(self.messages)} if len(self.messages) else {}
         return dict(Counter([message.topic for message in self.messages]))
@@ -264,7 +260,6 @@ class Planner:
         result: Failure | Later | Put | Undecided,
         stamp: Wire,
     ) -> list[Message]:
-        """Return what is written for a record that has none, and count it."""
         if isinstance(result, Put):
             plan.retried += result.called
             plan.moved += not result.called

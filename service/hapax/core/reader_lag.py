@@ -90,12 +90,10 @@ class ReaderLag(NamedTuple):
 
     @property
     def records_min(self) -> int:
-        """Records that the group has still to read, at least."""
         return self.records if self.placed else 0
 
     @property
     def records_max(self) -> int:
-        """Records that the group has still to read, at most."""
         return self.records + self.uncounted
 
     @property
@@ -106,7 +104,6 @@ class ReaderLag(NamedTuple):
 
     @property
     def deleted(self) -> int:
-        """Offsets that were deleted before the group read them."""
         at = self.committed if self.committed is not None and self.placed else self.log.log_start
         return max(0, self.log.log_start - at)
 

@@ -52,7 +52,6 @@ class TransactionState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def undecided(self) -> bool:
-        """Whether a transaction is open, or is just being ended."""
         return self.state in _UNDECIDED
 
     def age_s(self, now_ms: int) -> float | None:
@@ -62,7 +61,6 @@ class TransactionState(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, (now_ms - max(self.started_ms, 0)) / 1000)
 
     def overdue(self, now_ms: int) -> bool:
-        """Whether it should have timed out long ago, by twice its timeout."""
         age_s = self.age_s(now_ms)
         return age_s is not None and age_s > 2 * self.timeout_ms / 1000
 

@@ -1,9 +1,7 @@
 """Step 4, transform: business code, and what its answers mean.
 
-Here a function of one record is called for one record at a time, in order. The other forms of a
-transform (forms.py) are called through calls.py, alongside each other.
-
-The forms of a transform, recognised by signature and annotation.
+A function of one record is called here for one record at a time, in order; the other forms are
+called through call_window.py, concurrently. The form is recognised by signature and annotation:
 
 ``def f(record)``                 one record; with HAPAX_CALL__CONCURRENCY above 1 on threads
 ``async def f(record)``           one record; calls overlap on an event loop
@@ -11,9 +9,8 @@ The forms of a transform, recognised by signature and annotation.
 ``async def f(records: list[Record])``  both
 
 Each may also be the ``__call__`` of a class, which is made once and may have ``setup`` and
-``teardown`` (plain or async), or what a context manager without parameters yields
-(``@contextmanager``, ``@asynccontextmanager``): what is opened once is closed when the service
-drains.
+``teardown`` (plain or async), or what a context manager without parameters yields: what is opened
+once is closed when the service drains.
 """
 
 from __future__ import annotations
@@ -155,7 +152,6 @@ class Transformer:
             return self._again(record, error)
 
     def _judge(self, record: Record, answer: object, error: BaseException | None) -> Result:
-        """Return what a call amounts to that the native path has made: its answer or its error."""
         if error is None:
             try:
                 return outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
@@ -178,7 +174,6 @@ class Transformer:
 def ended(
     error: BaseException, attempts: int, retrying: Retrying, reason: str | None = None
 ) -> Failure | Later | Undecided:
-    """Return what a record becomes whose last attempt at once has raised ``error``."""
     if is_from_outside(error):
         raise error
     if isinstance(error, SchemasUnavailableError):
@@ -414,7 +409,6 @@ _NONE_TAKEN: Any = object()
 
 
 def _parameter(function: Callable[..., Any]) -> Any:
-    """Return the annotation of the one parameter that a call fills."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
