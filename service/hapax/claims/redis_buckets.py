@@ -1,14 +1,7 @@
 """The store as the last answer described it, and the script that ends every request.
 
-Called by redis_claim.py and redis_desk.py; claims/redis.py describes the storage.
-
-What every answer of the store says beside the claims: which store, whose, and at what time.
-
-Called by both schemes of claims/redis.py.
-
-Redis' clock beside ours: a jump ahead of it ends claims early, and no answer says so.
-
-Called by claims/redis.py.
+Every answer also reports which store it is, whose claims it has, and its time: a jump of Redis'
+clock ahead of the worker's ends claims early, and no answer says so.
 """
 
 from __future__ import annotations
@@ -40,7 +33,6 @@ class Canary:
     """
 
     def __init__(self, options: StoreOptions, clock: StoreClock) -> None:
-        """Know nothing yet."""
         self.app = options.app
         self.cluster_id = options.cluster_id
         self.fresh = False
@@ -51,7 +43,7 @@ class Canary:
         self._on_clock_jump = options.on_clock_jump
 
     def check_cluster(self, known: bytes) -> None:
-        """Raise OtherClusterError when the claims are of another Kafka cluster than ours."""
+        """Raise OtherClusterError when the claims are of another Kafka cluster."""
         here = self.cluster_id or ""
         if here and known and known != here.encode():
             raise OtherClusterError(
@@ -71,34 +63,32 @@ class Canary:
             self._on_emptied()
 
     def notice_time(self, asked_s: float, redis_ms: int) -> None:
-        """Take note of Redis' time; ``asked_s``: ours when the call began."""
+        """Take note of Redis' time; ``asked_s``: the worker's when the call began."""
         jump_s = self.clock.jump_s(asked_s, redis_ms)
         if jump_s and self._on_clock_jump is not None:
             self._on_clock_jump(jump_s)
 
 
 class StoreClock:
-    """Compares Redis' clock with ours: claims live by Redis' time alone.
+    """Compares Redis' clock with the worker's: claims live by Redis' time alone.
 
-    When it is set forward by more than what passed here, claims end early, all of them at two
-    times their time to live, and no answer says so. A tenth of it is worth a word: an id is then
-    remembered for so much less than promised.
+    When it is set forward by more than what passed here, claims end early, all of them at two times
+    their time to live. A tenth of it is worth a warning: an id is then remembered for so much less
+    than promised.
     """
 
     def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
-        """Begin without a call to compare with."""
         self._monotonic = monotonic
         self._limit_s = ttl_ms / 1000 / 10
         self._last: tuple[float, int] | None = None
 
     def now(self) -> float:
-        """Return our time, for a call that begins."""
         return self._monotonic()
 
     def jump_s(self, asked_s: float, redis_ms: int) -> float:
         """Return the seconds that Redis' clock jumped ahead since the last call; else 0.
 
-        ``asked_s``: our time when this call began.
+        ``asked_s``: the worker's time when this call began.
         """
         last, self._last = self._last, (asked_s, redis_ms)
         if last is None:
@@ -127,7 +117,7 @@ class World(NamedTuple):
     met         how the buckets were laid out when the commands before it ran; left: after it
     unit_ms     of dates
     alive_ms    until when every bucket exists
-    now_ms      Redis' time; answered_s: ours when it came
+    now_ms      Redis' time; answered_s: the worker's when it came
     """
 
     epoch: bytes
@@ -145,7 +135,7 @@ class Buckets:
     """One app's buckets. Raises ClaimsUnavailableError and OtherClusterError.
 
     world       as of the last answer; None: nothing is known yet
-    numbers     of the topics that were asked for, as they stand in owners
+    numbers     of the topics that were asked for, as they are in owners
     unreported  ids that were new, for the script to count
     own         whether most ids of the last batch were claimed already, by their own records
     """
@@ -212,7 +202,7 @@ class Buckets:
     def take(self, reply: Any, topics: Sequence[str], reported: int, asked_s: float) -> World:
         """Return the world that the script describes.
 
-        ``reported``: how many new ids it was given; ``asked_s``: our time before the request.
+        ``reported``: how many new ids it was given; ``asked_s``: the time here before the request.
         """
         check_format(reply[0])
         self.canary.check_cluster(reply[2])
@@ -249,7 +239,7 @@ class Buckets:
     ) -> list[bytes] | None:
         """Replace claims by comparison; see redis_replace.lua.
 
-        ``items``: key, field, value that may be replaced, new one. Returns what stands there
+        ``items``: key, field, value that may be replaced, new one. Returns what is there
         instead, empty where it was replaced; None: the store is laid out in another way by now.
         """
         ends_ms = int(self.redis_ms()) + 2 * world.ttl_ms

@@ -1,9 +1,9 @@
-"""One batch of claims on its way through the buckets. Called by claims/redis.py.
+"""One batch of claims on its way through the buckets.
 
 A round is one request: HSETNX for ids that may be new, HGET for ids that are claimed already, and
-the script that tells whether these commands met the store as it was taken to be. Where they did
+the script that reports whether these commands met the store as it was taken to be. Where they did
 not, the ids concerned go into the next round; a claim that went to a place that does not count any
-more is of no harm, because nothing looks there.
+more is of no harm, because nothing reads it there.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ class Claim:
         raise ClaimsUnavailableError("the same claims change all the time")
 
     def drop(self) -> None:
-        """Give the answer up."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.drop()
@@ -245,7 +244,7 @@ class Claim:
         return bool(self._gone) and owner == self._gone[index]
 
     def _change(self, changes: Sequence[tuple[int, bytes]]) -> None:
-        """Replace claims, unless they are others by now; then look at them again."""
+        """Replace claims, unless they are others by now; then query them again."""
         buckets = self._buckets
         world = buckets.world
         assert world is not None

@@ -1,7 +1,4 @@
-"""The way to Redis: one client from one URL and its certificates, and its errors in plain words.
-
-Called by claims/redis.py. Nothing here knows what a claim is.
-"""
+"""The way to Redis: one client from one URL and its certificates, and its errors in plain words."""
 
 from __future__ import annotations
 

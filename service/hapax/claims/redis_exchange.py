@@ -1,11 +1,9 @@
 """One request that is sent now and answered later, on a connection that it has for itself.
 
-Called by claims/redis.py. Between the two, all other calls take other connections of the pool, so
-an answer that comes late, or that is not wanted any more, cannot be read as that of another call.
-
-Replies of Redis, read from the socket: many small ones at once, without an object for each.
-
-The client's own reader costs several microseconds a reply, and a batch of claims has thousands.
+Until then all other calls take other connections of the pool, so an answer that comes late, or that
+is not wanted any more, cannot be read as that of another call. Replies are read from the socket,
+many small ones at once, without an object for each: the client's own reader costs several
+microseconds a reply, and a batch of claims has thousands.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ _RECEIVE = 1 << 16
 
 
 class Replies:
-    """The replies to one request; nothing behind the last of them is expected."""
+    """The replies to one request; nothing is expected after the last of them."""
 
     def __init__(self, connection: Connection) -> None:
         # The client has no call for bytes as they come.
@@ -100,7 +98,6 @@ class Replies:
         return b"".join(b"%d" % self.value() for _ in range(count))
 
     def values(self, count: int) -> list[Any]:
-        """Return so many replies."""
         return [self.value() for _ in range(count)]
 
     def value(self) -> Any:

@@ -1,11 +1,8 @@
-"""What a Redis says of itself, judged: whether it keeps claims, and what to set. Pure.
+"""What a Redis says of itself, judged: whether it keeps claims, and what to set.
 
-Whether a Redis deletes keys where its memory is full, and with them claims, without a word.
-
-Looked at while the service runs: both the policy and the memory can be changed at any time. Each
-look is one INFO, which managed servers allow where they forbid CONFIG.
-
-What the claim store reports about itself, and what the configured user may do there.
+Whether it deletes keys when its memory is full is checked while the service runs, for both the
+policy and the memory can be changed at any time. Each check is one INFO, which managed servers
+allow where they forbid CONFIG.
 
 Permissions are found by trying. What is tried writes one key that is gone a second later; claims
 are not touched, and no epoch is begun: a store that was emptied must stay recognisable as one.
@@ -63,7 +60,7 @@ class Eviction:
             raise ClaimsUnavailableError(self.problem)
 
     def _evicted(self, info: Mapping[str, Any]) -> int:
-        """Return how many keys were evicted since the last look at the same server."""
+        """Return how many keys were evicted since the last answer of the same server."""
         before, self._seen = self._seen, (info.get("run_id"), evicted_keys(info))
         return self._seen[1] - before[1] if before[0] == self._seen[0] else 0
 
@@ -74,7 +71,6 @@ def evicts(policy: str) -> str:
 
 
 def evicted_keys(info: Mapping[str, Any]) -> int:
-    """Return how many keys a server has evicted since it started, as far as it says."""
     text = str(info.get("evicted_keys", ""))
     return int(text) if text.isdecimal() else 0
 
@@ -293,7 +289,7 @@ def _setting(client: Redis, name: str) -> dict[str, str]:
 
 
 def _refused(client: Redis, base: str) -> tuple[str, ...]:
-    """Return what a claim needs and our user cannot do."""
+    """Return what a claim needs and the configured user cannot do."""
     key = f"{base}:doctor"
     tried: dict[str, Callable[[], Any]] = {
         "hset": lambda: client.hset(key, "at", "1"),
@@ -305,7 +301,7 @@ def _refused(client: Redis, base: str) -> tuple[str, ...]:
         "del": lambda: client.delete(key),
         "set": lambda: client.set(f"{key}:mark", "1", px=1000),
         "get": lambda: client.get(f"{key}:mark"),
-        # After the last write, or that could make the key again, for ever.
+        # After the last write, or that could make the key again, permanently.
         "pexpireat": lambda: client.pexpireat(key, int(time.time() * 1000) + 1000),
         "script load": lambda: client.script_load("return 1"),
         "evalsha": lambda: client.evalsha(_NO_SCRIPT, 1, key),
@@ -315,7 +311,7 @@ def _refused(client: Redis, base: str) -> tuple[str, ...]:
         try:
             attempt()
         except NoScriptError:
-            continue  # the answer of a server that lets us run scripts
+            continue  # the answer of a server that allows scripts
         except RedisError as error:
             refused.append(f"{name}: {reason_of(error)}")
     return tuple(refused)

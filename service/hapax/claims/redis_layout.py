@@ -1,12 +1,9 @@
-"""Where a claim stands in Redis: buckets, fields, dates, and requests for many of them. Pure.
+"""Where a claim is in Redis: buckets, fields, dates, owners, and requests for many of them. Pure.
 
-Called by claims/redis_buckets.py, whose scripts (redis_turn.lua) divide ids in the same way.
-
-Owners as they stand in a bucket, behind the date: topic's number, partition, offset. Pure.
-
-3 bytes of the topic's number; the partition twice over, and one more where the offset needs more
-than 32 bits, 7 bits a byte; these high bits of the offset; its low 4 bytes. One spelling only:
-owners are compared as bytes.
+The scripts (redis_turn.lua) divide ids in the same way. After the date, a bucket has the owner: 3
+bytes of the topic's number; the partition twice over, and one more where the offset needs more than
+32 bits, 7 bits a byte; these high bits of the offset; its low 4 bytes. One spelling only: owners
+are compared as bytes.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ _MASKS: Final = [
 
 
 class HashField(NamedTuple):
-    """Where a claim stands in Redis."""
+    """Where a claim is in Redis."""
 
     key: bytes
     field: bytes
@@ -81,14 +78,13 @@ class Layout(NamedTuple):
         return 24 - min(self.old, self.new)
 
     def bits(self, digest: bytes) -> int:
-        """Return how many bits name the bucket of this id."""
         if self.old == self.new:
             return self.old
         index = int.from_bytes(digest[:3], "big") >> self.shift
         return self.new if index < self.cursor else self.old
 
     def agrees(self, other: Layout) -> bool:
-        """Whether every id stands in the same bucket in both."""
+        """Whether every id is in the same bucket in both."""
         return self == other or self.old == self.new == other.old == other.new
 
     def token(self, epoch: bytes) -> bytes:
@@ -104,7 +100,7 @@ def bucket_prefix(base: bytes, epoch: bytes) -> bytes:
 
 
 def place(prefix: bytes, bits: int, digest: bytes) -> HashField:
-    """Return where an id stands; ``prefix``: of all buckets of an epoch."""
+    """Return where an id is; ``prefix``: of all buckets of an epoch."""
     whole, rest = divmod(bits, 8)
     masked = _MASKS[rest][digest[whole]] if rest else b""
     return HashField(b"%b%c%b%b" % (prefix, 64 + bits, digest[:whole], masked), digest[whole:])
@@ -139,7 +135,6 @@ def setnx(
 
 
 def get(prefix: bytes, layout: Layout, digests: Sequence[bytes]) -> bytes:
-    """Return the commands that ask for the claims of these ids."""
     return b"".join(
         b"*3\r\n$4\r\nHGET\r\n%b%b" % (_bulk(key), _bulk(field))
         for key, field in _places(prefix, layout, digests)
@@ -179,7 +174,6 @@ _NUMBER_BYTES: Final = 3
 
 
 def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
-    """Return the topics, each once."""
     if isinstance(owners, RecordPath):
         return list(dict.fromkeys(topic for topic, *_ in owners.runs))
     return list(dict.fromkeys(owner.topic for owner in owners))
@@ -188,7 +182,6 @@ def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
 def owner_texts(
     owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]
 ) -> list[bytes]:
-    """Return the owners as bytes; ``numbers``: of the topics."""
     texts = []
     topic, partition, first, end, head = "", -1, 0, -1, b""
     for owner in owners:
@@ -208,7 +201,6 @@ def owner_head(number: bytes, partition: int, high: int) -> bytes:
 
 
 def owner_coordinates(packed: bytes, topic_of: Callable[[bytes], str]) -> Coordinates:
-    """Return the owner that these bytes stand for."""
     flagged, at = first_varint(packed, _NUMBER_BYTES)
     high = 0
     if flagged % 2:

@@ -42,7 +42,6 @@ class Primary:
         return self.address
 
     def place(self) -> str:
-        """Name the server and what was asked for."""
         return self.name if self.address is None else "{}:{} of {}".format(*self.address, self.name)
 
     def _asked(self) -> tuple[str, int]:
