@@ -1,7 +1,7 @@
-"""The way to the brokers: whether a process listens there, and why none of them lets us in.
+"""The way to the brokers: whether a process listens there, and why none of them accepts the client.
 
 Asked for when a first request has failed: the client's own answer is then "transport failure" or
-"timed out"; the cause is only told to an error callback, which clients of the service do without.
+"timed out"; the cause reaches only an error callback, which clients of the service do without.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _UNREACHED = "Connect to "
 
 
 class Access(NamedTuple):
-    """What a broker, the token service or the network says to us, in one line.
+    """What a broker, the token service or the network answers, in one line.
 
     refused  waiting does not cure it: login, token or certificate
     suspect  nor this, probably: connections break as they do when TLS is spoken on one side only,
@@ -101,16 +101,14 @@ def require_listener(settings: Settings) -> None:
 
 
 def diagnose_connection(settings: Settings) -> str | None:
-    """Return the line alone."""
     return access(settings).text
 
 
 def access(settings: Settings) -> Access:
     """Try to get in, for after a request has failed; takes three seconds at most.
 
-    Of several brokers one that refuses us counts more than one that is down.
-
-    Holds no secret of ours: it is what the other side says, or what TLS makes of its certificate.
+    Of several brokers one that refuses the client counts more than one that is down. Holds no
+    secret of the service: it is what the other side says, or what TLS makes of its certificate.
     """
     heard: list[KafkaError] = []
     properties = admin_properties(consumer_properties(settings))
@@ -177,7 +175,6 @@ def probe(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[st
 
 
 def bootstrap(servers: str) -> dict[str, Address]:
-    """Try all addresses of a comma list, for a second."""
     return probe((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
 
 
@@ -190,7 +187,6 @@ def unanswered(servers: str) -> str:
 
 
 def told(found: Mapping[str, Address]) -> str:
-    """Return addresses, each with what is wrong there, in one line."""
     return ", ".join(
         f"{place}: {address.problem or 'open, but no broker answers'}"
         for place, address in found.items()

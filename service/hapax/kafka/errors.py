@@ -24,7 +24,7 @@ client_headers: Callable[[Any], Any] = methodcaller("headers")
 """Reads a message's headers; raises one of NO_TEXT for a name that is not UTF-8, and where the
 native path took the message for one that holds a NUL: the client alone hands that out cut.
 
-confluent-kafka 2.16 returns a broken list then and leaves the error behind. A direct call that
+confluent-kafka 2.16 returns a broken list then and leaves the error set. A direct call that
 Python (3.11 or newer) has specialised does not notice: the error comes up at some later place and
 ends the process. A call through an object is always checked.
 """
@@ -132,7 +132,7 @@ FORBIDDEN = frozenset(
 UNRESOLVED_REBUILD = frozenset(
     {
         # Kafka's own client made this fatal because going on in place can duplicate (KAFKA-17822);
-        # librdkafka goes on by an epoch bump, and a new producer is the safer reaction.
+        # librdkafka continues by an epoch bump, and a new producer is the safer reaction.
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.INVALID_TXN_STATE,
     }
@@ -152,7 +152,7 @@ def reaction(error: KafkaError) -> Reaction:
 
 
 def is_member_fenced(error: KafkaError) -> bool:
-    """Whether an error means that the group has given our place to another member."""
+    """Whether an error means that the group has given this member's place to another one."""
     return _is_one_of(MEMBER_FENCED, error)
 
 
@@ -178,7 +178,7 @@ def _is_one_of(codes: Collection[int], error: KafkaError) -> bool:
 
 
 def is_fenced(error: KafkaError) -> bool:
-    """Whether the broker has seen a newer producer of our transactional id.
+    """Whether the broker has seen a newer producer of this transactional id.
 
     The one after the last epoch (32,766) has another producer id: the loser gets a mapping error.
     """

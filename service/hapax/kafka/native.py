@@ -47,7 +47,7 @@ class NativePath:
     module    hapax_fast
     sources   where ids are found: (kind, header, tag)
     unproven  records of this process that still go through the reference as well
-    left      why the process went on in Python; empty: it has not
+    left      why the process continued in Python; empty: it has not
     """
 
     def __init__(self, module: Any, id_sources: Sequence[str]) -> None:

@@ -120,13 +120,13 @@ def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def library_version() -> str:
-    """Return librdkafka's version."""
     return str(libversion()[0])
 
 
 APART = ":"
-"""Between app and instance. It stands in neither name, so no two pairs make the same id: joined by
-a dash ``orders`` and ``eu-0``, and ``orders-eu`` and ``0`` were one id, and fenced each other."""
+"""Between app and instance. It is in neither name, so no two pairs make the same id: joined by
+a dash ``orders`` and ``eu-0``, and ``orders-eu`` and ``0`` were one id, and fenced each other.
+"""
 
 
 def transactional_id(settings: Settings) -> str:
@@ -135,7 +135,7 @@ def transactional_id(settings: Settings) -> str:
 
 
 def client_name(settings: Settings) -> str:
-    """Return the name of our clients, and of the static member.
+    """Return the name of the service's clients, and of the static member.
 
     Quotas and metrics of brokers go by the first, and the second counts within the group of the
     app and is limited to the letters of a topic's name: a dash is enough for both.
@@ -174,8 +174,8 @@ def _common(settings: Settings) -> dict[str, Any]:
         "bootstrap.servers": settings.kafka.bootstrap_servers,
         "client.id": client_name(settings),
         "security.protocol": security.protocol,
-        # After "all brokers down" a re-bootstrap can leave the offsets call waiting for ever on a
-        # connection that no longer exists (measured with one lost connection, 3 of 3).
+        # After "all brokers down" a re-bootstrap can leave the offsets call waiting without end on
+        # a connection that no longer exists (measured with one lost connection, 3 of 3).
         "metadata.recovery.strategy": "none",
         # The default of 10 s makes one commit last as long after a few resets in a row.
         "reconnect.backoff.ms": 20,
@@ -201,7 +201,6 @@ def _token_authorities(security: SecuritySettings) -> str | None:
 
 
 def consumer_properties(settings: Settings) -> dict[str, Any]:
-    """Return the properties of the consumer."""
     group = settings.group
     session_ms = group.session_timeout_ms
     membership: dict[str, Any] = {"group.protocol": group.protocol}
@@ -229,7 +228,7 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
         "isolation.level": "read_committed",
         # Never jump: the source knows a new group from a position that fell off the log.
         "auto.offset.reset": "error",
-        # End-of-partition events carry the offset behind markers and aborted data.
+        # End-of-partition events carry the offset after markers and aborted data.
         "enable.partition.eof": True,
         "max.poll.interval.ms": group.max_poll_interval_ms,
     }
@@ -254,7 +253,7 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
         "message.max.bytes": MESSAGE_BYTES_MAX,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 1 << 20,
-        # A record for a topic that is not there would wait 30 s, longer than its transaction.
+        # A record for a missing topic would wait 30 s, longer than its transaction.
         "topic.metadata.propagation.max.ms": min(5000, timeout_ms // 2),
         **{
             name: value

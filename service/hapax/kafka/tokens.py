@@ -1,15 +1,13 @@
 """Where the client gets its tokens of OAUTHBEARER, unless it fetches them itself.
 
-Tokens of OAUTHBEARER from a file, as Kubernetes projects them into a pod.
+From a file, as Kubernetes projects them into a pod: it is read whenever the client wants a token,
+at first and when four fifths of the time are over that is left of the last one (librdkafka).
+Kubernetes writes a new token at about the same share of its life, so a connection never outlives
+its token by reading too early.
 
-The file is read whenever the client wants a token: at first, and when four fifths of the time are
-over that is left of the last one (librdkafka). Kubernetes writes a new token at about the same
-share of its life, so a connection never outlives its token by reading too early.
-
-Tokens of OAUTHBEARER for Amazon MSK: requests that AWS' own library signs, here in the process.
-
-The identity is what AWS' libraries find: variables, the role of a Kubernetes service account or of
-the instance. A token is valid for 15 minutes, and signed again whenever the client wants one.
+For Amazon MSK, requests that AWS' own library signs in the process. The identity is what AWS'
+libraries find: variables, the role of a Kubernetes service account or of the instance. A token is
+valid for 15 minutes, and signed again whenever the client wants one.
 """
 
 from __future__ import annotations
@@ -83,7 +81,7 @@ _MS = 1000
 
 
 def require_signer() -> None:
-    """Raise ConfigurationError unless AWS' library is there; nothing is imported or asked."""
+    """Raise ConfigurationError unless AWS' library is installed; nothing is imported or asked."""
     if find_spec("aws_msk_iam_sasl_signer") is None:
         raise ConfigurationError([f"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION: {NOT_INSTALLED}"])
 

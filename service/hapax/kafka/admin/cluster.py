@@ -65,7 +65,7 @@ CALL_TIMEOUT_S, BUDGET_S = 2.0, 3.5
 
 
 class Logs:
-    """Queries offsets of one look at a cluster.
+    """Queries offsets of a cluster once.
 
     untold  by name what was not answered, and why
     """
@@ -82,7 +82,7 @@ class Logs:
         """``leaders``: of the partitions whose offsets are queried, each of which can be reached.
 
         ``inputs``: partitions whose committed offset is queried. ``ages_ms``: by topic, ages whose
-        first offsets are queried. ``pause_s``: between the two looks at the last stable offsets.
+        first offsets are queried. ``pause_s``: between the two queries of the last stable offsets.
         """
         self._deadline_s = time.monotonic() + BUDGET_S
         self._queries = OffsetsClient(properties, leaders=leaders, left_s=self._left_s)
@@ -219,12 +219,12 @@ def readers_at_rest(
     return tuple(one for one in before if last.get(one[1:3]) and one.committed == ends[one[1:3]])
 
 
-# -- One look at a cluster --------------------------------------------------------------------
+# -- One query of a cluster -------------------------------------------------------------------
 
 METADATA_TIMEOUT_S = 4.0
 NEXT_TIMEOUT_S = 2.0
 PAUSE_S = 1.2
-"""Between two looks at the last stable offsets: longer than ordinary transactions."""
+"""Between two queries of the last stable offsets: longer than ordinary transactions."""
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 Ages = tuple[int, ...]
@@ -385,7 +385,6 @@ class _Look:
         )
 
     def _in_files(self, told: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
-        """Return, by broker, the in-sync minimum of its file where another one is served."""
         found: dict[int, str] = {}
         for number, entries in told.items():
             served = entries.get(IN_SYNC_MIN)

@@ -177,7 +177,6 @@ def unsupported(properties: Mapping[str, Any]) -> str:
 
 
 def _configuration(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties as kafka-python names them."""
     protocol = str(properties.get("security.protocol", "plaintext")).upper()
     found: dict[str, Any] = {
         "bootstrap_servers": properties["bootstrap.servers"].split(","),

@@ -1,11 +1,10 @@
 """The client's consumer with every call watched, and its errors in the words of the ports.
 
-Whether a consumer is cut off: no broker answers it, and one answers a new client.
-
-An only broker that is stopped in order says that there are no brokers, and so may what stands in
-front of brokers. librdkafka 2.16 then forgets all it knew, with the addresses it was given, and
-never connects again; without ``metadata.recovery.strategy`` (properties.py says why) nothing but a
-new client helps. It is told apart from an outage by asking with one.
+A consumer may be cut off: no broker answers it, and one answers a new client. An only broker that
+is stopped in order says that there are no brokers, and so may a proxy. librdkafka 2.16 then forgets
+all it knew, with the addresses it was given, and never connects again; without
+``metadata.recovery.strategy`` (properties.py says why) nothing but a new client helps. Asking with
+one distinguishes it from an outage.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ class Silence:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Take note of a new client."""
         self.answered = True
         self._due_s = self._clock.monotonic() + LOOK_S
         self._since_s: float | None = None
@@ -130,7 +128,7 @@ class AnsweredSource:
 
 
 def _longest_fetch_s(own: GroupConsumer) -> float:
-    """Return how long a fetch may wait: brokers answer in order, so a question waits behind it."""
+    """Return how long a fetch may wait: brokers answer in order, so a question waits for it."""
     return int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS)) / 1000
 
 
@@ -147,7 +145,7 @@ class GroupConsumer:
 
     properties  of the client, as they were given
     client      for calls on the record path, inside of ``asking``
-    log         what the client's own lines told
+    log         what the client's own lines reported
     silence     whether brokers answer it
     progress    returns the offsets that count; None: those that the group has committed
     intake      where native records arrive; None: the client hands all of them out
@@ -185,7 +183,6 @@ class GroupConsumer:
         return client
 
     def renew(self) -> None:
-        """Put a new client in the place of a dead one."""
         if self.intake is not None:
             self.intake.close()
         # Its destructor does not close the dead member: there is nothing to leave.
@@ -198,9 +195,9 @@ class GroupConsumer:
     def close(self) -> None:
         """Leave the group, with no change of the assignment still unserved.
 
-        A static member of a cooperative group that closes before it has served its assignment
-        hangs for ever, with the interpreter's lock: librdkafka 2.16 ends the group with the answer
-        to the assignment, and drops the question that the revocation after it asks.
+        A static member of a cooperative group that closes before it has served its assignment hangs
+        permanently, with the interpreter's lock: librdkafka 2.16 ends the group with the answer to
+        the assignment, and drops the question that the revocation after it asks.
         """
         with self.watch("close"):
             # a dead member, closed already, or a log line that is no text
@@ -234,7 +231,7 @@ class GroupConsumer:
             raise BatchAbortedError(f"{call}: {LINE_IS_NO_TEXT}", resolved=False) from error
 
     def fatal(self, error: KafkaError) -> None:
-        """Raise what an error means behind which this client is dead."""
+        """Raise what an error means after which this client is dead."""
         text = describe(error)
         if is_member_fenced(error):
             raise MemberFencedError(
@@ -254,7 +251,6 @@ class GroupConsumer:
     # -- the group ------------------------------------------------------------------------
 
     def assignment(self) -> frozenset[Where]:
-        """Return the partitions that are ours now."""
         with self.asking("assignment"):
             return frozenset(places(self.client.assignment()))
 
@@ -277,7 +273,7 @@ class GroupConsumer:
         """Return the group's stable committed offsets as the client hands them out.
 
         Waits while a transaction holds a pending offset, so the answer is never undone. Raises
-        BatchAbortedError on a time-out: ask again.
+        BatchAbortedError on a timeout: ask again.
         """
         if self.progress is not None:
             return self.progress(partitions)
@@ -308,7 +304,7 @@ class GroupConsumer:
     def offsets(self, partitions: Iterable[Where], at: int) -> Progress:
         """Return the first offsets of logs (EARLIEST) or the ends of what may be read (LATEST).
 
-        One request a broker. Raises BatchAbortedError when one is not told: ask again.
+        One request a broker. Raises BatchAbortedError when one is missing: ask again.
         """
         wanted = dict.fromkeys(partitions, at)
         if not wanted:
@@ -337,7 +333,7 @@ class GroupConsumer:
             if error.args[0].code() != KafkaError._STATE:
                 raise
             # A partition whose fetching has not started, or has ended in an error, cannot be
-            # sought; taking it anew can.
+            # sought; taking it again can.
             self.client.incremental_unassign([position])
             if self.intake is not None:
                 self.intake.route([where])  # unassigning has reset the route
@@ -359,13 +355,11 @@ class GroupConsumer:
             self._held.discard(where)
 
     def hold_ours(self, where: Where, *, held: bool) -> None:
-        """Do the same where the partition is assigned."""
         if where in self.assignment():
             with self.asking("pause"):
                 self.hold(where, held=held)
 
     def release(self, partitions: Iterable[Where]) -> None:
-        """Let partitions that leave be delivered when they are back."""
         partitions = list(partitions)
         if self.intake is not None:
             self.intake.leave(partitions)
@@ -374,7 +368,7 @@ class GroupConsumer:
         self._paused |= left
 
     def pause(self) -> None:
-        """Deliver nothing from the partitions that are ours now."""
+        """Deliver nothing from the partitions that are assigned now."""
         self._pausing = True
         with self.asking("pause"):
             held = self.client.assignment()
@@ -382,12 +376,11 @@ class GroupConsumer:
             self._paused.update(places(held))
 
     def resume(self) -> None:
-        """Deliver again, also from paused partitions that are away and come back later."""
         self._pausing = False
         self.resume_returned()
 
     def resume_returned(self) -> None:
-        """Resume what is ours of what was ever paused.
+        """Resume those assigned partitions that were ever paused.
 
         The client keeps a partition paused over its loss and the next assignment (measured with
         librdkafka 2.16), so one that left while it was paused is resumed when it is back.
@@ -401,7 +394,6 @@ class GroupConsumer:
 
 
 def places(partitions: Iterable[TopicPartition]) -> list[Where]:
-    """Return topic and number of each of the client's partitions."""
     return [(partition.topic, partition.partition) for partition in partitions]
 
 
@@ -461,7 +453,7 @@ class ConsumerEvents:
         elif code in COORDINATOR_MOVES and self._passes():
             self.changes.passing.append(describe(error))
         else:
-            # Transport, time-outs, max.poll.interval: these heal, or end in a rebalance.
+            # Transport, timeouts, max.poll.interval: these heal, or end in a rebalance.
             self.changes.errors.append(describe(error))
 
     def _lose(self, where: Where, error: KafkaError) -> None:

@@ -30,7 +30,6 @@ class KafkaMember(KafkaSource):
         return BackgroundEnds(admin_properties(self._consumer.properties), self._consumer.log)
 
     def attend(self, wait_s: float = 0.0) -> None:
-        """Serve rebalances."""
         super().attend(wait_s)
         self._states.drop_pending()
         self._waiting_bytes = 0
@@ -48,7 +47,7 @@ class KafkaMember(KafkaSource):
     def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
         """Return the group's stable committed offsets; None where there is none.
 
-        From then on a topic that is recreated is told by their number: nothing is read here.
+        From then on a topic that is recreated shows by their number: nothing is read here.
         """
         stable = super().committed(partitions)
         self.mark_processed({where: at for where, at in stable.items() if at is not None})
@@ -58,7 +57,7 @@ class KafkaMember(KafkaSource):
         """Return what was committed as the beginning of partitions without an offset.
 
         None: another member is about to; ask again soon. Only ``latest`` and spans commit:
-        elsewhere a partition without an offset is read from its first record whoever reads first.
+        elsewhere a partition without an offset is read from its first record by any member.
         """
         if not self._positions.beginning.commits:
             return {}

@@ -1,7 +1,7 @@
 """Messages of the retry topic that have arrived and have not waited long enough.
 
-They stay in memory in the order of their partitions, so that reading goes on everywhere and each is
-handed out when its time is over, without another fetch. Nothing behind one that waits is handed
+They stay in memory in the order of their partitions, so that reading continues everywhere and each
+is handed out when its time is over, without another fetch. Nothing after one that waits is handed
 out: progress never passes it. What is too much is left to the brokers: the partition is paused.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
 
 RECORDS_MAX, BYTES_MAX = 2_000, 4 << 20
-"""Of one partition; half as much is left when reading goes on."""
+"""Of one partition; half as much is left when reading continues."""
 
 
 class Held(NamedTuple):
@@ -50,7 +50,6 @@ class Shelf:
         self._bytes[where] = self._bytes.get(where, 0) + len(message)
 
     def ripe(self, count: int) -> int:
-        """Return how many messages may be handed out now, up to ``count``."""
         now_s, found = self._clock.monotonic(), 0
         for held in self._held.values():
             for one in held:
@@ -76,7 +75,7 @@ class Shelf:
         return max(0.0, min([most_s, *(ripe_s - now_s for ripe_s in heads)]))
 
     def next_offset(self, where: Where) -> int | None:
-        """Return where reading of a partition goes on behind what is here; None: nothing is."""
+        """Return where reading of a partition continues after what is here; None: nothing is."""
         held = self._held.get(where)
         if not held:
             return None
@@ -84,7 +83,6 @@ class Shelf:
         return int(last.offset()) + (last.error() is None)
 
     def full(self) -> list[Where]:
-        """Return the partitions of which no more should be read now."""
         return [
             where
             for where, held in self._held.items()
@@ -93,7 +91,6 @@ class Shelf:
         ]
 
     def roomy(self) -> list[Where]:
-        """Return those of the paused partitions of which more should be read."""
         return [
             where
             for where in self.paused
@@ -115,7 +112,6 @@ class Shelf:
             self._bytes.pop(where, None)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._held.clear()
         self._bytes.clear()
         self.paused.clear()
@@ -142,7 +138,7 @@ def _wait_ms(message: Any, now_ms: int) -> int:
 
 
 def keeps_order(message: Any) -> bool:
-    """Whether a message counts only behind those before it: a record, an end, a broken set."""
+    """Whether a message counts only after those before it: a record, an end, a broken set."""
     error = message.error()
     return error is None or error.code() in _IN_ORDER
 

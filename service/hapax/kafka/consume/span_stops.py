@@ -83,9 +83,9 @@ class SpanStops:
         return [where for where in partitions if where[0] not in whole]
 
     def _known(self, partitions: Iterable[Where]) -> dict[Where, Span | None]:
-        """Return the spans beside the group's offsets; no transaction is waited for.
+        """Return the spans in the group's committed metadata; no transaction is waited for.
 
-        A span stands beside every offset from the beginning on, so any of them tells it.
+        Every offset from the beginning on has the span, so any of them will do.
         """
         try:
             with closing(OffsetsClient(unjoined(self._consumer.properties))) as queries:
@@ -110,7 +110,7 @@ class SpanStops:
     # -- records --------------------------------------------------------------------------------
 
     def stop(self, where: Where) -> int | None:
-        """Return where a partition of ours stops; None: nowhere.
+        """Return where an assigned partition stops; None: nowhere.
 
         Where the group is further already, for workers have taken over, it stops there.
         """
@@ -157,13 +157,12 @@ class SpanStops:
         return _before(batch, met, over)
 
     def release(self, progress: Mapping[Where, int]) -> None:
-        """Read on in partitions that are read again from before their stop."""
         for where in self._held & progress.keys():
             self._held.discard(where)
             self._consumer.hold_ours(where, held=False)
 
     def limit(self, ends: Progress) -> Progress:
-        """Return ends of partitions of ours that are not beyond a stop."""
+        """Return ends of assigned partitions that are not beyond a stop."""
         stops = {where: self.stop(where) for where in ends}
         return {
             where: end if (stop := stops[where]) is None else min(end, stop)

@@ -37,7 +37,7 @@ class HangingError(Exception):
 class Caller:
     """Makes calls on a thread of its own; one that hangs costs the thread, not the process.
 
-    The thread is a daemon: it may sit in the client for ever and must not keep the process alive.
+    The thread is a daemon: it may hang in the client and must not keep the process alive.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,6 @@ class OffsetsCaller:
             raise
 
     def close(self) -> None:
-        """Let the thread end."""
         if self._caller is not None:
             self._caller.close()
 

@@ -1,4 +1,4 @@
-"""Transactional ids that are fenced: whoever used one can commit no more, what it left is aborted.
+"""Transactional ids that are fenced: their users commit no more, what they left is aborted.
 
 Those of lanes, and of a worker of the same name.
 """
@@ -51,7 +51,6 @@ class LaneFences:
         self._settings = settings
 
     def lane(self, number: int) -> None:
-        """Fence a lane."""
         fence(self._settings, lane_id(self._settings, number))
 
     def predecessor(self) -> None:

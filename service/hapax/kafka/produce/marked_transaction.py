@@ -1,14 +1,12 @@
 """Transactions that carry their own marker: a committed offset that says what they have done.
 
-Every attempt begins with a new producer: its ``init_transactions`` ends what a predecessor left
-and refuses whatever that still sends, so the marker read after it is the truth, and no late
-request of an earlier transaction can reach this one.
+Every attempt begins with a new producer: its ``init_transactions`` ends what a predecessor left and
+refuses whatever that still sends, so the marker read after it is the truth, and no late request of
+an earlier transaction can reach this one.
 
-The marker is committed by a producer whose group has no members. The broker takes such offsets
-from any producer, so the group fences none here; the transactional id does: an offset counts only
-when its transaction commits, and the coordinator commits for the newest producer alone.
-
-The committed offset of a group without members, which one transactional id alone moves.
+The marker is committed by a producer whose group has no members. The broker takes such offsets from
+any producer, so the group fences none here; the transactional id does: an offset counts only when
+its transaction commits, and the coordinator commits for the newest producer alone.
 
 Registering ends every transaction of the id, so the stable answer comes at once. It does not come
 where the brokers have dropped the marker of a transaction (docs/non-obvious.md, "A cluster that is
@@ -67,9 +65,9 @@ def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
 
 
 def _refused(member: Consumer) -> KafkaError | None:
-    """Return why the group's coordinator is not told, which no answer but an event says.
+    """Return why the group's coordinator is not known, which no answer but an event says.
 
-    librdkafka goes on asking for the coordinator of a group that it may not see, in silence
+    librdkafka keeps asking for the coordinator of a group that it may not see, in silence
     (rd_kafka_cgrp_handle_FindCoordinator).
     """
     try:
@@ -108,7 +106,7 @@ class MarkedNames(NamedTuple):
 
 
 def sink_names(app: str) -> MarkedNames:
-    """Return those of the sink; no worker's id has a word behind the slash."""
+    """Return those of the sink; no worker's id has a word after the slash."""
     return MarkedNames(f"{app}/sink", f"{app}--sink")
 
 
@@ -213,7 +211,6 @@ class MarkedTransaction:
         return found
 
     def close(self) -> None:
-        """Drop the clients."""
         self.transaction.close()
         self._group.close()
 
@@ -258,12 +255,10 @@ class CountedTransaction(KafkaTransaction):
         return []
 
     def begin(self) -> None:
-        """Start; see the base."""
         self._sent.clear()
         super().begin()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Hand messages over; see the base."""
         try:
             super().send(messages)
         except BatchAbortedError as error:

@@ -1,11 +1,10 @@
 """A librdkafka producer as the three guarantees use it: building, sending, listening.
 
-What makes a transaction doubtful: requests of it that may still arrive.
-
-A delayed EndTxn or TxnOffsetCommit of transaction n is accepted by today's brokers inside n+1
-(KAFKA-17754), so a request that was sent and has no answer means: a new producer before the next
-transaction. Error callbacks and ordinary log lines miss most of these, statistics come late. Two
-sources are exact enough, and docs/decisions/own-detector.md compares them:
+A transaction is doubtful when requests of it may still arrive. A delayed EndTxn or TxnOffsetCommit
+of transaction n is accepted by today's brokers inside n+1 (KAFKA-17754), so a request that was sent
+and has no answer means: a new producer before the next transaction. Error callbacks and ordinary
+log lines miss most of these, statistics come late. Two sources are exact enough, and
+docs/decisions/own-detector.md compares them:
 
 requests  where the native part is loaded: each request as it is sent and answered
 lines     otherwise: the client's own lines (``debug=broker``) about lost connections and requests
@@ -52,15 +51,12 @@ class NativeRequests:
         self._client = client
 
     def lost(self) -> list[str]:
-        """Return those that were sent and will never be answered, each once."""
         return cast("list[str]", self._fast.requests_lost(self._client))
 
     def unanswered(self) -> list[str]:
-        """Return those that were sent and have no answer yet."""
         return cast("list[str]", self._fast.requests_unanswered(self._client))
 
     def disconnects(self) -> int:
-        """Return how many connections, or attempts at one, have ended since the client's start."""
         return int(self._fast.requests_disconnects(self._client))
 
 
@@ -104,7 +100,6 @@ class ClientLog:
         self._breaks_when_well: int | None = None
 
     def watch(self, requests: Requests) -> None:
-        """Count requests instead of reading lines from here on."""
         self._requests = requests
 
     def log(self, level: int, _form: str, *parts: object) -> None:
@@ -222,7 +217,7 @@ class Outbox:
         return metadata
 
     def serve(self, wait_s: float = 0.0) -> None:
-        """Let the client tell its lines and reports.
+        """Let the client deliver its lines and reports.
 
         It raises a fatal error here, too; the transactional call that asks next gets the same.
         """
@@ -263,7 +258,7 @@ class Outbox:
         """Whether no broker answers this client, and one a new client: consume/silence.py.
 
         Asked once in ``LOOK_S`` of a transaction; False in between. While no connection was lost,
-        a broker that is slow with a request of ours has only not come to the question yet: it
+        a broker that is slow with an earlier request has only not come to the question yet: it
         answers what comes on one connection in order.
         """
         now_s = time.monotonic()
@@ -274,7 +269,6 @@ class Outbox:
 
     @property
     def failures(self) -> set[int]:
-        """The codes of ``failed``."""
         return {error.code() for error in self.failed}
 
     def begin(self) -> None:
@@ -287,7 +281,7 @@ class Outbox:
 
         ``reports`` asks for a delivery report each, which costs as much as sending: only after a
         batch was refused, to learn which message it was. Raises BatchAbortedError when a message
-        is refused on the spot: going on would commit the batch without it.
+        is refused on the spot: continuing would commit the batch without it.
         """
         self.refused = {}
         if isinstance(messages, Prepared) and not (reports or self._round_robin):

@@ -1,18 +1,15 @@
 """Outputs and progress on another cluster: the Transaction port with a lane for each partition.
 
-A batch is cut into its partitions, and each part is committed by the lane of its partition
-(target_lane.py), one after the other. When one fails, those before it are committed and those
-after it have not begun; every partition is then read from what is committed, so that no part has a
-second effect.
-
-A lane: what comes of one input partition, written to another cluster together with its progress.
+A batch is cut into its partitions, and each part is committed by the lane of its partition, one
+after the other. When one fails, those before it are committed and those after it have not begun;
+every partition is then read from what is committed, so that no part has a second effect.
 
 The group that shares the partitions out lives on the cluster of the input. Brokers of the outputs
 know none of its members, so nothing of it fences there; only a transactional id does. So the id
-belongs to the partition and not to the process: who gets the partition registers under the id,
-which aborts what its predecessor left and refuses whatever that still sends, and reads the progress
-after it. An offset counts only when its transaction commits, and the coordinator commits for the
-newest producer alone.
+belongs to the partition and not to the process: the member that gets the partition registers under
+the id, which aborts what its predecessor left and refuses whatever that still sends, and reads the
+progress after it. An offset counts only when its transaction commits, and the coordinator commits
+for the newest producer alone.
 
 The progress is the committed offset of a group of the partition's own, on partition 0 of the output
 topic: brokers take offsets of partitions that they have, and the input's they need not have. It
@@ -173,7 +170,6 @@ class TargetLane:
         self.sound = self.offset == before
 
     def close(self) -> None:
-        """Drop the producer."""
         self.sound = False
         self.transaction.close()
 
@@ -183,7 +179,7 @@ NOTHING_COMMITTED = -1001
 
 
 class TargetTransaction:
-    """Lanes of the partitions that are ours. One thread only, but for ``open`` at the start.
+    """Lanes of the assigned partitions. One thread only, but for ``open`` at the start.
 
     cluster     Kafka's id of the cluster of the outputs; None: it is not known yet
     partitions  of the output topic, once they were listed
@@ -204,7 +200,7 @@ class TargetTransaction:
     ) -> None:
         """Connect to nothing yet. ``source_cluster``: the id of the cluster that is read.
 
-        ``on_retry`` is told of each lane that could not be opened, and why.
+        ``on_retry`` is called for each lane that could not be opened, and why.
         """
         self._settings = settings.target
         self._clock = clock
@@ -221,7 +217,6 @@ class TargetTransaction:
         self.partitions = 0
 
     def list_topics(self, timeout_s: float) -> Any:
-        """Return the metadata of the cluster; raises KafkaException when no broker answers."""
         properties = admin_properties(consumer_properties(self._settings))
         metadata: Any = build(AdminClient, properties, self._logger).list_topics(timeout=timeout_s)
         self.meet_cluster(metadata.cluster_id)
@@ -268,8 +263,8 @@ class TargetTransaction:
     ) -> dict[Where, TopicPartition]:
         """Return the committed offsets in the form of the client's own call.
 
-        A partition of ours gets its lane first, so that no other process moves it from here on.
-        Raises BatchAbortedError when no answer comes.
+        An assigned partition (``ours``) gets its lane first, so that no other process moves it from
+        here on. Raises BatchAbortedError when no answer comes.
         """
         found = {}
         for where in partitions:
@@ -309,12 +304,10 @@ class TargetTransaction:
 
     @property
     def doubts(self) -> list[str]:
-        """What made a request of a last transaction go out twice."""
         return [doubt for lane in self._lanes.values() for doubt in lane.transaction.doubts]
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last begin."""
         return self._clock.monotonic() - self._began_s
 
     def open(self) -> None:
@@ -333,7 +326,6 @@ class TargetTransaction:
                 lane.transaction.doubts.clear()
 
     def begin(self) -> None:
-        """Start; local, costs no request."""
         doubts = self.doubts
         if doubts:
             raise ProducerDeadError(f"begin: {IN_DOUBT} ({doubts[0]})")
@@ -370,13 +362,11 @@ class TargetTransaction:
         self._messages, self._offsets = (), ()
 
     def close(self) -> None:
-        """Drop all producers."""
         self.leave(list(self._lanes))
 
     # -- inside ---------------------------------------------------------------------------
 
     def _parts(self) -> dict[Where, list[int]]:
-        """Return the indices of the messages by the partition that they come from."""
         parts: dict[Where, list[int]] = {}
         known: dict[bytes, list[int]] = {}
         ours = {(offset.topic, offset.partition) for offset in self._offsets}
@@ -407,7 +397,7 @@ class TargetTransaction:
 
 
 def _failure_of(opened: Callable[[], None]) -> str | None:
-    """Open; what fails is told outside of its handler, see engines/worker.py."""
+    """Open; what fails is returned outside of its handler, see engines/worker.py."""
     try:
         opened()
     except (ProducerDeadError, BatchAbortedError) as error:

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from hapax.kafka.produce.producer import Outbox
 
 CALL_TIMEOUT_S = 3.0
-"""One blocking call. Resumable ones are repeated until the deadline, so this is also how often
-a long outage lets us look at the clock."""
+"""One blocking call. Resumable ones are repeated until the deadline: so often the clock is read
+during a long outage.
+"""
 ABORT_FLUSH_S = 1.0
 RESEND_S = SOCKET_TIMEOUT_MS / 1000 + 1.0
 """A request without an answer is sent again when its time is up; the client looks once a second."""
@@ -127,7 +128,7 @@ class KafkaTransaction(KafkaProducing):
     def begin(self) -> None:
         """Start; local, costs no request.
 
-        Refused while a doubt stands, whoever calls: a late request of the last transaction would
+        Refused while there is a doubt: a late request of the last transaction would
         be accepted inside this one. ``open`` is the way out.
         """
         outbox = self._producer()
@@ -152,7 +153,7 @@ class KafkaTransaction(KafkaProducing):
         if refusal.content:
             raise refusal
         # The producer refuses all since an earlier message of this transaction was refused.
-        # Were nothing learned of that one, the batch would come back as it is, for ever.
+        # Were nothing learned of that one, the batch would come back as it is, without end.
         content, refused = self._learn(outbox, "send", outbox.failures)
         raise BatchAbortedError(str(refusal), refused=refused, content=content) from refusal
 
@@ -185,7 +186,7 @@ class KafkaTransaction(KafkaProducing):
     def _send_offsets(
         self, outbox: Outbox, offsets: list[TopicPartition], member: bytes
     ) -> KafkaError | None:
-        """Make the one call that may never return, on a thread that can be left behind."""
+        """Make the one call that may never return, on a thread that can be abandoned."""
         send = outbox.producer.send_offsets_to_transaction
         # A lost request is sent again inside, once the socket's timeout has been noticed; what
         # takes longer sits on a dead coordinator, and a new producer finds the living one.
@@ -206,7 +207,7 @@ class KafkaTransaction(KafkaProducing):
     def commit(self) -> None:
         """Make all of it visible; return only when it is certain.
 
-        After a time-out only the same call may be made again, or a new producer finds out.
+        After a timeout only the same call may be repeated, or a new producer finds out.
         """
         outbox = self._producer()
         deadline_s = self._clock.monotonic() + self._deadline_s
@@ -229,7 +230,7 @@ class KafkaTransaction(KafkaProducing):
     def abort(self) -> None:
         """Make none of it visible. Raises ProducerDeadError when that is not certain."""
         outbox = self._producer()
-        # An abort right behind the first produce can overtake its registration and kill the
+        # An abort right after the first produce can overtake its registration and kill the
         # producer (librdkafka #4849): let what is under way arrive first.
         outbox.await_deliveries(ABORT_FLUSH_S)
         deadline_s = self._clock.monotonic() + self._deadline_s
@@ -267,7 +268,7 @@ class KafkaTransaction(KafkaProducing):
         return failure
 
     def _again(self, call: str, error: KafkaError, deadline_s: float) -> bool:
-        """Whether to repeat a call that failed: it may still succeed. A time-out is a doubt."""
+        """Whether to repeat a call that failed: it may still succeed. A timeout is a doubt."""
         if error.code() == KafkaError._TIMED_OUT:
             self._producer().log.doubts.append(f"{call}: {describe(error)}")
             if self._producer().cut_off():

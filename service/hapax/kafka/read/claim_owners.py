@@ -39,12 +39,12 @@ _POLL_S = 0.2
 
 
 class KafkaOwners:
-    """Looks at the group's offsets and at single records. One thread only.
+    """Queries the group's offsets and reads single records. One thread only.
 
     Raises BatchAbortedError when no answer comes in ``ANSWER_TIMEOUT_S``, StopError when a right
     is missing. The next question is asked by a new client then: one that was built while all
-    brokers came back waited for its coordinator for ever, and every batch with it (the fault
-    campaign, "all brokers killed": 11 time-outs in a row, until the process was restarted).
+    brokers came back waited for its coordinator indefinitely, and every batch with it (the fault
+    campaign, "all brokers killed": 11 timeouts in a row, until the process was restarted).
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class KafkaOwners:
     ) -> None:
         """Connect to nothing yet.
 
-        ``progress`` tells the stable offsets where they are not the group's own, which follow them.
+        ``progress`` returns the stable offsets where they are not the group's own, which follow
+        them.
         """
         self._progress = progress
         self._properties = {

@@ -1,8 +1,8 @@
 """What is to be known of where a group begins, before it is joined.
 
 Brokers forget the offsets of a group some days after its last member has left
-(``offsets.retention.minutes``), and the group then looks like a new one: what it has done stands in
-its outputs. Clients other than Hapax leave no offset in partitions where they have read nothing.
+(``offsets.retention.minutes``), and the group then looks like a new one: what it has done is in its
+outputs. Clients other than Hapax leave no offset in partitions where they have read nothing.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
 
 
 def judges(settings: Settings) -> bool:
-    """Whether lost offsets are told from a new group.
+    """Whether lost offsets are distinguished from a new group.
 
     Not where START=refuse stops anyway, not for a span that ends, which is begun on purpose, and
-    not where outputs may stand without their offsets.
+    not where outputs may exist without their offsets.
     """
     given, weaker = settings.input, settings.guarantee == "at_least_once"
     return given.start != "refuse" and given.end is None and not weaker
@@ -132,7 +132,7 @@ def positions(
     answers: Mapping[Where, TopicPartition],
     logs: Mapping[Where, LogOffsets],
 ) -> dict[Where, int | None]:
-    """Return where a process would go on in each partition; None: it would refuse to start.
+    """Return where a process would continue in each partition; None: it would refuse to start.
 
     ``answers``: the group's offsets, of all partitions of their topics. Raises as ``spans``.
     """
@@ -162,7 +162,7 @@ def positions(
 
 
 def _lost(settings: Settings, fresh: Sequence[Where]) -> Progress:
-    """Return what a start would propose instead of beginning; nothing where it cannot tell."""
+    """Return what a start would propose instead of beginning; nothing where that is not known."""
     if not judges(settings) or not fresh:
         return {}
     try:
@@ -196,9 +196,9 @@ class _Effect(NamedTuple):
 
 
 class Worked(NamedTuple):
-    """What outputs tell of some partitions of inputs.
+    """What outputs show of some partitions of inputs.
 
-    proposed  the offset behind the last record that an output names; the first of the log where
+    proposed  the offset after the last record that an output names; the first of the log where
               none does; of topics that no output names, nothing
     reached   the same where an output names one, whether it is in the log any more or not
     as_start  whether HAPAX_INPUT__START leads to the same offsets
@@ -212,7 +212,7 @@ class Worked(NamedTuple):
 
 
 def worked(settings: Settings, partitions: Iterable[Where]) -> Worked:
-    """Return what the last outputs tell. Raises PreflightError when they cannot be read."""
+    """Return what the last outputs show. Raises PreflightError when they cannot be read."""
     places = list(partitions)
     effects = _last_effects(settings, set(places))
     with closing(BlockingOffsets(settings)) as client:
@@ -289,7 +289,7 @@ def _of_these_topics(
 
 
 def others(settings: Settings, reached: Progress) -> list[str]:
-    """Return the groups of Hapax that have come as far in one of these, as far as it is told."""
+    """Return the groups of Hapax that have come as far in one of these, as far as is known."""
     ids = topic_ids(settings)
     try:
         found = list(offsets_of_groups(settings, reached))

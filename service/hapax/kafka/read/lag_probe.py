@@ -80,7 +80,6 @@ class KafkaLagProbe:
         return snapshot
 
     def unanswered(self) -> str:
-        """Return the addresses with what is wrong there; empty while any broker answers."""
         topic = self._outputs[0] if self._outputs else None
         if answers(self._client().read_uncommitted, REQUEST_TIMEOUT_S, topic):
             return ""
@@ -274,14 +273,14 @@ class TaskProgress:
     """Asks the group about the partitions that the driver knows of. One thread only."""
 
     def __init__(self, settings: Settings, told: Callable[[], GroupProgress]) -> None:
-        """Connect to nothing yet. ``told``: what reports have told."""
+        """Connect to nothing yet. ``told``: what reports have said."""
         self._queries = OffsetsClient(
             reader_properties(settings) | {"client.id": f"{settings.app}-lag"}
         )
         self._told = told
 
     def __call__(self) -> GroupProgress:
-        """Return what is committed now; where the group does not answer, what was told."""
+        """Return what is committed now; where the group does not answer, what was reported."""
         progress = self._told()
         if not progress.committed:
             return progress

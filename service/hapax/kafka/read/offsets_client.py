@@ -150,7 +150,7 @@ class OffsetsClient:
     def watermarks(self, where: Where, timeout_s: float) -> tuple[int, int]:
         """Return the log start and the last stable offset of one partition.
 
-        Raises KafkaException, also for a partition that is not there: from a missing answer
+        Raises KafkaException, also for a partition that does not exist: from a missing answer
         nothing follows about the log.
         """
         low, high = self.read_committed.get_watermark_offsets(
@@ -208,7 +208,6 @@ class OffsetsClient:
         return found
 
     def take_errors(self) -> list[Unanswered]:
-        """Return the errors, and forget them."""
         errors, self.errors = self.errors, []
         return errors
 
@@ -255,7 +254,7 @@ def offset_or_none(answer: TopicPartition) -> int | None:
 class BlockingOffsets(OffsetsClient):
     """Waits for partitions between two leaders and for coordinators that have just started.
 
-    Its methods raise PreflightError when brokers do not answer, or do not let us.
+    Its methods raise PreflightError when brokers do not answer, or do not allow it.
     """
 
     def __init__(self, settings: Settings, more: Mapping[str, Any] | None = None) -> None:
@@ -265,7 +264,7 @@ class BlockingOffsets(OffsetsClient):
         _ = self.read_committed  # refuses properties that the client does not take
 
     def partitions(self, topics: Iterable[str] | None) -> list[Where]:
-        """Return all partitions of the topics, in order; a topic that is not there is refused.
+        """Return all partitions of the topics, in order; a missing topic is refused.
 
         None: of all topics that this user may see.
         """
@@ -312,7 +311,6 @@ class BlockingOffsets(OffsetsClient):
             raise no_broker(self._settings, error) from error
 
     def log_starts(self, partitions: Iterable[Where]) -> Progress:
-        """Return the first offsets that are still there."""
         return self._known_offsets(partitions, EARLIEST)
 
     def last_stable(self, partitions: Iterable[Where]) -> Progress:
@@ -320,7 +318,6 @@ class BlockingOffsets(OffsetsClient):
         return self._known_offsets(partitions, LATEST)
 
     def high_watermarks(self, partitions: Iterable[Where]) -> Progress:
-        """Return the ends of the logs, open transactions included."""
         return self._known_offsets(partitions, LATEST, committed=False)
 
     def at_time(self, partitions: Iterable[Where], time_ms: int) -> Progress:
@@ -409,7 +406,6 @@ class BackgroundEnds:
     """Last stable offsets, queried by a thread; ``errors`` are for the log."""
 
     def __init__(self, properties: Mapping[str, Any], logger: object) -> None:
-        """Connect to nothing yet. ``properties``: where the brokers are, and how to get in."""
         self._properties = {**properties, "group.id": "ends"}  # the client wants one
         self._logger = logger
         self._client: OffsetsClient | None = None

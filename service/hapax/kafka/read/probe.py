@@ -33,7 +33,7 @@ def first_from(
 
     ``end``: the partition's last stable offset, as it was before. None at the end for
     read_committed readers; Unreadable for a set that the client cannot decode.
-    Raises PreflightError when brokers do not answer, or do not let us.
+    Raises PreflightError when brokers do not answer, or do not allow to read.
     """
     found = _met(settings, at)
     if not isinstance(found, Stuck):

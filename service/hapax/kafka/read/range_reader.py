@@ -60,7 +60,7 @@ class ReadRecord(NamedTuple):
 def record_of(message: Message) -> tuple[Record, bool]:
     """Return the record, and whether its headers can be read; those that cannot are left out.
 
-    For readers beside the pipeline. The worker's own path builds records in its loop.
+    For readers alongside the pipeline. The worker's own path builds records in its loop.
     """
     try:
         headers: Any = client_headers(message)
@@ -158,7 +158,7 @@ class RangeFetch:
 class RangeReader:
     """Reads, per partition, from a first offset up to but without a last one.
 
-    Raises PreflightError when brokers do not let us, or fall silent.
+    Raises PreflightError when brokers do not allow it, or fall silent.
 
     undecodable  sets that the client could not decode; nothing beyond them was read
     """
@@ -372,7 +372,7 @@ def count_records(
 
     ``queries``: with ``COUNTING``. ``tell`` hears now and then how many more were counted.
     ``within_s``: of a process that has other things to do. Raises PreflightError when brokers fall
-    silent, or do not let us read.
+    silent, or do not allow to read.
     """
     spans = {where: (one.end, ends[where]) for where, one in counted.items()}
     if all(start >= end for start, end in spans.values()):

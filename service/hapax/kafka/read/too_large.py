@@ -33,7 +33,6 @@ class TooLarge:
         self.reason = ""
 
     def log(self, _level: int, _form: str, *parts: object) -> None:
-        """Take one line of the client; never raise."""
         if parts and (found := _LINE.search(str(parts[-1]))) is not None:
             self.reason = (
                 f"its response has {found[1]} bytes, more than receive.message.max.bytes="
