@@ -1,9 +1,8 @@
 """A process that stays a member and takes nothing: for an operator, or for the claim store.
 
-Partitions that wait for a schema: held one by one, so that the others continue.
-
-The schemas themselves are looked for in the background (schemas/lookup.py); here it is only asked
-whether they have come.
+Partitions that wait for a schema are held one by one, so that the others continue. The schemas
+themselves are looked for in the background (schemas/lookup.py); here it is only asked whether they
+have come.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 LOOK_S: Final = 60.0
-"""Between two looks at the claim store."""
+"""Between two checks of the claim store."""
 
 
 class Hold:
@@ -45,7 +44,6 @@ class Hold:
         self._asked: frozenset[TopicPartition] = frozenset()
 
     def on(self) -> bool:
-        """Return whether nothing may be taken now."""
         paused = self._lifecycle.paused
         if paused != self._held:
             self._held = paused
@@ -86,7 +84,7 @@ class ClaimsWatch:
     """Looks now and then whether the claim store answers, and whether it keeps claims.
 
     An idle loop would not learn it, and answers about ids do not show that claims were deleted.
-    ``waits``: nothing is taken until it does; otherwise records go on unchecked.
+    ``waits``: nothing is taken until it does; otherwise records continue unchecked.
     """
 
     def __init__(self, events: Events, claims: Claims | None, *, waits: bool) -> None:
@@ -112,7 +110,6 @@ class ClaimsWatch:
             self._away_s = None
 
     def problem(self) -> str:
-        """Return why it does not; empty: it does."""
         try:
             if self._claims is not None:
                 self._claims.ping()
@@ -153,8 +150,7 @@ class Schemas(Protocol):
     def want(self, key: str) -> None:
         """Look for one, unless it is known."""
 
-    def missing(self, key: str) -> bool:
-        """Whether one is still looked for."""
+    def missing(self, key: str) -> bool: ...
 
 
 class SchemaHold:
@@ -196,7 +192,6 @@ class SchemaHold:
 
 
 def schema_hold(process: Process, settings: Settings) -> SchemaHold | None:
-    """Return what holds partitions for schemas; None where no format has any."""
     formats = settings.formats
     return SchemaHold(process, _lookup(process, settings)) if formats.needs_registry else None
 

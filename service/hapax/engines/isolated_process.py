@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 FRAME = struct.Struct("!Q")
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _SHARE = 0.9
-"""Of the memory that is left: the rest is for whoever waits for us."""
+"""Of the memory that is left: the rest is for the process that waits."""
 
 
 def send(to: socket.socket, content: bytes) -> None:
-    """Send one frame."""
     to.sendall(FRAME.pack(len(content)) + content)
 
 
@@ -59,7 +58,7 @@ def _exactly(source: socket.socket, count: int) -> bytes:
 def main(words: list[str]) -> None:
     """Answer until the other side is gone."""
     channel = socket.socket(fileno=int(words[0]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever raises KeyboardInterrupt is no person
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # no person raises KeyboardInterrupt then
     _end_with_parent()
     _limit_memory()
     try:
@@ -112,7 +111,7 @@ def _limit_memory() -> None:
 
 
 def memory_left() -> int | None:
-    """Return the bytes that machine and container have left; None where nothing tells."""
+    """Return the bytes that machine and container have left; None where neither says."""
     found = []
     with suppress(OSError, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

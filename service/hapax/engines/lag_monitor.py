@@ -1,7 +1,7 @@
-"""Looks at the logs now and then, on threads of their own, so that nothing waits for brokers.
+"""Asks for the logs now and then, on threads of their own, so that nothing waits for brokers.
 
-Each tells what it saw by itself. The loop could not: it may hold its partitions for hours while the
-claim store is away, and that is when records grow old and retention comes nearer.
+Each reports what it saw by itself. The loop could not: it may hold its partitions for hours while
+the claim store is away, and that is when records grow old and retention comes nearer.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LagMonitor(threading.Thread):
             wait_s = rest_s = self._next_s(wait_s, well=self.look())
 
     def stop(self) -> None:
-        """Look no more. A request that is under way is left to itself."""
+        """Stop; a request that is under way is left to itself."""
         self._stopped.set()
 
     def pulse(self) -> bool:
@@ -118,7 +118,7 @@ READER_OFFSETS_MAX = 100_000
 
 
 class ReaderLagMonitor(threading.Thread):
-    """Looks at each lag interval, in one process of a pipeline.
+    """Asks at each lag interval, in one process of a pipeline.
 
     That is the worker that has partition 0 of the first input topic, or the driver on Spark.
     """
@@ -146,7 +146,7 @@ class ReaderLagMonitor(threading.Thread):
             self.look()
 
     def stop(self) -> None:
-        """Look no more. A request that is under way is left to itself."""
+        """Stop; a request that is under way is left to itself."""
         self._stopped.set()
 
     def look(self) -> None:

@@ -1,9 +1,7 @@
 """Calls that overlap: coroutines on an event loop, functions on threads, all of one batch.
 
-Calls of async transforms: coroutines on an event loop that has a thread of its own.
-
-A call that ends begins the next one on the loop itself, so that no slot waits for the thread that
-commits.
+A coroutine that ends begins the next call on the loop itself, which has a thread of its own, so
+that no slot waits for the thread that commits.
 """
 
 from __future__ import annotations
@@ -77,12 +75,10 @@ class LoopCalls(SlotCalls):
         self._function = self._form.function
 
     def start(self, calls: Sequence[Call]) -> None:
-        """Make these calls, in their order, as soon as limits allow."""
         self._incoming.extend(calls)
         self._loop.call_soon_threadsafe(self._accept)
 
     def drop(self, calls: Sequence[Call]) -> None:
-        """Give calls up: what has not begun never does, coroutines are cancelled."""
         for call in calls:
             call.dropped = True
         self._loop.call_soon_threadsafe(self._cancel_dropped)
@@ -90,7 +86,7 @@ class LoopCalls(SlotCalls):
     def tick(self) -> tuple[Record, float] | None:
         """Count time, on the watchdog's thread; return a record whose call hangs, and its seconds.
 
-        A call that has taken too long is cancelled; it hangs when it is there as long again.
+        A call that has taken too long is cancelled; it hangs when it takes as long again.
         """
         self._beat()
         for slot in self._overdue():
@@ -103,7 +99,6 @@ class LoopCalls(SlotCalls):
         return None
 
     def close(self) -> None:
-        """Give everything up, and tear the transform down."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._cancel_all)
@@ -233,7 +228,6 @@ class LoopCalls(SlotCalls):
         self._beats += 1
 
     def _at_work(self) -> Record | None:
-        """Return the record of the coroutine that has the loop."""
         task = asyncio.current_task(self._loop)
         slot = None if task is None else self._tasks.get(task)
         return None if slot is None else slot.record
@@ -256,7 +250,6 @@ class ThreadCalls(SlotCalls):
             threading.Thread(target=self._work, name=f"call-{number}", daemon=True).start()
 
     def start(self, calls: Sequence[Call]) -> None:
-        """Make these calls, in their order, as soon as limits allow."""
         with self._ready:
             self._queue.add(calls)
             self._ready.notify(min(self._idle, len(calls)))
@@ -278,7 +271,6 @@ class ThreadCalls(SlotCalls):
         return None
 
     def close(self) -> None:
-        """Give everything up, and tear the transform down."""
         with self._ready:
             self._closed = True
             self._ready.notify_all()
@@ -342,7 +334,6 @@ Making = LoopCalls | ThreadCalls
 
 
 def retrying(settings: Settings) -> Retrying:
-    """Return what follows a call that failed."""
     retry, name = settings.retry, settings.retry_topic
     return Retrying(
         backoff_ms=retry.backoff_ms,
@@ -355,7 +346,6 @@ def retrying(settings: Settings) -> Retrying:
 
 
 def call_limits(settings: Settings) -> CallLimits:
-    """Return how calls are made, and what follows one that fails."""
     call, timeout_ms = settings.call, settings.call.timeout_ms
     return CallLimits(
         concurrency=call.concurrency,
@@ -426,11 +416,9 @@ class GatheredCalls:
         return results
 
     def apply(self, record: Record) -> Result | None:
-        """Return the result of one record."""
         return self.apply_all([record], Interrupt(), {})[0]
 
     def close(self) -> None:
-        """Tear the transform down."""
         self.calls.close()
 
     def _stop(self, made: list[Call]) -> list[Call]:

@@ -2,7 +2,7 @@
 
 What no waiting cures ends the process with exit code 3. Brokers or a claim store
 that do not answer are waited for, as a running worker waits: a pod that starts in an outage is no
-crash loop. Each round looks at both, so that neither outage hides the other.
+crash loop. Each round asks both, so that neither outage hides the other.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SUSPICIONS_MAX = 3
 
 
 class BrokersProbe(Protocol):
-    """Looks at brokers and topics."""
+    """Queries brokers and topics."""
 
     def look(self) -> BrokerAnswers:
-        """Look once."""
+        """Ask once."""
 
     def sentence(self, reason: str) -> str:
         """Return the one sentence about brokers that are not to be had."""
@@ -78,7 +78,7 @@ def check(brokers: Brokers, source: GroupProbe, claims: ClaimStore | None) -> li
 
 
 def await_brokers(brokers: Brokers) -> bool:
-    """Wait for brokers alone, as ``check`` does; return whether to go on."""
+    """Wait for brokers alone, as ``check`` does; return whether to continue."""
     lifecycle = brokers.process.lifecycle
     while not brokers.look() and not lifecycle.stopping:
         lifecycle.rest(REST_S)
@@ -90,7 +90,7 @@ def await_brokers(brokers: Brokers) -> bool:
 class Brokers:
     """Waits for brokers.
 
-    problems  one sentence for each topic that is not there
+    problems  one sentence for each missing topic
     cluster   Kafka's id of the cluster; None: not known
     """
 

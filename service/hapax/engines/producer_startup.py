@@ -1,4 +1,4 @@
-"""The producer's registration, beside everything else that a start has to wait for."""
+"""The producer's registration, alongside everything else that a start has to wait for."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ class Opening(threading.Thread):
             return
 
     def abandon(self) -> None:
-        """Stop trying; the process is about to leave."""
         self._abandoned = True
 
     def attend(self, source: Source, unanswered: Callable[[], str]) -> None:

@@ -1,13 +1,12 @@
 """All lanes of one driver, and how the partitions come to them.
 
-Assigned anew: wait for the running ranges, fence every lane (nothing late can commit any more),
-read what is committed, spread the partitions, go on. Each step returns at once, so that the group
-is attended to meanwhile.
+After an assignment: wait for the running ranges, fence every lane (nothing late can commit any
+more), read what is committed, spread the partitions, continue. Each step returns at once, so that
+the group is attended to meanwhile.
 
-One lane: a share of the partitions, worked on by one task at a time.
-
-A lane has one transactional id for as long as it has these partitions, so whatever runs late of an
-earlier attempt at them is fenced by the next one.
+A lane is a share of the partitions, worked on by one task at a time. It has one transactional id
+for as long as it has these partitions, so whatever runs late of an earlier attempt at them is
+fenced by the next one.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Lane:
         """A task was lost: what it had committed has to be asked for."""
         self.trusted: frozenset[TopicPartition] = frozenset()
         self.marks: Marks = {}
-        """Of earlier ranges, left beside offsets by tasks that have reported."""
+        """Of earlier ranges, left in metadata of offsets by tasks that have reported."""
         self.fencing: Future[None] | None = None
         self.careful: int | None = None
         self.rest_until_s = 0.0
@@ -97,7 +96,6 @@ class Lane:
         }
 
     def record_report(self, report: RangeReport) -> None:
-        """Take note of what a range committed."""
         progress = report.progress
         # Where a partition without an offset begins is committed by a range that has its end.
         self.flowing = report.flowing and None not in self.positions.values()
@@ -121,7 +119,7 @@ class Lane:
     def lose(self) -> None:
         """Note a task without a report; perhaps a record killed its process.
 
-        From here on marks tell at which offset, and the next task calls what was in such hands in a
+        From here on marks show at which offset, and the next task calls what was in such hands in a
         process of its own. Transactions become smaller, so that what lies before is committed.
         """
         self.trusted = frozenset()
@@ -134,14 +132,13 @@ class Lane:
             self.careful = max(1, before // 10)
 
     def confirm(self, stable: Mapping[TopicPartition, int | None]) -> None:
-        """Take what the group has committed in place of what we know."""
+        """Take what the group has committed in place of what is known here."""
         if any(stable[where] != known for where, known in self.positions.items()):
             self.failures = self.lost = 0
         self.positions = dict(stable)
         self.doubtful = False
 
     def rest(self, now_s: float) -> None:
-        """Wait a little longer after each failure."""
         self.failures += 1
         pause_s = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(self.failures - 1, 6))
         self.rest_until_s = now_s + pause_s
@@ -152,8 +149,8 @@ class Homes:
 
     A group of the classic protocol refuses every task that was planned before the assignment
     changed, so partitions are spread evenly each time. A KIP-848 group accepts such a task for a
-    partition that stayed with us (measured): there a partition keeps its lane for as long as this
-    process lives, so that an attempt that wakes up late meets the next one under the same
+    partition that stayed with the driver (measured): there a partition keeps its lane for as long
+    as this process lives, so that an attempt that wakes up late meets the next one under the same
     transactional id, wherever the others went.
     """
 
@@ -163,7 +160,6 @@ class Homes:
         self._known: dict[TopicPartition, int] = {}
 
     def spread(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Return by lane the partitions it has now."""
         ours = sorted(partitions)
         known = self._known if self._sticky else {}
         homes: dict[int, list[TopicPartition]] = {lane: [] for lane in range(self.lanes)}
@@ -217,7 +213,6 @@ class Lanes:
 
     @property
     def working(self) -> bool:
-        """Whether a task runs."""
         return any(lane.job for lane in self.all)
 
     @property
@@ -227,7 +222,6 @@ class Lanes:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions of all lanes."""
         return [where for lane in self.all for where in lane.positions]
 
     @property
@@ -270,7 +264,6 @@ class Lanes:
                 self._jobs.cancel(lane.number)
 
     def wait(self, seconds: float) -> None:
-        """Return when a task ends, or after so long."""
         running = [lane.job for lane in self.all if lane.job is not None]
         wait(running, seconds, FIRST_COMPLETED)
 

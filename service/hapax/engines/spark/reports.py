@@ -2,10 +2,10 @@
 
 Everything that a range committed counts first; then:
 
-done     go on behind it
+done     continue after it
 claims   hold every lane until the claim store answers
 aborted  plan again, smaller or without its culprits when the content is to blame
-fenced   plan again, within a budget: a second process of our name would fence us indefinitely
+fenced   plan again, within a budget: a second process of this name would fence it indefinitely
 dead     plan again; the next task registers a new producer anyway
 stop     leave, with the task's exit code
 lost     no report: plan again, a limited number of times without progress
@@ -71,7 +71,8 @@ class Reports:
         self._waiting: set[int] = set()
         """Lanes whose last range ended at a record that waits for a schema."""
         self._untold: list[tuple[RangeReport, float]] = []
-        """What is told once the lane's next range is on its way, and how long the range took."""
+        """What is reported once the lane's next range is on its way, and how long the range took.
+        """
         self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
         """By lane, as its last whole range found it."""
 
@@ -89,7 +90,7 @@ class Reports:
                 self._found(lane.number)
                 self._stick(lane.number, report.stuck)
                 if not report.progress and lane.awaited:
-                    lane.rest(now_s)  # nothing came although something is there: brokers are slow
+                    lane.rest(now_s)  # nothing came of what exists: brokers are slow
             case RangeOutcome.CLAIMS | RangeOutcome.SCHEMAS:
                 self._held(lane, report, now_s)
             case RangeOutcome.ABORTED:
@@ -105,13 +106,13 @@ class Reports:
                 raise TaskStopError(report.exit_code, report.reason)
 
     def shared_out(self) -> None:
-        """Forget what was stuck: the next ranges tell, of partitions that are still ours."""
+        """Forget what was stuck: the next ranges report it, where still assigned."""
         if any(self._stuck.values()):
             self._events.partition_stuck({})
         self._stuck = {}
 
     def lost(self, lane: Lane, error: Exception, now_s: float) -> None:
-        """React to a task without a report. Raises StopError when it cannot go on like this."""
+        """React to a task without a report. Raises StopError when it cannot continue like this."""
         lane.rest(now_s)
         lane.lose()
         reason = cause(error)
@@ -124,7 +125,7 @@ class Reports:
             ) from error
 
     def member_fenced(self, error: MemberFencedError, now_s: float) -> bool:
-        """Count that the group gave our name away, and return whether that counts.
+        """Count that the group gave this name away, and return whether that counts.
 
         Raises DuplicateInstanceError when it proves one.
         """
@@ -150,7 +151,7 @@ class Reports:
     # -- inside ---------------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Tell of what was counted."""
+        """Report what was counted."""
         untold, self._untold = self._untold, []
         for report, round_s in untold:
             self._tell(report, round_s)

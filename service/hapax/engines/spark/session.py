@@ -1,8 +1,8 @@
-"""Spark as the service starts it: one session for the process, quiet, with our interpreter.
+"""Spark as the service starts it: one session for the process, quiet, with this interpreter.
 
-In a local master the JVM is a child of this process and the Python workers are children of the
-JVM: whatever kills one of them must leave nothing running that could still commit, or that the
-broker would not refuse.
+In a local master the JVM is a child of this process and the Python workers are children of the JVM:
+whatever kills one of them must leave nothing running that could still commit, or that the broker
+would not refuse.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
     app         shown in Spark's own tools
     master      local[N], spark://… or k8s://…
-    properties  the user's, which come on top of ours
+    properties  the user's, which override those of the service
     jars        files for the class path of driver and executors
-    ship        what goes to executors beside the function's own code
+    ship        what goes to executors in addition to the function's own code
     executor_timeout_s  how long a start waits for the master and the first executor
     """
 
@@ -126,7 +126,6 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
     @property
     def local(self) -> bool:
-        """Whether everything runs in this container."""
         return self.master.startswith("local")
 
     @property
@@ -136,7 +135,7 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The master as anybody may see it."""
+        """The master without what is secret in it."""
         return hidden(self.master)
 
 
@@ -146,7 +145,7 @@ def open_context(
     """Start Spark without its SQL part; raise PreflightError when it cannot start.
 
     ``abandoned``: asked meanwhile; StartAbandonedError is raised soon after it has said yes, and no
-    process is left. ``events``: of the service that needs Spark, told what it prints and which
+    process is left. ``events``: of the service that needs Spark: what it prints, and which
     executors it has. Without them the former goes to standard error, a line for each thing.
     """
     conf = _conf(options)
@@ -164,7 +163,7 @@ def open_session(
     from pyspark.sql import SparkSession
 
     try:
-        # On our own thread, for which Spark remembers that this is its session.
+        # On this thread, for which Spark remembers that this is its session.
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
         raise _refusal(error, options) from error
@@ -209,11 +208,11 @@ def is_news(line: logging.LogRecord) -> bool:
 
 
 def _ignore(*_arguments: object) -> None:
-    """Say nothing: whoever uses Spark next notices that it is gone."""
+    """Say nothing: the next call that uses Spark notices that it is gone."""
 
 
 def require_pyspark() -> None:
-    """Raise PreflightError unless PySpark is there; nothing is imported.
+    """Raise PreflightError unless PySpark is installed; nothing is imported.
 
     Raises ConfigurationError for files that would hide modules of Python: Spark's processes import
     from the working folder first.
@@ -242,7 +241,7 @@ def _conf(options: SparkOptions) -> SparkConf:
         "spark.python.unix.domain.socket.enabled": "true",
         # Environment page, event log: Spark's own list knows neither account keys nor logins.
         "spark.redaction.regex": REDACTED,
-        # Whoever adds options keeps our form of the log; a configuration of their own wins.
+        # Options that a user adds keep this form of the log; a configuration of their own wins.
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",

@@ -1,7 +1,7 @@
 """Code for executors: the user's module or package, and whatever else is to go with it.
 
-A folder becomes an archive that Spark unpacks where executors look for modules first, so that
-files beside the code are there as files; a module goes as it is. Spark's own server on the driver
+A folder becomes an archive that Spark unpacks where executors search for modules first, so that
+other files of the folder arrive as files; a module goes as it is. Spark's own server on the driver
 hands them out, to executors that come later, too.
 """
 

@@ -1,12 +1,9 @@
 """A micro-batch in parts: the manifest that shares its parcels out, and the tasks that publish.
 
-core/fixed_batches.py says why a repetition publishes the same rows.
-
-Spark jobs on request of a process beside the driver, which has no context of its own.
-
-Spark calls the sink's ``commit`` in a Python process of the JVM's. Only the process that opened the
-session can submit jobs: it keeps a desk there, a socket in a folder of its user with a key, and the
-sink that is registered with the session names it.
+core/fixed_batches.py says why a repetition publishes the same rows. Spark calls the sink's
+``commit`` in a Python process of the JVM's. Only the process that opened the session can submit
+jobs: it keeps a desk there, a socket in a folder of its user with a key, and the sink that is
+registered with the session names it.
 """
 
 from __future__ import annotations
@@ -187,7 +184,6 @@ class DeskAddress(NamedTuple):
     key: bytes
 
     def lanes(self) -> int:
-        """Return how many tasks Spark runs at once."""
         return int(self._asked("lanes"))
 
     def run(
@@ -250,7 +246,7 @@ class JobDesk:
             ).start()
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
-        with connection, suppress(OSError, EOFError):  # whoever asked may be gone
+        with connection, suppress(OSError, EOFError):  # the client may be gone
             kind, *request = connection.recv()
             try:
                 answer = self._lanes() if kind == "lanes" else self._run(*request)

@@ -154,7 +154,6 @@ def _binaries(rows: pa.RecordBatch, name: str) -> Iterable[bytes | None]:
 
 
 def _topics(rows: pa.RecordBatch) -> list[str | None]:
-    """Return the topics that rows name; None: none does."""
     if "topic" not in rows.schema.names:
         return [None]
     return [*rows.column("topic").unique().to_pylist()]

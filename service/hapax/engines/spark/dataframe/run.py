@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 TURN_S = 0.2
 DRAIN_TURN_S = 0.05
 REFRESH_S = 12 * 3600.0
-"""The marker is a committed offset: brokers forget those that stand still, after
-``offsets.retention.minutes`` (7 days unless set; a day in old clusters)."""
+"""The marker is a committed offset: brokers forget those that do not move, after
+``offsets.retention.minutes`` (7 days unless set; a day in old clusters).
+"""
 
 
 def compare(
     settings: Settings, checkpoint: Checkpoint, lookup: InputLookup, marker: Marker | None
 ) -> None:
-    """Raise PositionLostError where marker or brokers contradict the checkpoint; see there."""
     query, topics = checkpoint.query_id(), settings.input.topics
     check_checkpoint(settings, query, marker)
     if query is None:  # it has no offsets, whatever a start before this one has kept
@@ -122,7 +122,6 @@ class QueryRun:
         return GroupProgress(dict(self._progress.positions))
 
     def run(self) -> None:
-        """Say what the query does until it ends, or until it is to end."""
         lifecycle, events = self._process.lifecycle, self._process.events
         while not lifecycle.stopping:
             events.loop_moved()

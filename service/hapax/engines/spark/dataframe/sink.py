@@ -2,9 +2,9 @@
 
 Tasks write to no topic. They hand their rows over, and once Spark says that every task has
 succeeded the micro-batch is published: by one producer as a whole, or in parts, by tasks of another
-job (publication.py). A task whose input was cut off
-(an iterator in Python ends cleanly when something before it fails), a cancelled one, a speculative
-or a zombie attempt may end as well as it likes: Spark never tells the driver of it.
+job (publication.py). A task whose input was cut off (an iterator in Python ends cleanly when
+something before it fails), a cancelled one, a speculative or a zombie attempt may end as well as it
+likes: Spark never reports it to the driver.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     checkpoint        the query's checkpointLocation
     spool             folder for rows that wait
     inline_bytes_max  rows of a task up to this size wait in memory
-    report            leave the numbers of the last micro-batch beside the rows
+    report            leave the numbers of the last micro-batch with the rows
     named             all options as they were given, names in lower case
     durable           rows that wait in files are on the disk before their task is done
     inputs            topics that no row may name
@@ -104,11 +104,10 @@ class TaskRows(WriterCommitMessage):
 
 
 class ExactlyOnceSink(DataSource):
-    """The data source; who publishes is told by a subclass, in the process that commits."""
+    """The data source; a subclass says who publishes, in the process that commits."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name in ``writeStream.format(...)``."""
         return "hapax"
 
     @classmethod
@@ -125,7 +124,7 @@ class ExactlyOnceSink(DataSource):
         """Give what publishes; called in the process that commits, once per micro-batch."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark calls it so
-        """Return the writer. Spark calls it anew for each micro-batch, in any process."""
+        """Return the writer. Spark calls it again for each micro-batch, in any process."""
         if overwrite:
             raise ConfigurationError([COMPLETE])
         check_columns(schema)
@@ -133,7 +132,7 @@ class ExactlyOnceSink(DataSource):
 
 
 class SinkWriter(DataSourceStreamArrowWriter):
-    """One micro-batch: ``write`` runs in tasks, ``commit`` and ``abort`` beside the driver."""
+    """One micro-batch: ``write`` runs in tasks, ``commit`` and ``abort`` at the driver."""
 
     def __init__(self, sink: type[ExactlyOnceSink], options: SinkOptions) -> None:
         self._sink = sink
