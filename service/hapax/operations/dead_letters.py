@@ -6,9 +6,9 @@ A replay:
 2. notes     wait until everything begun by then is decided, and read what was replayed
 3. batch     dead letters that are wanted and not replayed, those of one partition together
 4. write     the records back, and the note of it: one transaction
-             interrupted, or in doubt: from 1 again, for only the notes tell what was done
+             interrupted, or in doubt: from 1 again, for only the notes show what was done
 
-After a crash behind: an open transaction, which step 1 of the next replay ends, or nothing.
+What a crash leaves: an open transaction, which step 1 of the next replay ends, or nothing.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class Replay:
     def _settled(self) -> Bounds:
         """Wait until all that was begun by now is decided; return what can be read.
 
-        A note that stands behind an open transaction is not seen, and would be forgotten.
+        A note after an open transaction is not seen, and would be forgotten.
         """
         places = self._client.partitions([self._letters.topic])
         _, behind = await_decided(

@@ -1,11 +1,11 @@
 """Composition of ``hapax offsets set``, ``rewind`` and ``skip``: the group's offsets moved by hand.
 
-1. places     of the partitions that are meant: committed offset, what is beside it, the log's ends
+1. places     of the partitions that are meant: committed offset and its metadata, the log's ends
 2. moves      where each goes; nothing is changed by looking
 3. empty      the group must have no members, and the coordinator refuses when one joins meanwhile
 4. claims     those of records that are passed without an effect are forgotten, for repeats of them
               would be dropped as duplicates of what never had one
-5. commit     the offsets, with the topic's id beside them
+5. commit     the offsets, with the topic's id in their metadata
 
 A rewind leaves claims alone: each record that is read again meets its own coordinates and passes,
 and a duplicate among them meets those of its original and is dropped again.
@@ -80,7 +80,7 @@ def letter(settings: Settings, skip: Skip, topic: str, cut: Cut) -> Message:
 def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> Skip:
     """Return what is passed at an offset, from what a reader meets first at the group's place.
 
-    Raises HapaxError when that is not what stands there.
+    Raises HapaxError when that is something else.
     """
     if found is None:
         raise HapaxError(f"{at}: committed readers see no record there, nor any after it")
@@ -247,7 +247,7 @@ class Moving:
     def set(self, target: Target, to: str | int) -> list[Move]:
         """Return the moves to a goal.
 
-        ``earliest``, ``latest``, ``outputs`` (behind the last records that outputs name), an
+        ``earliest``, ``latest``, ``outputs`` (after the last records that outputs name), an
         offset, or Unix time (``time:MS``).
         """
         placed = self._placed(target)
@@ -405,7 +405,6 @@ class Moving:
         }
 
     def _behind_outputs(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets behind the last records that outputs name."""
         proposed = worked(self._settings, places).proposed
         if not proposed:
             problem = f"no output or dead letter names a record of {places[0][0]}: name the offsets"

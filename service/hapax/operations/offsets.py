@@ -67,7 +67,7 @@ class Look(PartitionOffsets, frozen=True, kw_only=True):
 
 
 class Looks:
-    """Looks at all input partitions, as often as it is asked to."""
+    """Queries all input partitions, as often as it is asked to."""
 
     def __init__(self, settings: Settings, client: BlockingOffsets) -> None:
         self._settings = settings
@@ -133,9 +133,9 @@ READ_MAX = 500_000
 def reader_lags(
     settings: Settings, group: str, topics: Sequence[str], tell: Tell, *, exact: bool = False
 ) -> list[ReaderLag]:
-    """Return how far a group is behind, by topic and partition. ``topics``: none for all.
+    """Return how far a group has read, by topic and partition. ``topics``: none for all.
 
-    Raises PreflightError where brokers do not answer, or do not let us.
+    Raises PreflightError where brokers do not answer, or do not allow it.
     """
     settings = settings.model_copy(update={"app": group})
     with closing(BlockingOffsets(settings, COUNTING)) as client:
@@ -216,14 +216,14 @@ class _Look:
 # -- Offsets of a mirror -----------------------------------------------------------------------
 
 WITHIN_S = 30.0
-"""Longest wait for one look at the mirror."""
+"""Longest wait for one query of the mirror."""
 
 
 def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
     """Return the places of a group's committed offsets, by partition.
 
     Partitions without an offset are left out. Raises ConfigurationError for a pipeline that is no
-    mirror, HapaxError or PreflightError where a place cannot be told for certain.
+    mirror, HapaxError or PreflightError where a place is not known for certain.
     """
     topic = _mirrored(settings)
     with (

@@ -39,7 +39,7 @@ _DIGITS_MAX = 9
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """An output or a dead letter.
 
-    at       where it stands
+    at       where it is
     source   the input record it came from
     part     ``i/n`` when that record had several outputs, else ""
     error    of a dead letter; "" for outputs
@@ -102,10 +102,10 @@ class Within(msgspec.Struct, frozen=True, kw_only=True):
 class Sighting(msgspec.Struct, kw_only=True):
     """One input record and all that is known of it.
 
-    record    None: deleted by retention, or not there yet
+    record    None: deleted by retention, or not written yet
     event_id  b"": it has none, or it is not known
     owners    by source of ids, who owns its claim; None: not asked
-    undecodable  why it cannot be decoded, and what to do; empty: it can, or it is not there
+    undecodable  why it cannot be decoded, and what to do; empty: it can, or is missing
     within    what the process that was asked says of it; None: none was
     waits     what stands for it in the retry topic, where it waits for a later try
     before, after  the group's offset before and after the outputs were looked at
@@ -125,7 +125,7 @@ class Sighting(msgspec.Struct, kw_only=True):
 
     @property
     def committed(self) -> bool:
-        """Whether the group's offset stands behind it."""
+        """Whether the group's offset is after it."""
         return self.after is not None and self.after > self.at.offset
 
     @property

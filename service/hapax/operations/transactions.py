@@ -40,7 +40,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A partition whose end readers cannot reach.
 
     blamed   the transactional ids that are known to have a transaction open in it
-    holders  the producers that have one open in it, whoever they are, the first offset first; None:
+    holders  the producers that have one open in it, of any program, the first offset first; None:
              its leader does not report them. In ``__consumer_offsets``, which all groups share,
              only those of the pipeline that hang
     """

@@ -148,7 +148,6 @@ class LocalJudgement:
     # -- effects by lane ------------------------------------------------------------------
 
     def _place(self) -> None:
-        """Count effects that are not judged, and keep those after one of a later record."""
         highest: dict[Key, Key] = {}
         late: list[Row] = []
         for lane, at, place, offset, slot, parts in self._rows.effects_by_lane():

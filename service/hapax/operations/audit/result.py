@@ -1,6 +1,6 @@
 """What an audit of a pipeline comes to: bounds, counts, the classes of anomalies, the verdict.
 
-Pure values, shared by whoever reads topics, whoever judges them and whoever shows the result.
+Pure values, shared by what reads topics, what judges them and what shows the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hapax.core.errors import HapaxError
 
 
 class Compare(StrEnum):
-    """How much of what the transform answers today must stand in the output."""
+    """How much of what the transform answers today must be in the output."""
 
     VALUES = "values"
     COUNTS = "counts"

@@ -3,8 +3,8 @@
 Only counts and a few examples come to the driver. The tables are those of spark_frames, wherever
 their rows are from; places and lanes are indexes into the bounds.
 
-1. place    effects of records that are not judged are set aside: before the start, behind the
-            end, or at or above the committed offset although they were visible before it was asked
+1. place    effects of records that are not judged are set aside: before the start, after the end,
+            or at or above the committed offset although they were visible before it was asked
 2. gather   effects of one record become one row: which slots, how often, with what content
 3. match    full outer join with the inputs by (place, offset)
 4. ids      records that share an id: one owner has the effects
@@ -134,7 +134,7 @@ class AuditJudgement:
     # -- steps ----------------------------------------------------------------------------
 
     def _behind(self) -> DataFrame:
-        """Effects that stand behind one of a later record."""
+        """Effects that are after one of a later record."""
         lane = ("lane", "place")
         rank = f.struct("offset", "slot")
         chunked = self.judged.withColumn("chunk", f.expr(f"at div {CHUNK_OFFSETS}"))

@@ -49,7 +49,7 @@ _POLL_S = 0.2
 class ReadStretch(Protocol):
     """Reads the stretch with this number: lists of rows, the last row with ``read`` set.
 
-    It travels to the executors, so its class stands in a module that they can import.
+    It travels to the executors, so its class is in a module that they can import.
     """
 
     def __call__(self, number: int) -> Iterator[list[Row]]:

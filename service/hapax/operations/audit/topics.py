@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
     Report = Callable[[str, int, int], None]
-    """Takes what goes on, how much is done, and of how much; 0 of 0: not known."""
+    """Takes what is under way, how much is done, and of how much; 0 of 0: not known."""
     Row = tuple[Any, ...]
 
 
@@ -47,7 +47,7 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     transform      False: business code is not called
     output_topics  further topics that the transform writes to
-    since_ms       judge input records from this time on, Unix time; None: all that is there
+    since_ms       judge input records from this time on, Unix time; None: all that exists
     """
 
     compare: Compare = Compare.VALUES
@@ -75,7 +75,7 @@ class AuditTopics:
         self._retry = settings.retry_topic
         self._passed: Progress = {}
         self.places = client.partitions(settings.input.topics)
-        client.partitions(self._outputs(set()))  # refuses those that are not there
+        client.partitions(self._outputs(set()))  # refuses those that are missing
 
     def lows(self) -> Progress:
         lows = self._client.log_starts(self.places)
@@ -155,7 +155,7 @@ class AuditTopics:
         return ends
 
     def _existing(self, named: set[str]) -> set[str]:
-        """Return those that are there; whose outputs go elsewhere has become a dead letter."""
+        """Return those that exist; with outputs on another cluster the rest became dead letters."""
         absent = self._client.absent(named)
         self.remarks += [
             f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
@@ -264,7 +264,7 @@ STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
 TASKS_PER_CORE = 3
 EMPTY_FETCH_MS = 10
 PATIENCE_S = 600.0
-"""For a schema: no poll waits behind an audit."""
+"""For a schema: no poll waits for an audit."""
 
 
 class ReadInputs(msgspec.Struct, frozen=True):
@@ -346,7 +346,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
 
 
 def _reader(settings: Settings) -> dict[str, Any]:
-    # The end of a stretch is often an empty fetch: behind markers, and where a topic ends.
+    # The end of a stretch is often an empty fetch: after markers, and where a topic ends.
     return reader_properties(settings) | {"fetch.wait.max.ms": EMPTY_FETCH_MS}
 
 

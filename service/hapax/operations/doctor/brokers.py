@@ -97,7 +97,6 @@ def _level_of_leader(replicas: int) -> Level:
 
 
 def replicas(topic: Topic) -> int:
-    """Return the replicas of the partition that has the fewest."""
     return min(len(each.replicas) for each in topic.partitions.values())
 
 

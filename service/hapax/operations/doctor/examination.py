@@ -1,4 +1,4 @@
-"""Looks at everything once, and lets the checks judge it."""
+"""Examines everything once, and lets the checks judge it."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
-    """Look at everything once, for about ten seconds at most, and judge it.
+    """Examine everything once, for about ten seconds at most, and judge it.
 
-    ``pause_s`` lies between two looks at open transactions. Nothing is joined, consumed or
+    ``pause_s`` lies between two queries of open transactions. Nothing is joined, consumed or
     produced; in Redis one key is written that is gone a second later. Raises ConfigurationError
     for settings that the clients do not take.
     """

@@ -42,7 +42,6 @@ def open_age_ms(settings: Settings, topic: str) -> int:
 
 
 def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the ages whose first offsets these checks want to know."""
     ages = {open_age_ms(settings, topic)}
     if topic in settings.input.topics:
         kept = number(topic_settings.get("retention.ms"))
@@ -306,7 +305,7 @@ def _kept(topic: Topic) -> str:
 # -- The topic in which records wait for a later try -------------------------------------------
 
 SPARE_MS: Final = 2 * DAY_MS
-"""Beside the longest wait: a weekend without the service."""
+"""Alongside the longest wait: a weekend without the service."""
 
 
 @check("retry-topic", at="input")

@@ -248,7 +248,7 @@ def _fetch_size(context: CheckContext) -> Iterator[CheckResult]:
 
 
 HEADERS_ADDED = 1024
-"""About what our headers take: names, coordinates, an id, the beginning of an error."""
+"""About what the headers of Hapax take: names, coordinates, an id, the beginning of an error."""
 
 
 @check("message-size", at="outputs")
