@@ -42,7 +42,7 @@ class Label(NamedTuple):
 
 
 class Row(Generic[M]):
-    """One metric as it stands in the table.
+    """One metric as it is in the table.
 
     A class attribute that is a row becomes a Family on the instance, under the same name; the
     exposed name is the attribute's with prefix, and with ``_total`` for counters.
@@ -69,7 +69,6 @@ class Row(Generic[M]):
         return f"{PREFIX}{self.attribute}{'_total' if self.kind is Counter else ''}"
 
     def build(self, registry: CollectorRegistry) -> Family[M]:
-        """Return this row's family, registered."""
         names = [label.name for label in self.labels]
         if issubclass(self.kind, Histogram):
             metric: object = Histogram(

@@ -1,4 +1,4 @@
-"""Traces: one span for each transaction, linked to whoever wrote its records.
+"""Traces: one span for each transaction, linked to the producers of its records.
 
 Imported only where tracing is on. The span wraps the core from outside, so that nothing of the way
 of a record asks whether it is traced. It is current while business code runs: spans that a
@@ -52,7 +52,7 @@ class TracedCore:
         return self._core.ask(batch)
 
     def admit(self, batch: Batch) -> Begun:
-        """Do what comes before the calls: the span begins when their results are there."""
+        """Do what comes before the calls: the span begins when their results are known."""
         return self._core.admit(batch)
 
     def run(

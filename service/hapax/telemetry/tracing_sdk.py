@@ -1,4 +1,6 @@
-"""Where spans go: the SDK, told by the standard OTEL_* variables. Imported where tracing is on.
+"""Where spans go: the SDK, configured by the standard OTEL_* variables.
+
+Imported where tracing is on.
 
 The SDK and its exporters read most of them by themselves. Read here: which exporter, and the
 name of the service where no variable has it.
@@ -43,7 +45,6 @@ def open_tracing(app: str, instance: str, version: str) -> TracerProvider:
 
 
 def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> TracerProvider:
-    """Return a provider that exports as the variables say."""
     try:
         from opentelemetry.sdk import trace as sdk
         from opentelemetry.sdk.resources import (

@@ -77,7 +77,7 @@ class ServiceEvents(Narrator):
         self._logger.warning("native_route_lost", partitions=named_all(partitions))
 
     def native_path_left(self, reason: str) -> None:
-        """Say that the native path did something else than the reference: Python goes on."""
+        """Say that the native path did something else than the reference: Python continues."""
         self._metrics.native_path_left.of().inc()
         self._logger.error("native_path_left", reason=reason)
 
@@ -91,7 +91,6 @@ class ServiceEvents(Narrator):
         self._logger.error("preflight_refused", problems=list(problems))
 
     def service_ready(self) -> None:
-        """Say that transactions are initialised; the loop begins."""
         self._health.started = True
         self._logger.info("service_ready")
 
@@ -105,7 +104,7 @@ class ServiceEvents(Narrator):
             self._tell_settled()
 
     def producer_init_retried(self, reason: str) -> None:
-        """Say that nothing can go on before brokers answer again."""
+        """Say that nothing can continue before brokers answer again."""
         self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("producer_init_retried"):
@@ -126,7 +125,6 @@ class ServiceEvents(Narrator):
         return self._health.brokers_away is not None
 
     def brokers_reached(self) -> None:
-        """Say that a broker answers again."""
         away, self._health.brokers_away = self._health.brokers_away, None
         outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
         self._logger.info("brokers_reached", outage_s=round(outage_s, 3))
@@ -152,7 +150,6 @@ class ServiceEvents(Narrator):
         self._logger.warning("intake_paused", until="hapax resume, or a restart")
 
     def intake_resumed(self) -> None:
-        """Say that records are taken again."""
         since_s, self._health.paused_s = self._health.paused_s, None
         self._metrics.paused.of().set(0)
         paused_s = 0.0 if since_s is None else self._wall_s() - since_s
@@ -175,7 +172,6 @@ class ServiceEvents(Narrator):
         self._logger.warning("batch_abandoned", reason=printable(reason))
 
     def service_draining(self, reason: str) -> None:
-        """Say that the service takes no more records and finishes what it has."""
         self._health.draining = True
         self._tell_settled()
         self._logger.info("service_draining", reason=reason)
@@ -241,7 +237,6 @@ class SchemaEvents(Narrator):
             self._logger.error("schemas_unavailable", reason=printable(reason), partition=where)
 
     def schemas_recovered(self) -> None:
-        """Say that nothing waits for a schema any more."""
         away, self._health.schemas_away = self._health.schemas_away, None
         self._metrics.schemas_missing.of().set(0)
         outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
@@ -259,18 +254,18 @@ _VARYING: Final = re.compile(
 """Where two lines that say the same differ: "(after 2ms, 9 identical error(s) suppressed)"."""
 
 SPARK_CHARS_MAX: Final = 2_100
-"""A traceback of a task stands nowhere else."""
+"""A traceback of a task is nowhere else."""
 
 
 class ClientEvents(Narrator):
-    """What libraries say, in our form and no more often than useful."""
+    """What libraries say, in the form of the service and no more often than useful."""
 
     def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
         """Pass on a line of librdkafka's log. ``level`` counts as in Python's logging.
 
         Errors that a consumer hands out instead of records come here, too, as facility ``ERROR``.
         Repeats are counted only, for a minute. Lost connections heal by themselves, so nothing
-        below CRITICAL is an error to us.
+        below CRITICAL is an error here.
         """
         if level >= WARNING:
             self._metrics.librdkafka_errors.of(facility).inc()
@@ -300,7 +295,7 @@ class ClientEvents(Narrator):
             self._tell(told, "spark_logged", logger=logger, text=text)
 
     def telemetry_failed(self, error: Exception) -> None:
-        """Say that a client's line could not be told: its callback must not raise."""
+        """Say that a client's line could not be logged: its callback must not raise."""
         self._metrics.telemetry_failures.of().inc()
         if self._first("telemetry_failed", type(error).__name__):
             self._logger.error("telemetry_failed", error=type(error).__name__)

@@ -130,7 +130,7 @@ class SparkEvents(Narrator):
     def task_lost(self, lane: int, reason: str, failures: int, starts: Progress) -> None:
         """Say that a task ended without a report: its process was killed, or its executor lost.
 
-        What it had committed is found by the next one, which goes on from there.
+        What it had committed is found by the next one, which continues from there.
         """
         self._metrics.tasks_lost.of().inc()
         self._end_range(lane, RangeDone(self._wall_s(), "lost"), {})
@@ -149,7 +149,6 @@ class SparkEvents(Narrator):
         self._logger.info("query_started", query=query, run=run, checkpoint=checkpoint)
 
     def micro_batch_completed(self, numbers: Numbers) -> None:
-        """Say what a micro-batch came to."""
         metrics = self._metrics
         metrics.micro_batches.of("repeated" if numbers.repeated else "published").inc()
         for topic, count in numbers.inputs.items():

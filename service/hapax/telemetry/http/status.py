@@ -69,7 +69,6 @@ class History:
         return not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S
 
     def add(self, sample: Sample) -> None:
-        """Keep a sample, and forget the oldest."""
         self._samples.append(sample)
 
     def rates(self) -> list[dict[str, Any]]:
@@ -93,7 +92,7 @@ def _rate(count: int, seconds: float) -> float:
 class ProcessIdentity(msgspec.Struct, frozen=True):
     """What never changes while the process runs.
 
-    record_path  ``native`` or ``python`` (docs/fast.md), until executors have told theirs
+    record_path  ``native`` or ``python`` (docs/fast.md), until executors have reported theirs
     claim_store  whether there is one
     dead_letters whether they have a topic, so that they can be listed
     outputs_at   brokers of the cluster of the outputs where that is another one; empty: it is not
@@ -273,7 +272,6 @@ class Status:
         }
 
     def _micro_batch(self, now_s: float) -> dict[str, Any] | None:
-        """Return the last one of a DataFrame pipeline."""
         last = self._health.micro_batch
         if last is None:
             return None
