@@ -21,7 +21,6 @@ _PROCESS, _EXIT_AT_ONCE = os.getpid(), os._exit
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
     sys.excepthook, threading.excepthook = _show, _show_of_thread
     os._exit = _exit
     import_from_here()
@@ -92,7 +91,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def _exit(status: int) -> NoReturn:
-    """Stand for ``os._exit``: 0 says that all is done, which is for us alone to say."""
+    """Replace ``os._exit``: 0 says that all is done, which only the service may say."""
     _EXIT_AT_ONCE(status or int(os.getpid() == _PROCESS))
 
 

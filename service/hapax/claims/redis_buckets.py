@@ -53,7 +53,7 @@ class Canary:
     def notice(self, epoch: bytes) -> None:
         """Take note of the epoch; call ``on_emptied`` when it is another than before."""
         before, self._epoch = self._epoch, epoch
-        # Ours also when an earlier call began it and its answer was lost.
+        # This one also when an earlier call began it and its answer was lost.
         begun = epoch == self.next_epoch
         if begun:
             self.next_epoch = secrets.token_hex(4).encode()
@@ -239,7 +239,7 @@ class Buckets:
     ) -> list[bytes] | None:
         """Replace claims by comparison; see redis_replace.lua.
 
-        ``items``: key, field, value that may be replaced, new one. Returns what is there
+        ``items``: key, field, value that may be replaced, new one. Returns what it has
         instead, empty where it was replaced; None: the store is laid out in another way by now.
         """
         ends_ms = int(self.redis_ms()) + 2 * world.ttl_ms

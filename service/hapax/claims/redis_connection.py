@@ -29,7 +29,7 @@ PERMISSIONS = f"allow ~hapax* {' '.join(f'+{command}' for command in CLAIM_COMMA
 
 REASONS = (
     # What Redis says, and what that means here. The first line that is found decides. Redis 6.2
-    # wraps an error inside a script into another one, so that the word may stand anywhere.
+    # wraps an error inside a script into another one, so that the word may come anywhere.
     (r"WRONGPASS|NOAUTH|invalid password", "it refuses the configured user or password"),
     (
         r"NOPERM|ACL failure|can't run this command|can't access",

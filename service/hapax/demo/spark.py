@@ -119,7 +119,6 @@ class SparkApplication(ManagedProcess):
         self._session = self.pid
 
     def kill(self) -> bool:
-        """End driver, JVM and Python workers by SIGKILL; return whether that ended the driver."""
         while everything := self.everything():
             for pid in everything:
                 send(pid, signal.SIGKILL)
@@ -145,11 +144,9 @@ class SparkApplication(ManagedProcess):
         self.frozen = frozenset()
 
     def everything(self) -> list[int]:
-        """Return the numbers of all its processes that live."""
         return [process.pid for process in self._family()]
 
     def a_python_worker(self) -> list[int]:
-        """Return the number of one of the Python workers, which run the tasks."""
         if self.frozen:
             return list(self.frozen)
         found = python_workers(self._family())
@@ -189,7 +186,6 @@ class SparkStage(Stage):
     patience_s = 180.0  # a start took 43 s where ten others wanted the same two cores
 
     def exports(self) -> dict[str, str]:
-        """Return the variables of Spark; without HAPAX_ENGINE they are the worker's."""
         return {**self.environment(), "HAPAX_INSTANCE": INSTANCE, **SPARK}
 
     def leave(self, process: ManagedProcess) -> int:

@@ -131,7 +131,6 @@ class Stage:
         return time.monotonic() - began_s
 
     def start(self, process: ManagedProcess) -> None:
-        """Start a process; from now on it must not end by itself."""
         process.start()
         self._watched.add(process)
 
@@ -142,7 +141,6 @@ class Stage:
             raise ended_by_itself(process)
 
     def leave(self, process: ManagedProcess) -> int:
-        """Ask a process to drain and exit; return its exit code."""
         self._watched.discard(process)
         code = process.terminate()
         if code == -signal.SIGKILL:
@@ -203,7 +201,6 @@ class Stage:
         return [self._process(ManagedProcess, name, RUN, HAPAX_INSTANCE=name) for name in names]
 
     def _process(self, kind: type[Kind], name: str, words: Sequence[str], **more: str) -> Kind:
-        """Return a process of this very code, which ends with the block."""
         log = self.sandbox.kafka.brokers[0].folder.parent / f"{name}.log"
         log.touch()
         ours = {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
@@ -223,14 +220,12 @@ def committed(client: BlockingOffsets, *, stable: bool = False) -> dict[int, int
 
 
 def lag(client: BlockingOffsets, *, stable: bool = False) -> int:
-    """Return the offsets between what is committed and the last stable offsets."""
     done = committed(client, stable=stable)
     ends = client.last_stable(INPUTS)
     return sum(end - done[partition] for (_topic, partition), end in ends.items())
 
 
 def ended_by_itself(process: ManagedProcess) -> DemoError:
-    """Return what is raised for a process that has ended although it was not asked to."""
     return DemoError(
         f"{process.name} ended by itself with exit code {process.exit_code}. Its last lines:\n"
         f"{process.last_words()}"

@@ -116,7 +116,6 @@ class DemoSummary(msgspec.Struct):
 def set_stage(
     engine: str, screen: Screen, *, seed: int, rate: int
 ) -> AbstractContextManager[Stage]:
-    """Return what runs the servers for a block; raise DemoError when the engine cannot be had."""
     if engine != SparkStage.engine:
         return Stage.opened(screen, seed=seed, rate=rate)
     check_spark()
@@ -205,7 +204,6 @@ def _judged(stage: Stage) -> list[DemoVerdict]:
 
 
 def verdict_of(found: Audit, events: int) -> DemoVerdict:
-    """Return what an audit came to, for so many distinct events."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[str]] = {}
     for name, count in found.anomalies.items():

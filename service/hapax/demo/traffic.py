@@ -123,7 +123,6 @@ class OrderPublisher(threading.Thread):
         return self.visible + self.aborted
 
     def run(self) -> None:
-        """Publish; what goes wrong is kept for the thread that waits."""
         try:
             self._publish()
         except Exception as error:  # noqa: BLE001 - as above

@@ -207,7 +207,7 @@ class Recovery:
         self._events.producer_died(str(error), fenced=error.fenced)
         self._replacing = "fenced" if error.fenced else "fatal"
         if error.fenced:
-            # Lost partitions, and a consumer fenced by name, are reported first: a successor must not
+            # Lost partitions, and a consumer fenced by name, come first: a successor must not
             # be disturbed for partitions that are gone.
             with suppress(BatchAbortedError):  # the rewind below makes good for it
                 self._attend(0.0)

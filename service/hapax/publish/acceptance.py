@@ -32,7 +32,7 @@ class Acceptance:
         self._ask_from_s = 0.0
 
     def check(self, messages: Iterable[Message], *, away: bool) -> None:
-        """Raise RecordRefusedError for a topic that is not there, or a record it does not take.
+        """Raise RecordRefusedError for a missing topic, or a record it does not take.
 
         So for a header that the client would cut (a NUL in its name) or cannot send.
 

@@ -2,7 +2,7 @@
 
 The order at the start is what makes it exact: lock and recover the folder, register the producer,
 which ends what a predecessor left and refuses whatever it still sends, read the marker, compare it
-with the folder, go on from it. After every doubt the same again: an unknown commit is never
+with the folder, continue from it. After every doubt the same again: an unknown commit is never
 aborted, its marker says what became of it.
 
 The marker is a committed offset (marked_transaction.py). Its number is the sequence of the next
@@ -68,7 +68,7 @@ class SpoolMarker(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """What is committed beside the number."""
+        """What is committed with the number."""
         return f"{_FORM} {self.spool} {self.nonce.hex() or _NONE}"
 
     @classmethod
@@ -83,7 +83,7 @@ class SpoolMarker(NamedTuple):
 
 
 class Drainer:
-    """One thread that publishes what the spool has acknowledged, until it is told to end.
+    """One thread that publishes what the spool has acknowledged, until it is to end.
 
     state    ``starting``, ``publishing``, ``waiting`` (for brokers, see ``reason``), ``stopped``
     next     everything below it is in Kafka; 0: not known yet
@@ -123,11 +123,9 @@ class Drainer:
         self._thread = threading.Thread(target=self._run, name="hapax-drainer", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that there are records."""
         with self._wake:
             self._wake.notify_all()
 
@@ -170,7 +168,6 @@ class Drainer:
         self.state, self.reason, self.problem = "stopped", str(error), error
 
     def _doubt(self, error: HapaxError) -> None:
-        """Raise when no repetition can help."""
         refusal = None if self._marked is None else self._marked.transaction.refusal()
         if refusal is not None:
             raise StopError(
@@ -228,7 +225,6 @@ class Drainer:
         return self._marked
 
     def _go_on(self, marked: MarkedTransaction) -> None:
-        """Register, and take the place that the marker says."""
         known = self._spool.meta.cluster
         cluster = marked.cluster_id()
         if known is not None and cluster != known:

@@ -27,7 +27,6 @@ class Upcoming(NamedTuple):
 
     @property
     def following(self) -> int:
-        """The sequence of the record after them."""
         return self.first + self.size
 
 
@@ -63,11 +62,10 @@ class ReadAhead:
     def forget(self) -> None:
         """Wait for what was begun, and drop it."""
         if self._begun is not None:
-            self._begun[1].exception()  # whoever reads there again meets it
+            self._begun[1].exception()  # the next read there meets it
             self._begun = None
 
     def close(self) -> None:
-        """End the thread."""
         self.forget()
         self._pool.shutdown()
 

@@ -91,7 +91,6 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
-    """Run a broker until it has a topic, and end it."""
     with (
         tempfile.TemporaryDirectory(prefix="hapax-sandbox-") as folder,
         closing(ChildWatchdog()) as watchdog,

@@ -174,7 +174,6 @@ class Authority:
 
 
 def openssl(*words: str | Path, given: bytes = b"") -> bytes:
-    """Run the tool on standard input; return its standard output."""
     done = subprocess.run(
         [machine.openssl(), *words],
         input=given,
@@ -291,8 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
             {"access_token": token, "token_type": "Bearer", "expires_in": tokens.lifetime_s},
         )
 
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+    def log_message(self, *_: object) -> None: ...
 
     def _answer(self, status: HTTPStatus, answer: dict[str, object]) -> None:
         body = json.dumps(answer).encode()

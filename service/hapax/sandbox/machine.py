@@ -146,7 +146,6 @@ def prometheus() -> Path:
 
 
 def promtool() -> Path:
-    """Return promtool, which checks rules and metrics."""
     return _of_prometheus("promtool")
 
 
@@ -155,7 +154,6 @@ def maven() -> Path | None:
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed PySpark, which holds all of Spark."""
     found = _package("pyspark")
     if found is None:
         raise SandboxError("PySpark is not installed. Run: pip install 'hapax-kafka[spark]'")
@@ -235,7 +233,6 @@ def _java_version(java: Path) -> int:
 
 @cache  # a JVM each time
 def _answered_version(java: Path, _changed_ns: int) -> int:
-    """Ask for the major version. Java 8 calls itself 1.8."""
     answer = subprocess.run(
         [java, "-version"],
         capture_output=True,

@@ -131,7 +131,6 @@ class ManagedProcess:
             time.sleep(_POLL_S)
 
     def position(self) -> int:
-        """Return where the log ends now, in bytes."""
         return self.log.stat().st_size if self.log.exists() else 0
 
     def events(self, since: int = 0) -> Iterator[dict[str, object]]:
@@ -143,7 +142,6 @@ class ManagedProcess:
                     yield json.loads(line)
 
     def has_logged(self, event: str, since: int = 0) -> bool:
-        """Return whether the log has such a line after byte ``since``."""
         return any(line.get("event") == event for line in self.events(since))
 
     def last_words(self) -> str:

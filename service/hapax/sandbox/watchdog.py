@@ -44,7 +44,6 @@ class ChildWatchdog:
         self._tell(f"-{pid}\n")
 
     def close(self) -> None:
-        """Let it end what it still watches, and go."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(_STOP_TIMEOUT_S)

@@ -20,7 +20,6 @@ FIRST_BYTES = b"\0"
 
 
 def is_message(kind: Any) -> bool:
-    """Whether this is a generated class."""
     return isinstance(kind, type) and hasattr(kind, "DESCRIPTOR") and hasattr(kind, "FromString")
 
 
@@ -84,7 +83,7 @@ class Messages:
 
 
 def reader(schema: Schema, kind: Any) -> Callable[[bytes, bytes], Any]:
-    """Return what decodes content, whose path may stand before it, as ``kind`` or as a dict."""
+    """Return what decodes content, whose path may come before it, as ``kind`` or as a dict."""
     from google.protobuf.json_format import MessageToDict
 
     messages = Messages(schema)

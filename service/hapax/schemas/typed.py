@@ -40,7 +40,6 @@ def _plain(data: Any, *, json: bool = False) -> Any:
 
 
 def json_bytes(data: Any) -> bytes:
-    """Return data as JSON."""
     return msgspec.json.encode(
         data.model_dump(mode="json") if hasattr(data, "model_dump") else data
     )

@@ -24,8 +24,8 @@ class Problem(NamedTuple):
 class SettingsGroup(BaseModel):
     """Settings that belong together.
 
-    A field is named with its unit and has the name of its environment variable as alias; how it
-    is written stands in its annotation as a ``Form``.
+    A field is named with its unit and has the name of its environment variable as alias; how it is
+    written is in its annotation, a ``Form``.
     """
 
     model_config = ConfigDict(

@@ -182,7 +182,7 @@ def _unread(environ: Mapping[str, str]) -> Iterator[Problem]:
 
 def _services(environ: Mapping[str, str]) -> Iterator[str]:
     # Kubernetes describes every service of the namespace in variables of the service's name: one
-    # that is called hapax would give us HAPAX_SERVICE_HOST, HAPAX_PORT and more of the kind.
+    # that is called hapax would set HAPAX_SERVICE_HOST, HAPAX_PORT and more of the kind.
     for name in environ:
         prefix = name.removesuffix(_HOST)
         if name.startswith(PREFIX) and prefix != name and f"{prefix}SERVICE_PORT" in environ:

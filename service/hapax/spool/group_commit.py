@@ -86,7 +86,6 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="hapax-spool", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
         self._thread.start()
 
     def submit(
@@ -156,7 +155,6 @@ class GroupCommit:
 
     @property
     def problem(self) -> StopError | None:
-        """Why nothing is accepted any more."""
         return self._failed if isinstance(self._failed, StopError) else None
 
     def made_room(self) -> None:
@@ -165,7 +163,6 @@ class GroupCommit:
             self._changed.notify_all()
 
     def fail(self, error: HapaxError) -> None:
-        """Accept nothing any more."""
         with self._changed:
             self._failed = self._failed or error
             self._changed.notify_all()

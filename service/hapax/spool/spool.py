@@ -3,7 +3,7 @@
 ``spool.db`` is in WAL mode with synchronous=FULL: a COMMIT that returns is durable. After a crash
 SQLite drops what follows the first unsound frame of its log, without a word: a transaction that
 was under way, and as well one that was acknowledged and has a flipped bit. The file
-``acknowledged`` tells the two apart: the sequence up to which records are durable is written and
+``acknowledged`` distinguishes the two: the sequence up to which records are durable is written and
 synced there after each COMMIT and before the callers' answer. docs/decisions/spool.md.
 """
 
@@ -86,12 +86,12 @@ _FAILURES = frozenset(
 class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Whose spool it is, what it was published to, and where its source continues.
 
-    id        UUID, for ever
+    id        UUID, permanent
     app       whose transactional id and marker group it has
     inode     of the folder: a copy has another one. Not the device: its number changes when a
               volume is attached again, and where it is all that differs, the marker decides
     cluster   Kafka's id of the cluster, and the topic that the marker is kept for; None until the
-              marker is there: from then on a missing marker is no new spool
+              marker exists: from then on a missing marker is no new spool
     position  what the caller gave with the newest records that had any
     notes     what callers keep with their records, by name
     """
@@ -342,7 +342,6 @@ class SpoolStore:
 
     @property
     def size_bytes(self) -> int:
-        """How much of its disk the spool takes."""
         return sum(map(self._folder.size, (DATABASE, WAL, ACKNOWLEDGED)))
 
     def reclaim(self) -> bool:

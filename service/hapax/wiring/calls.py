@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hapax.wiring.builders import Shared
 
 CALL_SHARE = 0.9
-"""Of ``max.poll.interval.ms``: a batch that takes longer is taken from us anyway."""
+"""Of ``max.poll.interval.ms``: a batch that takes longer is taken away anyway."""
 
 
 def call_limit_s(settings: Settings) -> float:

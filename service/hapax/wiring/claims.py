@@ -17,8 +17,8 @@ def claim_store(
 ) -> ClaimStore | None:
     """Return the store, or None where there is none.
 
-    ``timeout_s``: for connecting and for each answer, in place of the worker's. ``told``: what the
-    store is told, and whom it tells, as in StoreOptions.
+    ``timeout_s``: for connecting and for each answer, in place of the worker's. ``told``: facts for
+    the store and its callbacks, as in StoreOptions.
     """
     dedup = settings.dedup
     if dedup.claims_url is None:

@@ -229,7 +229,7 @@ class SparkEngine:
         if not self._end.due():
             return False
         known = {w: at for lane in self._lanes.all for w, at in lane.positions.items() if at}
-        # What running tasks of this driver have open would make a question for the group's offsets wait.
+        # A question for the group's offsets would wait for what running tasks have open.
         return self._end.reached(known, set(self._lanes.partitions))
 
     def _drain(self) -> None:

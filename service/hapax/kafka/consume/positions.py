@@ -305,7 +305,7 @@ class Positions:
         now_s = self._clock.monotonic()
         if state.missing_since_s is None:
             state.missing_since_s = now_s
-        # Right after an election the end of the log may lag behind for a moment; its beginning
+        # Right after an election the end of the log may lag for a moment; its beginning
         # never comes back.
         late = now_s - state.missing_since_s > ELECTION_S
         if position < low or (position > high and late):

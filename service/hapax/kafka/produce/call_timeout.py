@@ -127,7 +127,7 @@ def _serve(
     while (call := calls.get()) is not None:
         try:
             call()
-        except BaseException as error:  # noqa: BLE001 - told to the thread that waits
+        except BaseException as error:  # noqa: BLE001 - passed to the thread that waits
             answers.put(error)
         else:
             answers.put(None)
