@@ -84,7 +84,6 @@ class RedisClaims:
         topic_ids: Mapping[str, str] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connect to nothing yet."""
         app = options.app
         if not re.fullmatch(r"[A-Za-z0-9._-]+", app):
             raise ConfigurationError([f"The app {app!r} cannot name keys in Redis."])

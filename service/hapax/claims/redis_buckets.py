@@ -51,7 +51,6 @@ class Canary:
             )
 
     def notice(self, epoch: bytes) -> None:
-        """Take note of the epoch; call ``on_emptied`` when it is another than before."""
         before, self._epoch = self._epoch, epoch
         # This one also when an earlier call began it and its answer was lost.
         begun = epoch == self.next_epoch
@@ -195,7 +194,6 @@ class Buckets:
                 return world
 
     def turn(self, topics: Sequence[str]) -> bytes:
-        """Return the script's call, to end a request with."""
         args = self._args(topics, probe=False)
         return command("EVALSHA", self.script.sha, 2, self.base, self.meta, *args)
 
@@ -230,7 +228,6 @@ class Buckets:
         return self.world
 
     def date(self) -> int:
-        """Return today's date, by Redis' time as far as it is known."""
         assert self.world is not None
         return date(self.redis_ms(), self.world.unit_ms)
 

@@ -53,7 +53,6 @@ class BucketDesk:
     """Looks single claims up. Raises ClaimsUnavailableError."""
 
     def __init__(self, buckets: Buckets) -> None:
-        """Send nothing yet."""
         self._buckets = buckets
         self._redis = buckets.client
 

@@ -113,7 +113,6 @@ def judged_health(
 
 
 def outdated(version: str) -> bool:
-    """Whether a server is older than what claims need."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < VERSION_MIN
 
 

@@ -38,7 +38,6 @@ def stored_topic(topic: str, topic_id: str | None) -> str:
 
 
 def first_varint(packed: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins there, and where it ends."""
     number = shift = 0
     while True:
         byte = packed[at]
@@ -84,7 +83,6 @@ class Layout(NamedTuple):
         return self.new if index < self.cursor else self.old
 
     def agrees(self, other: Layout) -> bool:
-        """Whether every id is in the same bucket in both."""
         return self == other or self.old == self.new == other.old == other.new
 
     def token(self, epoch: bytes) -> bytes:

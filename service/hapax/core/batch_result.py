@@ -203,7 +203,6 @@ class Begun(msgspec.Struct, gc=False):
     results: list[Result | None] | None = None
 
     def add(self, event_id: bytes, result: Result | None) -> None:
-        """Append one record whose steps 2 to 4 are done."""
         assert self.results is not None
         self.found.ids.append(event_id)  # type: ignore[attr-defined] # a list, made for this
         self.results.append(result)

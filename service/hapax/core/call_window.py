@@ -145,7 +145,6 @@ class CallQueue:
         return len(self._ready)
 
     def add(self, calls: Iterable[Call]) -> None:
-        """Append calls in input order."""
         for call in calls:
             key = call.key
             if key is None or not self._ordered:
@@ -288,7 +287,6 @@ class Window:
         return len(self._lines.get(where, ()))
 
     def firsts(self) -> Progress:
-        """Return by partition the offset of the first record inside."""
         return {where: line[0].record.offset for where, line in self._lines.items()}
 
     def partitions(self) -> list[TopicPartition]:
@@ -353,14 +351,12 @@ class Window:
         return batch, begun
 
     def hand_over_ends(self) -> Progress:
-        """Return and forget the ends of partitions without a record inside."""
         loose = self.loose_ends()
         for where in loose:
             del self._ends[where]
         return loose
 
     def loose_ends(self) -> Progress:
-        """Return the ends of partitions without a record inside."""
         return {where: end for where, end in self._ends.items() if where not in self._lines}
 
     def settle(self, progress: Mapping[TopicPartition, int]) -> None:

@@ -49,7 +49,6 @@ Marks = dict["TopicPartition", Mark]
 
 
 def marked(text: str | None, mark: Mark) -> str:
-    """Return the metadata of an offset with the mark in it; the rest of it is kept."""
     known = CommittedMetadata.decode(text)
     return msgspec.structs.replace(known, deaths=mark.deaths, until=mark.until).encode()
 
@@ -160,7 +159,6 @@ class Isolation:
         return group
 
     def suspect(self, where: TopicPartition, until: int, deaths: int) -> None:
-        """Make calls for records below ``until`` elsewhere."""
         self.suspects[where] = (until, deaths)
 
     def record_progress(self, where: TopicPartition, offset: int) -> None:

@@ -71,7 +71,6 @@ class DeadLetter(Failed, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """The exception's type alone."""
         return self.error.partition(":")[0]
 
 
@@ -114,7 +113,6 @@ def is_original(one: DeadLetter, record: Record) -> bool:
 
 
 def _left_out(truncated: str) -> dict[str, int]:
-    """Return the sizes of what a dead letter leaves out or replaces, the timestamp with itself."""
     pairs = (pair.partition("=") for pair in truncated.split(","))
     return {name: int(size) for name, _, size in pairs if size.removeprefix("-").isdecimal()}
 

@@ -397,5 +397,4 @@ def _chosen(
 
 
 def _placed(wanted: Sequence[int], owners: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
-    """Return owners by index into the batch: an answer goes by the ids that were asked for."""
     return {wanted[place]: owner for place, owner in owners.items()}

@@ -257,7 +257,6 @@ def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
 
 
 def _name(batch: Batch, found: Identified) -> None:
-    """Give records the ids that business code may ask for."""
     for record, event_id in zip(batch.records, found.ids, strict=True):
         if event_id:
             force_setattr(record, "event_id", event_id)

@@ -73,7 +73,6 @@ class FormatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> bool:
-        """Whether values stay bytes on both sides."""
         return self.input == self.output == "bytes"
 
     @property

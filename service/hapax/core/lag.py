@@ -145,7 +145,6 @@ class LagTracker:
         )
 
     def _open_s(self, where: TopicPartition, offsets: LogOffsets, now_s: float) -> float:
-        """Return for how long the last stable offset has been the same, below the end."""
         if offsets.last_stable >= offsets.high_watermark:
             self._stood.pop(where, None)
             return 0.0

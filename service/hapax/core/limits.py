@@ -81,7 +81,6 @@ class DeadLetterRate:
         return self._records, self._failures
 
     def _recent(self, count: int, failures: int) -> tuple[int, int]:
-        """Return records and failures of the window as it would be with this batch."""
         records, failed = self._records + count, self._failures + failures
         for old_count, old_failures in self._window:
             if records - old_count < self._records_min:

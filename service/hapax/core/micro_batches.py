@@ -102,7 +102,6 @@ class Marker(NamedTuple):
 
     @classmethod
     def fixing(cls, batch: MicroBatch, former: Marker | None, fixed: FixedBatch) -> Marker:
-        """Return the marker for this micro-batch as the next, with its rows chosen."""
         return cls(batch.number, batch.query, "" if former is None else former.inputs, fixed)
 
     @classmethod

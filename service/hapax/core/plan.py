@@ -81,7 +81,6 @@ class OtherCluster(msgspec.Struct, frozen=True):
 
 
 def _path(record: Record) -> list[bytes]:
-    """Return the clusters that a record came through, the first one first."""
     for name, value in reversed(record.headers):
         if name == PATH:
             return value.split(APART) if value else []

@@ -29,7 +29,6 @@ class Counted:
         self._runs = array("q")  # of each run its first offset, and the one after its last
 
     def add(self, offset: int) -> None:
-        """Count a record after all others."""
         runs = self._runs
         if runs and runs[-1] == offset:
             runs[-1] = offset + 1
@@ -48,7 +47,6 @@ class Counted:
         return first, max(first, runs[-2] if runs[-1] == self.end else self.end)
 
     def drop_before(self, offset: int) -> None:
-        """Forget what lies before an offset, which is then the start."""
         runs, done = self._runs, 0
         while done < len(runs) and runs[done] < offset:
             kept = min(runs[done + 1], offset)

@@ -167,7 +167,6 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
         return uniform(longest_s / 2, longest_s)  # noqa: S311 - not to come back in step
 
     def asks(self, error: Exception) -> bool:
-        """Whether the record of this error waits, instead of becoming a dead letter."""
         if self.topic is None or isinstance(error, Poison):
             return False
         if isinstance(error, RetryLater):

@@ -108,7 +108,6 @@ def ours(transactional_id: str, app: str) -> bool:
 
 
 def blamed(where: TopicPartition, states: Sequence[TransactionState]) -> list[str]:
-    """Return the ids whose undecided transaction has records in this partition."""
     return [
         one.transactional_id for one in states if one.undecided and where in set(one.partitions)
     ]

@@ -54,7 +54,6 @@ class DemoFault(msgspec.Struct):
 
 
 def break_workers(stage: Stage, until_s: float) -> list[DemoFault]:
-    """Start two workers, and kill and freeze them, again and again until the time is up."""
     stage.screen.phase("Publishing; two workers and an ordinary loop start")
     stage.begin()
     struck = _round(stage, *stage.workers)

@@ -98,7 +98,6 @@ def of_session(session: int, proc: Path = PROC) -> list[LiveProcess]:
 
 
 def python_workers(processes: Iterable[LiveProcess]) -> list[int]:
-    """Return the numbers of those that run tasks: the pool has forked them."""
     pool = {process.pid: process for process in processes if _POOL in process.command}
     return [process.pid for process in pool.values() if process.parent in pool]
 
@@ -168,7 +167,6 @@ class SparkApplication(ManagedProcess):
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; return whether the process still existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -318,7 +316,6 @@ def freeze_in_range(stage: SparkStage, what: str, chosen: Callable[[], list[int]
 
 
 def _caught(stage: SparkStage) -> bool:
-    """Return as soon as a transaction is open; return whether one was within the time."""
     deadline_s = time.monotonic() + _CATCH_S
     while not undecided(stage.offsets, OUTPUTS):
         if time.monotonic() > deadline_s:

@@ -113,11 +113,9 @@ class Stage:
             yield cls(screen, exits, seed=seed, rate=rate)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables with which all workers run."""
         return self.sandbox.environment() | _WORKERS
 
     def exports(self) -> dict[str, str]:
-        """Return the variables with which a user continues where the demo ended."""
         return self.environment()
 
     def begin(self) -> float:

@@ -160,7 +160,6 @@ def _publish_until(stage: Stage, until_s: float) -> None:
 
 
 def _drain(stage: Stage) -> list[int]:
-    """Wait until everything is committed, then ask all to exit; return the workers' codes."""
     names = " and ".join(worker.name for worker in stage.workers)
     stage.screen.phase(f"Published all; until lag 0: {names}")
     stage.wait(lambda: lag(stage.offsets, stable=True) == 0, f"lag 0: {names}", _DRAIN_TIMEOUT_S)

@@ -58,7 +58,6 @@ class Traffic:
         self._number = 0
 
     def burst(self, size: int) -> tuple[Fate, list[Event]]:
-        """Return records that are sent together, and how."""
         fates = (Fate.PLAIN, Fate.COMMITTED, Fate.ABORTED)
         fate = self._random.choices(fates, weights=(6, 3, 1))[0]
         return fate, [self._event() for _ in range(size)]
@@ -129,7 +128,6 @@ class OrderPublisher(threading.Thread):
             self.error = error
 
     def stop(self) -> None:
-        """Ask to stop, and wait until all records are acknowledged."""
         self._asked_to_stop.set()
         if self.ident is not None:
             self.join()

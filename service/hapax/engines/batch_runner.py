@@ -197,7 +197,6 @@ class BatchRunner:
         )
 
     def end(self, progress: Progress) -> None:
-        """Commit what lies after the last records."""
         self._core.end(progress)
         self.source.mark_processed(progress)
         self.suspects.record_progress(progress)

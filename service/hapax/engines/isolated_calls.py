@@ -103,7 +103,6 @@ class IsolatedCalls:
         return ours
 
     def _end(self) -> str:
-        """End the process; return how it ended."""
         process, self._process = self._process, None
         channel, self._channel = self._channel, None
         if channel is not None:

@@ -56,7 +56,6 @@ def _exactly(source: socket.socket, count: int) -> bytes:
 
 
 def main(words: list[str]) -> None:
-    """Answer until the other side is gone."""
     channel = socket.socket(fileno=int(words[0]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # no person raises KeyboardInterrupt then
     _end_with_parent()

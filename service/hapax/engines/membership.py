@@ -47,7 +47,6 @@ class Membership:
         self._orphans_due_s = math.inf
 
     def observe(self) -> Changes:
-        """Return what changed since the last call, after reporting it."""
         changes, events = self._source.changes(), self._events
         if changes.revoked:
             events.partitions_revoked(changes.revoked)

@@ -378,7 +378,6 @@ def make_calls(
 
 
 def overlapping(form: TransformForm, limits: CallLimits) -> bool:
-    """Whether calls need more than a loop over the records."""
     return limits.concurrency > 1 or not form.plain
 
 
@@ -422,7 +421,6 @@ class GatheredCalls:
         self.calls.close()
 
     def _stop(self, made: list[Call]) -> list[Call]:
-        """Begin no further call; return those to wait for, the first one among them."""
         begun = self.calls.begun()
         kept = [call for index, call in enumerate(made) if not index or call.done or call in begun]
         keeping = set(map(id, kept))

@@ -281,7 +281,6 @@ class Recovery:
     # -- claims ---------------------------------------------------------------------------
 
     def _hold(self, reason: str, batch: Batch) -> None:
-        """Keep the partitions, take nothing, until the claim store answers."""
         self.put_back(batch)
         with self._holding():
             self.claims.wait(reason, self._process, lambda: self._hold_on(HOLD_S))
@@ -299,6 +298,5 @@ class Recovery:
         self._attend(wait_s)
 
     def _attend(self, wait_s: float) -> None:
-        """Stay a member of the group while there is nothing else to do."""
         self._source.attend(wait_s)
         self._events.loop_moved()

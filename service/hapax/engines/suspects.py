@@ -58,7 +58,6 @@ class Suspects:
         """Marks of this process that remained when their partition left."""
 
     def observe(self, changes: Changes) -> None:
-        """Begin again with partitions that came or left."""
         for where in [*(changes.assigned or ()), *changes.revoked, *changes.lost]:
             self._trusted.discard(where)
             self._isolation.forget(where)
@@ -134,7 +133,6 @@ class Suspects:
     def record_progress(
         self, progress: Mapping[TopicPartition, int], batch: Batch | None = None
     ) -> None:
-        """Take note of what was committed, with or without a batch."""
         if not self._probation:
             return
         for where, offset in progress.items():

@@ -107,7 +107,6 @@ class Watchdog:
         self._tick = tick
 
     def _hanging(self) -> Record | None:
-        """Return the record that has been in the hands of business code for too long."""
         calls = self._calls
         record = None if calls is None else calls.record
         if record is None or record is not self._record:

@@ -173,7 +173,6 @@ class Worker:
         self._recovery.record_success(result.progress)
 
     def _end_idle(self, batch: Batch) -> None:
-        """Commit ends of partitions on which nothing is in flight."""
         self._suspects.idle(batch.next)
         self._ends.note(batch.next)
         partitions = self._ends.due(self._clock.monotonic())

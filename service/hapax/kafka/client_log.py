@@ -97,7 +97,6 @@ class TopicIds:
             self._remade[topic] = now
 
     def remade(self) -> list[Remade]:
-        """Return the topics that are no longer those that are known."""
         return [Remade(topic, self._known[topic], now) for topic, now in self._remade.items()]
 
     def accept(self, topic: str) -> None:

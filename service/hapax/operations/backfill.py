@@ -86,7 +86,6 @@ class Backfill:
         ]
 
     def held_back(self, parts: Sequence[Part]) -> bool:
-        """Whether all that is left of these lies after open transactions."""
         left = {(one.topic, one.partition): one for one in parts if one.done < one.total}
         stable = self._client.last_stable(left)
         return all(one.span.start + one.done >= stable[where] for where, one in left.items())

@@ -42,7 +42,6 @@ class ClaimSources:
         self._chain = [(id_source(source), Identity([source])) for source in sources]
 
     def candidates(self, event_id: bytes) -> dict[str, bytes]:
-        """Return, by source, the claim that this id would make there."""
         sources = (source for source, _identity in self._chain)
         return {
             source.text: source.tag + event_id for source in sources if source.possible(event_id)

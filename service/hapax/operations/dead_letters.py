@@ -254,7 +254,6 @@ class Replay:
     def _batches(
         self, bounds: Bounds, notes: Bounds, outcome: ReplaySummary
     ) -> Iterator[list[DeadLetter]]:
-        """Yield what is to be replayed; count in ``outcome`` what is not."""
         replayed = self._letters.notes(notes)
         left = Counter[str]()
         open_: dict[int, list[DeadLetter]] = {}

@@ -108,7 +108,6 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
 
 
 def forget_passed(settings: Settings, moves: Iterable[Move], tell: Tell) -> int:
-    """Forget the claims of records that these moves pass; return how many."""
     store = claim_store(settings)
     if store is None:
         return 0

@@ -109,7 +109,6 @@ class Looks:
 
 
 def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
-    """Return it with the age of its oldest unread record, as far as its broker answered."""
     if one.where not in oldest:
         return one
     first = oldest[one.where]
@@ -299,7 +298,6 @@ def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int
 def _decide(
     settings: Settings, target: BlockingOffsets, there: Sequence[TopicPartition], tell: Tell
 ) -> None:
-    """Wait until readers see all that was written with the progress."""
     timeout_ms = settings.transaction.timeout_ms
     _ends, open_ = await_decided(
         target, there, timeout_ms, lambda: tell("waiting for transactions on the mirror")

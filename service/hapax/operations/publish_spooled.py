@@ -278,7 +278,6 @@ class SpooledReader:
         return os.read(descriptor, CHUNK_BYTES)
 
     def _message(self, row: SourceRow) -> Message | None:
-        """Return what to publish; None for a line that is left out."""
         try:
             return self._make(row, time.time_ns() // 1_000_000)
         except LineError as error:

@@ -125,7 +125,6 @@ class Sighting(msgspec.Struct, kw_only=True):
 
     @property
     def committed(self) -> bool:
-        """Whether the group's offset is after it."""
         return self.after is not None and self.after > self.at.offset
 
     @property

@@ -54,7 +54,6 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_offsets(self) -> bool:
-        """Whether a group's committed offsets are held back, and no records."""
         return self.topic == OFFSETS
 
 

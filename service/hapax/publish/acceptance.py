@@ -65,7 +65,6 @@ class Acceptance:
                 )
 
     def knows(self, topic: str) -> bool:
-        """Return whether nothing has to be asked about a topic."""
         return topic in self._limits
 
     def _renewed(self, topic: str, limit: TopicLimit) -> TopicLimit:

@@ -68,7 +68,6 @@ class SpoolMarker(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """What is committed with the number."""
         return f"{_FORM} {self.spool} {self.nonce.hex() or _NONE}"
 
     @classmethod
@@ -130,7 +129,6 @@ class Drainer:
             self._wake.notify_all()
 
     def end(self, timeout_s: float) -> None:
-        """Finish the transaction that is under way, and end; wait so long for it."""
         with self._wake:
             self._ending = True
             self._wake.notify_all()
@@ -266,7 +264,6 @@ class Drainer:
         self.next, self._committed_s = first, time.monotonic()
 
     def _publish(self, taken: Upcoming) -> None:
-        """Publish records and their marker; then settle."""
         assert self._marked is not None
         following = taken.following
         calls = self.receipts.wanted(taken.first, following)

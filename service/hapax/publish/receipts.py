@@ -149,7 +149,6 @@ class Receipts:
         self._dead += 1  # may miss some: it only says when to look
 
     def wanted(self, first: int, until: int) -> list[PublishCall]:
-        """Return the calls with records from ``first`` on and below ``until``."""
         with self._lock:
             while self._calls:
                 call = _alive(self._calls[0])

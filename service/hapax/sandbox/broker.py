@@ -272,7 +272,6 @@ def metadata_client(bootstrap_servers: str) -> AdminClient:
 
 
 def known_brokers(client: AdminClient) -> set[int]:
-    """Return the ids of the brokers that the answer names; none where there is no answer."""
     answer = _ask(client)
     return set() if answer is None else set(answer.brokers)
 

@@ -302,5 +302,4 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _text(content: bytes) -> str:
-    """Return base64url without padding, as in every part of a JWT."""
     return base64.urlsafe_b64encode(content).decode().rstrip("=")

@@ -71,7 +71,6 @@ class KafkaCluster:
         return self.guarded(GUARDED)
 
     def guarded(self, listener: str) -> str:
-        """Return all listeners of this name, as clients name them (see guard.py)."""
         ports = [broker.guarded_ports.get(listener) for broker in self.brokers]
         if None in ports:
             raise SandboxError(f"No listener {listener}. Use Sandbox(guarded=True)")

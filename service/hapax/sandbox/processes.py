@@ -58,14 +58,12 @@ class ManagedProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process of the last start."""
         if self._process is None:
             raise SandboxError(f"{self.name} was never started.")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process lives (a paused one does)."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -103,7 +101,6 @@ class ManagedProcess:
         return self._reap(timeout_s)
 
     def wait(self) -> int:
-        """Wait until it ends by itself; return its exit code."""
         return self._reap(None)
 
     def pause(self) -> None:
@@ -111,7 +108,6 @@ class ManagedProcess:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume a frozen process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:

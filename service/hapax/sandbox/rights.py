@@ -83,7 +83,6 @@ def _right_words(user: str, right: Right) -> tuple[Any, ...]:
 def _words(
     user: str, resource: str, name: str, operation: str, pattern: str = "LITERAL"
 ) -> tuple[Any, ...]:
-    """Return what names a grant, to give it and to find it again."""
     return (
         ResourceType[resource],
         name,

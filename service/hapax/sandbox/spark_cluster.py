@@ -122,7 +122,6 @@ class SparkCluster:
             daemon.start()
 
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every worker that runs is known to the master."""
         for worker in self.workers:
             worker.wait_until(self._all_known, timeout_s)
 

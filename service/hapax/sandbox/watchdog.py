@@ -36,7 +36,6 @@ class ChildWatchdog:
         )
 
     def watch(self, pid: int) -> None:
-        """End this process when the calling process dies."""
         self._tell(f"+{pid}\n")
 
     def forget(self, pid: int) -> None:

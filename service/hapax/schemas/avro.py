@@ -189,7 +189,6 @@ class _Union(Node):
         return any(branch.fits(data, loose=loose) for branch in self._branches)
 
     def _choose(self, data: Any) -> tuple[int, Any]:
-        """Return the branch of data, and the data of that branch."""
         if isinstance(data, tuple):
             index = self._of_name(data)
             if index is None:

@@ -62,14 +62,12 @@ class Node:
 
     @property
     def target(self) -> Node:
-        """What it is, where it is a name of a type."""
         return self
 
     def written(self, data: Any) -> Any:
         return data.value if isinstance(data, Enum) else data
 
     def default(self, data: Any) -> Any:
-        """Return the default of a member as fastavro takes it."""
         return self.written(data)
 
     def read(self, data: Any) -> Any:

@@ -223,7 +223,6 @@ class Encoder:
 
 
 def key_of(schema: str | int) -> str:
-    """Return by what a schema is looked up: an id, or a GUID."""
     return f"{'id' if isinstance(schema, int) else 'guid'}:{schema}"
 
 
@@ -240,7 +239,6 @@ def text_of(path: str, side: str) -> str:
 
 
 def head_of(schema: Schema, *, in_header: bool) -> tuple[bytes, bytes]:
-    """Return what comes before a value, and what is in its header."""
     if in_header:
         if schema.guid is None:
             raise Poison(

@@ -132,7 +132,6 @@ class _Around:
         return made
 
     def _encoded(self, answer: Any) -> Any:
-        """Return an answer whose outputs have bytes."""
         if answer is None:
             return None
         if type(answer) is Output:

@@ -170,7 +170,6 @@ def _path(descriptor: Any) -> tuple[int, ...]:
 
 
 def _add_known(pool: Any) -> None:
-    """Add the types that every schema may import."""
     from google.protobuf import (
         any_pb2,
         descriptor_pb2,

@@ -28,12 +28,10 @@ def plain_first(write: Callable[[Any], bytes], data: Any) -> bytes:
 
 
 def plain_json_first(write: Callable[[Any], Any], data: Any) -> Any:
-    """Write data in its JSON form."""
     return write(data if type(data) is dict else _plain(data, json=True))
 
 
 def _plain(data: Any, *, json: bool = False) -> Any:
-    """Return data of a library's type as dicts, lists and values."""
     if hasattr(data, "model_dump"):
         return data.model_dump(mode="json" if json else "python")
     return msgspec.to_builtins(data, builtin_types=() if json else _BUILTIN)

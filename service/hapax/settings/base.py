@@ -82,7 +82,6 @@ UNSET_TEXT: Final = "unset"
 def variables(
     group: type[BaseModel], path: tuple[str, ...] = (), fields: tuple[str, ...] = ()
 ) -> Iterator[Variable]:
-    """Yield every variable of a group and of the groups in it, in the order of the fields."""
     for attribute, field in group.model_fields.items():
         here, inside = (*path, field.alias or attribute), (*fields, attribute)
         kind = field.annotation

@@ -195,7 +195,6 @@ def _told(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the stretches to hide; none touches another."""
     last = -1, -1
     for start, end in sorted(_found(text)):
         if start <= last[1]:

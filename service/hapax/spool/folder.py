@@ -79,7 +79,6 @@ class Folder:
         return 0
 
     def free_bytes(self) -> int:
-        """Return how many bytes its disk has left for this user."""
         disk = os.statvfs(self.path)
         return disk.f_bavail * disk.f_frsize
 

@@ -158,7 +158,6 @@ class GroupCommit:
         return self._failed if isinstance(self._failed, StopError) else None
 
     def made_room(self) -> None:
-        """Look again whether there is room."""
         with self._changed:
             self._changed.notify_all()
 
@@ -187,7 +186,6 @@ class GroupCommit:
             raise
 
     def _next(self) -> Group | None:
-        """Return what is to be written next; wait for it."""
         with self._changed:
             while not (self._groups or self._closing):
                 self._changed.wait()

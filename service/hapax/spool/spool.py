@@ -228,7 +228,6 @@ class SpoolStore:
         self._change_meta(inode=self._folder.inode)
 
     def _scan(self) -> tuple[int, int]:
-        """Read all records; return the first sequence and the one after the last."""
         first = after = 0
         for row in self._connection.execute("SELECT * FROM records ORDER BY first"):
             one = _sound(row, after)
@@ -376,7 +375,6 @@ class SpoolStore:
         )
 
     def _count_pages(self) -> tuple[int, int]:
-        """Return how many pages there are and how many of them are free; set ``taken_bytes``."""
         ((pages,),) = self._all("PRAGMA page_count")
         ((free,),) = self._all("PRAGMA freelist_count")
         self.taken_bytes = (pages - free) * _PAGE_BYTES + self._wal_max_bytes
@@ -455,7 +453,6 @@ class SpoolStore:
             self._delete_below = 0
 
     def _delete_some(self, sequence: int) -> bool:
-        """Return whether there may be more."""
         with self._mutex, self._translated():
             with self._transaction():
                 self._connection.execute(
@@ -510,7 +507,6 @@ class SpoolStore:
             raise self.failed from error
 
     def close(self) -> None:
-        """Let go of the database and of the folder."""
         if self.forked:
             return
         with self._mutex, suppress(sqlite3.Error):

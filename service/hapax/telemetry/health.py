@@ -249,7 +249,6 @@ class Health:
 
 
 def skip_command(where: TopicPartition, one: Stuck) -> str:
-    """Return the command that passes a set that cannot be decoded."""
     return f"hapax offsets skip {where[0]}/{where[1]}/{one.offset} --dead-letter"
 
 

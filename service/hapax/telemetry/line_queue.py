@@ -76,7 +76,6 @@ class LineQueue:
     debug = info = warning = error = critical = add
 
     def flush(self, seconds: float = FLUSH_S) -> None:
-        """Wait until all lines are written or dropped, or until the time is up."""
         with self._changed:
             self._changed.wait_for(lambda: not self._lines, seconds)
 

@@ -65,7 +65,6 @@ class Row(Generic[M]):
 
     @property
     def name(self) -> str:
-        """The name as Prometheus shows it."""
         return f"{PREFIX}{self.attribute}{'_total' if self.kind is Counter else ''}"
 
     def build(self, registry: CollectorRegistry) -> Family[M]:
@@ -93,7 +92,6 @@ class Family(Generic[M]):
                 self.of(*values)
 
     def of(self, *values: str) -> M:
-        """Return the child of these label values, in the order of the row's labels."""
         child = self._children.get(values)
         return self._bind(values) if child is None else child
 
@@ -105,7 +103,6 @@ class Family(Generic[M]):
                     yield sample.labels, sample.value
 
     def remove(self, *values: str) -> None:
-        """Forget a child: its series disappears."""
         if self._children.pop(values, None) is not None:
             self._metric.remove(*values)
 

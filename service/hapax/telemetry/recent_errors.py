@@ -54,5 +54,4 @@ class Troubles:
         return event
 
     def latest(self) -> list[Trouble]:
-        """Return what is kept, the latest first. Any thread may ask."""
         return list(reversed(self._kept.copy()))

@@ -64,7 +64,6 @@ def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> 
 
 
 def close_tracing(provider: TracerProvider) -> None:
-    """Export what is left and stop, within ``FLUSH_MAX_S``."""
     _bounded(getattr(provider, "shutdown", None))
 
 
@@ -88,7 +87,6 @@ def _bounded(call: Callable[[], object] | None) -> None:
 
 
 def _exporter(environ: Mapping[str, str]) -> Any:
-    """Return the exporter that OTEL_TRACES_EXPORTER names (default: otlp), None for ``none``."""
     name = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     if name == "none":
         return None

@@ -299,7 +299,6 @@ def sizing(
 def start_lag_monitor(
     shared: Shared, stack: ExitStack, progress: Callable[[], GroupProgress]
 ) -> None:
-    """Query the logs, and what readers have left, until the stack unwinds."""
     settings = shared.settings
     written = (settings.output.topic, settings.dead_letter.topic, settings.retry_topic)
     outputs = [topic for topic in written if topic is not None and not settings.elsewhere]

@@ -68,7 +68,6 @@ def isolation(
     on_death: Callable[[Coordinates, str, int], object],
     on_failure: Callable[[str], object],
 ) -> Isolation:
-    """Return business code, with another process for records that may have killed one."""
     return Isolation(
         transformer,
         IsolatedCalls(settings.transform, call_limits(settings), call_limit_s(settings)),
@@ -79,7 +78,6 @@ def isolation(
 
 
 def with_later_tries(settings: Settings, calls: AppliesAll) -> AppliesAll:
-    """Return step 4 with records that wait, where they may."""
     policy = retrying(settings)
     return calls if policy.topic is None else LaterCalls(calls, policy, now_ms=_now_ms)
 

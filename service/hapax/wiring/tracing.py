@@ -35,7 +35,6 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
 
 
 def traced(settings: Settings, core: Core) -> Core:
-    """Return the core as it is, or within spans."""
     if not settings.telemetry.tracing:
         return core
     from hapax.telemetry.tracing import TracedCore

@@ -130,7 +130,6 @@ class Executors:
         return bool(answers)
 
     def ship_ours(self, context: SparkContext) -> None:
-        """Ship Hapax itself, once."""
         if not self._shipped_ours:
             self._shipped_ours = True
             self._ship(context, list(shipping.package(shipping.OURS)))
@@ -263,7 +262,6 @@ ONLY_ACTIVE = True
 def watch_executors(
     context: SparkContext, events: Events, wait: Callable[[float], object] = time.sleep
 ) -> Thread:
-    """Report the executors until Spark is stopped or gone."""
     thread = Thread(target=_watch, args=(context, events, wait), name="executors", daemon=True)
     thread.start()
     return thread

@@ -75,7 +75,6 @@ def _here() -> str:
 
 
 def _look(function: str | None, wanted: dict[str, str]) -> Answer | None:
-    """Return why nothing can run here; None when it can."""
     here = f"executor {_here()}"
     if importlib.util.find_spec("hapax") is None:
         return LACKS, here

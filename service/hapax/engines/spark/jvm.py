@@ -106,7 +106,6 @@ class Entries:
 
     @property
     def held(self) -> bool:
-        """Whether an entry may continue with the next line."""
         return bool(self._lines)
 
     def take(self, line: str) -> Iterator[Entry]:
@@ -282,7 +281,6 @@ def _spare_java_home() -> Path | None:
 
 
 def finish(process: object) -> None:
-    """Let a JVM end that has nothing more to do, and log what it printed."""
     if not isinstance(process, _Child):
         return
     if process.stdin is not None:

@@ -60,7 +60,6 @@ class Lane:
         self.job: Future[Any] | None = None
 
     def take_over(self, positions: dict[TopicPartition, int | None]) -> None:
-        """Begin with these partitions, at what is committed."""
         self.positions = positions
         self.retry.rejected = {}
         self.failures = self.lost = 0
@@ -230,7 +229,6 @@ class Lanes:
         return sum(bool(lane.positions) for lane in self.all) <= self._jobs.slots
 
     def free(self) -> list[Lane]:
-        """Return the lanes that have partitions and no task."""
         return [
             lane for lane in self.all if lane.positions and lane.job is None and not lane.doubtful
         ]
@@ -291,7 +289,6 @@ class Lanes:
         return True
 
     def _fenced(self) -> bool:
-        """Fence all lanes; True once that is done."""
         if not self._fencing:
             wanted: list[Callable[[], None]] = [
                 partial(self._fences.lane, lane.number) for lane in self.all

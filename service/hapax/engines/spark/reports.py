@@ -77,7 +77,6 @@ class Reports:
         """By lane, as its last whole range found it."""
 
     def take(self, lane: Lane, report: RangeReport, now_s: float) -> None:
-        """Count what was committed, then react to how the range ended."""
         self._untold.append((report, now_s - lane.began_s))
         for settled in report.settled:
             self.dead_letter_rate.record_batch(settled.records, settled.dead_letters)
@@ -151,7 +150,6 @@ class Reports:
     # -- inside ---------------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Report what was counted."""
         untold, self._untold = self._untold, []
         for report, round_s in untold:
             self._tell(report, round_s)

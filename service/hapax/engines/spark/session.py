@@ -192,7 +192,6 @@ def _context(
 
 
 def _on_stderr(options: SparkOptions) -> Tell:
-    """Return what writes an entry as a person reads it."""
     strike = Strike(secret_values(options.properties))
 
     def tell(level: int, logger: str, text: str) -> None:

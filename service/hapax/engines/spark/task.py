@@ -101,7 +101,6 @@ class _Told:
         self._report = report
 
     def records_isolated(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
-        """Keep that processes died at ``first``."""
         self._report.suspected.append((where, first, until, deaths))
 
 
@@ -229,7 +228,6 @@ class Task:
         return stays or self._behind()
 
     def _flowing(self) -> bool:
-        """Whether this task stays, and records keep coming."""
         return self._clock.monotonic() - self._idle_since_s < self._plan.stay_s
 
     def _recalled(self) -> bool:

@@ -80,7 +80,6 @@ class Silence:
         self._since_s: float | None = None
 
     def due(self) -> None:
-        """Ask with the next look, whatever was read."""
         self._due_s, self._seen = self._clock.monotonic(), None
 
     def bound(self, timeout_s: float) -> float:
@@ -120,7 +119,6 @@ class AnsweredSource:
         return self._consumer.silence.answered
 
     def cut_off(self, *, now: bool = False) -> bool:
-        """Whether no broker answers this client any more, and new ones are answered."""
         own = self._consumer
         if now:
             own.silence.due()
@@ -231,7 +229,6 @@ class GroupConsumer:
             raise BatchAbortedError(f"{call}: {LINE_IS_NO_TEXT}", resolved=False) from error
 
     def fatal(self, error: KafkaError) -> None:
-        """Raise what an error means after which this client is dead."""
         text = describe(error)
         if is_member_fenced(error):
             raise MemberFencedError(
@@ -282,7 +279,6 @@ class GroupConsumer:
     def of_group(
         self, partitions: Iterable[Where], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[Where, TopicPartition]:
-        """Return what the group has committed on the cluster that is read."""
         wanted = [TopicPartition(*where) for where in partitions]
         if not wanted:
             return {}
@@ -296,7 +292,6 @@ class GroupConsumer:
     # -- the log --------------------------------------------------------------------------
 
     def numbers(self, topic: str) -> list[int]:
-        """Return the numbers of a topic's partitions, ascending."""
         with self.asking("list_topics"):
             metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
         return sorted(metadata.topics[topic].partitions)
@@ -368,7 +363,6 @@ class GroupConsumer:
         self._paused |= left
 
     def pause(self) -> None:
-        """Deliver nothing from the partitions that are assigned now."""
         self._pausing = True
         with self.asking("pause"):
             held = self.client.assignment()

@@ -112,7 +112,6 @@ def _close(state: PartitionState, batch: Batch, where: Where, last: Any) -> None
 
 
 def without(batch: Batch, partitions: Collection[Where]) -> Batch:
-    """Return a batch without what it has of these partitions."""
     kept = [
         index
         for index, record in enumerate(batch.records)

@@ -49,7 +49,6 @@ class NativeIntake:
             self._routed.add(where)
 
     def leave(self, partitions: Iterable[Where]) -> None:
-        """Forget partitions that are no longer assigned."""
         self._routed.difference_update(partitions)
 
     def _look(self) -> None:

@@ -224,7 +224,6 @@ class PartitionStates:
             self._states[where] = PartitionState(beside=self[where].beside)
 
     def drop_pending(self) -> None:
-        """Forget what waits for a take, of all partitions."""
         self.ends.clear()
         self.unplaced.clear()
         self.stale.clear()

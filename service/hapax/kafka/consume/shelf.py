@@ -59,7 +59,6 @@ class Shelf:
         return found
 
     def take(self, count: int) -> list[Any]:
-        """Hand out what may be, by partition in order."""
         now_s, taken = self._clock.monotonic(), list[Any]()
         for where, held in self._held.items():
             while held and held[0].ripe_s <= now_s and len(taken) < count:
@@ -69,7 +68,6 @@ class Shelf:
         return taken
 
     def wait_s(self, most_s: float) -> float:
-        """Return how long to wait for records until one here may be handed out."""
         now_s = self._clock.monotonic()
         heads = [held[0].ripe_s for held in self._held.values() if held]
         return max(0.0, min([most_s, *(ripe_s - now_s for ripe_s in heads)]))
@@ -106,7 +104,6 @@ class Shelf:
         )
 
     def drop(self, partitions: Collection[Where]) -> None:
-        """Forget what waits of these; it is read again."""
         for where in partitions:
             self._held.pop(where, None)
             self._bytes.pop(where, None)

@@ -124,7 +124,6 @@ class SpanStops:
         return state.stop
 
     def _look_up(self, partitions: Iterable[Where]) -> None:
-        """Look up where those stop that have begun, all at once."""
         unknown = [where for where in partitions if self._states[where].stop is None]
         for where, offset in self._positions.committed(unknown).items():
             span = self._states[where].committed.span
@@ -162,7 +161,6 @@ class SpanStops:
             self._consumer.hold_ours(where, held=False)
 
     def limit(self, ends: Progress) -> Progress:
-        """Return ends of assigned partitions that are not beyond a stop."""
         stops = {where: self.stop(where) for where in ends}
         return {
             where: end if (stop := stops[where]) is None else min(end, stop)
@@ -171,7 +169,6 @@ class SpanStops:
 
 
 def _before(batch: Batch, stops: Mapping[Where, int], over: Collection[Where]) -> Batch:
-    """Return a batch without the records at and beyond the stops of some partitions."""
     kept = [
         index
         for index, record in enumerate(batch.records)

@@ -123,7 +123,6 @@ class KafkaTargetSource(KafkaSource):
         super().subscribe()
 
     def progress_of(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
-        """Return what is committed on the cluster of the outputs, also for partitions of others."""
         found = self.lanes.progress(partitions, frozenset())
         return {where: one.offset if one.offset >= 0 else None for where, one in found.items()}
 
@@ -149,7 +148,6 @@ class KafkaTargetSource(KafkaSource):
         super().close()
 
     def _place(self) -> None:
-        """Read the partitions that have come from where their lanes are."""
         if self._states.stale and self._states.stale & self._consumer.assignment():
             self._positions.reread_stale()
         # Placed here, or by the call in which they came, which knows nothing of what is held.

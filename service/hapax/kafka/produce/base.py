@@ -72,7 +72,6 @@ class OutputTopics:
         return bool(self._rules)
 
     def meet(self, names: Collection[str]) -> None:
-        """Take note of the topics of the cluster."""
         self._there = frozenset(names)
 
     def learn(self, codes: AbstractSet[int]) -> bool:
@@ -289,7 +288,6 @@ class KafkaProducing:
         return not free or self._round_robin or self._topics.awake
 
     def _connect(self) -> tuple[Outbox, Any]:
-        """Return a new producer that has a connection, and the cluster's metadata."""
         properties = {**self._properties, **self._sets.properties()}
         outbox = Outbox(
             properties,

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 def named_transaction(
     settings: Settings, name: str, native: NativePath | None = None, **around: Any
 ) -> KafkaTransaction:
-    """Return a producing side under a transactional id that is not the worker's."""
     properties = producer_properties(settings) | {"client.id": name, "transactional.id": name}
     return KafkaTransaction(ProducerConfig.of(settings, properties, native), **around)
 

@@ -251,7 +251,6 @@ class CountedTransaction(KafkaTransaction):
 
     @cached_property
     def _sent(self) -> list[tuple[int, Mapping[int, str]]]:
-        """Per call of ``send`` in this transaction, its messages and those of them refused."""
         return []
 
     def begin(self) -> None:

@@ -353,7 +353,6 @@ class LanePublisher:
     def _part(
         self, manifest: str, parcels: Sequence[Parcel], done: int
     ) -> tuple[int, dict[str, int]]:
-        """Publish some parcels in one transaction; return how many are published then."""
         taken = done
 
         def chunks() -> Iterator[Sequence[Message]]:

@@ -76,13 +76,9 @@ class Requests(Protocol):
         """Return those that were sent and will never be answered, each once."""
         ...
 
-    def unanswered(self) -> list[str]:
-        """Return those that were sent and have no answer yet."""
-        ...
+    def unanswered(self) -> list[str]: ...
 
-    def disconnects(self) -> int:
-        """Return how many connections, or attempts at one, have ended since the client's start."""
-        ...
+    def disconnects(self) -> int: ...
 
 
 class ClientLog:
@@ -225,7 +221,6 @@ class Outbox:
             self.producer.poll(wait_s)
 
     def await_deliveries(self, timeout_s: float) -> None:
-        """Give what is under way time to arrive."""
         with self._serving():
             self.producer.flush(timeout_s)
 
@@ -238,7 +233,6 @@ class Outbox:
             self.log.doubts.append(LINE_IS_NO_TEXT)  # it may have named a lost connection
 
     def _turn(self, topic: str) -> int:
-        """Return the next partition in turn; librdkafka has no such partitioner."""
         turns = self._turns.get(topic)
         if turns is None:
             try:
@@ -251,7 +245,6 @@ class Outbox:
         return next(turns)
 
     def answered(self) -> bool:
-        """Whether a broker answers this client."""
         return answers(self.producer, _ASK_TIMEOUT_S)
 
     def cut_off(self) -> bool:

@@ -33,7 +33,6 @@ def replay_id(app: str) -> str:
 
 
 def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTransaction:
-    """Return transactions under any id."""
     named = {"transactional.id": transactional_id, "client.id": transactional_id}
     return KafkaTransaction(
         ProducerConfig(

@@ -280,7 +280,6 @@ class TargetTransaction:
         return found
 
     def keep(self) -> None:
-        """Keep the progress of partitions that rest from being forgotten."""
         now_s = self._clock.monotonic()
         for lane in self._lanes.values():
             lane.keep(now_s)
@@ -333,7 +332,6 @@ class TargetTransaction:
         self._messages, self._offsets = (), ()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Take the outputs; each goes to the lane of the record that it comes from."""
         self._messages = messages
 
     def send_offsets(self, commit: OffsetCommit) -> None:
@@ -358,7 +356,6 @@ class TargetTransaction:
         self._messages, self._offsets = (), ()
 
     def abort(self) -> None:
-        """Forget what was taken; nothing of it has begun."""
         self._messages, self._offsets = (), ()
 
     def close(self) -> None:

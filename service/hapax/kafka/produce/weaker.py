@@ -106,7 +106,6 @@ class KafkaAtLeastOnce(KafkaProducing):
             self._rebuild(outbox)
 
     def _rebuild(self, outbox: Outbox) -> None:
-        """Build the producer that the next sets of messages need."""
         if outbox.alone is not self._sets.alone:
             self._outbox, _metadata = self._connect()
 

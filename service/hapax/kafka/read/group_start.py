@@ -230,7 +230,6 @@ def worked(settings: Settings, partitions: Iterable[Where]) -> Worked:
 
 
 def _last_effects(settings: Settings, places: set[Where]) -> dict[Where, _Effect]:
-    """Return by input partition the output that names its highest offset, of the last ones."""
     target = settings.target
     names = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
     with closing(BlockingOffsets(target)) as client:

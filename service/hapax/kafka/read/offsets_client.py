@@ -65,7 +65,6 @@ def reader_properties(settings: Settings) -> dict[str, Any]:
 
 
 def unjoined(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a consumer's properties without those of its membership."""
     return {name: value for name, value in properties.items() if name not in _MEMBERSHIP}
 
 
@@ -314,7 +313,6 @@ class BlockingOffsets(OffsetsClient):
         return self._known_offsets(partitions, EARLIEST)
 
     def last_stable(self, partitions: Iterable[Where]) -> Progress:
-        """Return the last stable offsets: where a read_committed reader comes to."""
         return self._known_offsets(partitions, LATEST)
 
     def high_watermarks(self, partitions: Iterable[Where]) -> Progress:

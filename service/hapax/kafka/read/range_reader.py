@@ -133,7 +133,6 @@ class RangeFetch:
         return kept
 
     def silent(self, timeout_s: float) -> bool:
-        """Whether nothing has come for so long, with something still to come."""
         return bool(self.ends) and time.monotonic() - self.heard_s > timeout_s
 
     def pause(self, places: Iterable[Where]) -> None:

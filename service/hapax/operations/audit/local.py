@@ -186,7 +186,6 @@ class LocalJudgement:
     # -- record by record -----------------------------------------------------------------
 
     def _matched(self) -> Iterator[tuple[Key, Row | None, Iterator[Row]]]:
-        """Yield each record with its effects, and effects that name no record."""
         effects = GroupedRows(
             row for row in self._rows.effects_by_record() if self._judged(row[:2])
         )

@@ -152,7 +152,6 @@ class Offence(NamedTuple):
     last: int | None = None
 
     def sentence(self, name: str, scope: Scope) -> str:
-        """Return where it is, as an example of the class ``name``."""
         source = "a record that cannot be identified"
         if self.place >= 0:
             one = scope.inputs[self.place]

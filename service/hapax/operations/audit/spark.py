@@ -134,7 +134,6 @@ class AuditJudgement:
     # -- steps ----------------------------------------------------------------------------
 
     def _behind(self) -> DataFrame:
-        """Effects that are after one of a later record."""
         lane = ("lane", "place")
         rank = f.struct("offset", "slot")
         chunked = self.judged.withColumn("chunk", f.expr(f"at div {CHUNK_OFFSETS}"))

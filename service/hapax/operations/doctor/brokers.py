@@ -148,7 +148,6 @@ def _transaction_timeout(context: CheckContext) -> Iterator[CheckResult]:
 def _internal(
     context: CheckContext, topic: str, factor: str, in_sync: str
 ) -> Iterator[CheckResult]:
-    """Grade the topic as it is, or as the brokers would make it."""
     found = context.kafka.topics.get(topic)
     count, least = _least(context, factor), _least(context, in_sync)
     if found is not None and found.partitions:

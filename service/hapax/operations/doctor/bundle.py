@@ -148,7 +148,6 @@ def _offsets(context: CheckContext, where: TopicPartition, log: Log) -> dict[str
 
 
 def _status(settings: Settings) -> Any:
-    """Return what a service on this machine reports; None where there is none."""
     try:
         code, status = LocalProcess(settings).ask("GET", "/status.json", STATUS_TIMEOUT_S)
     except HapaxError:

@@ -128,7 +128,6 @@ class CheckContext(NamedTuple):
                 yield f"{topic}/{number}", self.kafka.logs[(topic, number)]
 
     def unseen(self, topic: str) -> str:
-        """Return why offsets of some partitions are not known; empty where all are."""
         places = [(topic, number) for number in self.kafka.topics[topic].partitions]
         seen = self.kafka.logs
         missing = [

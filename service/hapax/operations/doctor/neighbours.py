@@ -299,7 +299,6 @@ def _doubles(group: ConsumerGroup) -> Iterator[CheckResult]:
 
 
 def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]:
-    """Return what the user may do, or why that is not known."""
     if right.resource == "TOPIC":
         topic = context.kafka.topics.get(right.name)
         if topic is not None and topic.problem and "AUTHORIZATION" in topic.problem:

@@ -66,7 +66,6 @@ class Narrator:
         self._logger.warning("log_lines_suppressed", of=of, about=about, count=count)
 
     def _tell_settled(self) -> None:
-        """Say what was committed since this was last said, in one line."""
         line, self._settled = self._settled, None
         if line is not None:
             self._settled_due_s = self._monotonic_s() + SETTLED_INTERVAL_S

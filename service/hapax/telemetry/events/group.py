@@ -33,7 +33,6 @@ class GroupEvents(Narrator):
         self._changed("partitions_assigned", "assigned", added, self._health.partitions | added)
 
     def partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that these go to another member, in good order."""
         self._tell_settled()
         gone = frozenset(partitions)
         self._changed("partitions_revoked", "revoked", gone, self._health.partitions - gone)
@@ -81,7 +80,6 @@ class GroupEvents(Narrator):
         self._logger.warning("open_transactions_left", reason=held_back(held))
 
     def lane_open_retried(self, where: TopicPartition, reason: str) -> None:
-        """Say that a partition waits: its progress on the other cluster cannot be read yet."""
         self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("lane_open_retried", named(where)):
@@ -90,12 +88,10 @@ class GroupEvents(Narrator):
             )
 
     def outputs_cluster_met(self, servers: str, cluster_id: str | None) -> None:
-        """Say that outputs go to another cluster, and which one answers there."""
         self._health.outputs_cluster = cluster_id
         self._logger.info("outputs_cluster_met", servers=printable(servers), cluster=cluster_id)
 
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
-        """Say the lag of a DataFrame pipeline as Spark has it, before the lag monitor does."""
         self._health.lags = lags
         for (topic, partition), lag in lags.items():
             self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
@@ -153,7 +149,6 @@ class GroupEvents(Narrator):
         self._logger.info("lag_monitor_limited", remark=printable(remark))
 
     def lag_monitor_failed(self, reason: str) -> None:
-        """Say that brokers did not answer, or not all of it."""
         self._metrics.lag_monitor_errors.of().inc()
         if self._first("lag_monitor_failed"):
             self._logger.warning("lag_monitor_failed", reason=printable(reason))
@@ -206,7 +201,6 @@ class ReaderEvents(Narrator):
     """What readers of the topics have before them."""
 
     def reader_lag_updated(self, group: str, lags: Sequence[ReaderLag]) -> None:
-        """Say what a group has not read; partitions that are not among these have no series."""
         self._set(group, lags)
         if self._tells_debug:
             told = {named((one.topic, one.partition)): one.records_max for one in lags}

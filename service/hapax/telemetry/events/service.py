@@ -87,7 +87,6 @@ class ServiceEvents(Narrator):
         tell("preflight_passed", remarks=list(remarks))
 
     def preflight_refused(self, problems: Sequence[str]) -> None:
-        """Say why the outside is not fit to start on: one sentence for each problem."""
         self._logger.error("preflight_refused", problems=list(problems))
 
     def service_ready(self) -> None:
@@ -104,7 +103,6 @@ class ServiceEvents(Narrator):
             self._tell_settled()
 
     def producer_init_retried(self, reason: str) -> None:
-        """Say that nothing can continue before brokers answer again."""
         self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("producer_init_retried"):
@@ -144,7 +142,6 @@ class ServiceEvents(Narrator):
         self._logger.error("consumer_unanswered", reason=f"{reason}: it is built again soon")
 
     def intake_paused(self) -> None:
-        """Say that an operator's wish to take nothing has taken effect."""
         self._health.paused_s = self._wall_s()
         self._metrics.paused.of().set(1)
         self._logger.warning("intake_paused", until="hapax resume, or a restart")
@@ -243,7 +240,6 @@ class SchemaEvents(Narrator):
         self._logger.info("schemas_recovered", outage_s=round(outage_s, 3))
 
     def schema_file_unusable(self, reason: str) -> None:
-        """Log that a file of the schema cache was damaged, or could not be written."""
         if self._first("schema_file_unusable", reason):
             self._logger.warning("schema_file_unusable", reason=printable(reason))
 
@@ -306,7 +302,6 @@ class ClientEvents(Narrator):
         self._lines_dropped += 1
 
     def log_lines_dropped(self) -> None:
-        """Say how many lines are missing before this one."""
         count, self._lines_dropped = self._lines_dropped, 0
         self._logger.warning("log_lines_dropped", count=count)
 

@@ -40,7 +40,6 @@ class SparkEvents(Narrator):
         )
 
     def executors_awaited(self, reason: str) -> None:
-        """Say what a start on a cluster waits for, now and then."""
         self._health.executors_awaited = told = printable(reason)
         self._logger.warning("executors_awaited", reason=told)
 
@@ -143,7 +142,6 @@ class SparkEvents(Narrator):
         )
 
     def query_started(self, query: str, run: str, checkpoint: str) -> None:
-        """Say which query runs; its id lives in the checkpoint."""
         # The partitions of a query are always its own.
         self._health.assigned = self._health.query = True
         self._logger.info("query_started", query=query, run=run, checkpoint=checkpoint)
@@ -190,7 +188,6 @@ class SparkEvents(Narrator):
 
 
 def _settled(numbers: Numbers) -> BatchResult:
-    """Return the micro-batch as what the status page knows: a transaction."""
     phases_s = {phase: each for phase, each in numbers.phases_s.items() if phase != "total"}
     return BatchResult(
         outcome="repeated" if numbers.repeated else "committed",

@@ -108,7 +108,6 @@ class Routes:
         }
 
     def sample(self) -> None:
-        """Let a status that shows rates take its samples."""
         status: object = self._status
         if isinstance(status, Sampled):
             status.sample()
@@ -226,7 +225,6 @@ class TelemetryServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more and give the port back."""
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()

@@ -116,7 +116,6 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings, **facts: str) -> ProcessIdentity:
-        """Return what the settings say, and the facts about the client that they do not."""
         return cls(
             app=settings.app,
             instance=settings.instance,
@@ -247,7 +246,6 @@ class Status:
         return ", ".join(sorted(told)) or self._identity.record_path
 
     def _outputs_cluster(self) -> dict[str, Any] | None:
-        """Return the cluster that outputs go to; None: that of the input."""
         servers = self._identity.outputs_at
         return {"servers": servers, "id": self._health.outputs_cluster} if servers else None
 

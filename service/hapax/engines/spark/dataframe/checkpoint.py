@@ -70,7 +70,6 @@ def client_properties(settings: Settings) -> dict[str, str]:
 
 
 def session_properties(settings: Settings) -> dict[str, str]:
-    """Return the user's properties, with what executors need to fetch tokens."""
     name = "spark.executor.extraJavaOptions"
     option, properties = java_option(settings), settings.spark.properties
     if option is None:

@@ -103,7 +103,6 @@ class LanePlan(msgspec.Struct, frozen=True):
     spool: str
 
     def parcels(self) -> list[Callable[[], Iterable[list[Message]]]]:
-        """Return for each parcel what gives its messages."""
         spool = Spool(Place(self.spool), 0)
 
         def giving(share: Share) -> Callable[[], Iterable[list[Message]]]:

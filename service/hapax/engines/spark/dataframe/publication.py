@@ -153,7 +153,6 @@ class Publication:
         return self._finished(holding, manifest)
 
     def _finished(self, fixed: FixedBatch, manifest: Manifest) -> PublishedBatch:
-        """Publish what lanes have not published of the rows that are fixed."""
         reports = self._publishing.run([*self._plans(fixed, manifest)])
         check_reports(self._batch, fixed, reports)
         self._publishing.publisher.finish(self._batch, fixed)

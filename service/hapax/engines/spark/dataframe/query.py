@@ -74,7 +74,6 @@ def load_pipeline(name: str) -> Pipeline:
 
 
 def prepare(session: SparkSession, settings: Settings) -> None:
-    """Set what a query needs of the session that has just started."""
     conf = session.conf
     # Options of the source hold secrets and would show in plans.
     conf.set("spark.sql.redaction.options.regex", "(?i)jaas|keystore|password|secret|token|url")
@@ -154,7 +153,6 @@ def stop(query: Query) -> bool:
 
 
 def close(session: SparkSession) -> None:
-    """Stop Spark; nothing of this process is left running."""
     try:
         for query in session.streams.active:
             query.stop()

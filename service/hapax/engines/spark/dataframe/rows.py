@@ -179,7 +179,6 @@ def _needs(rows: pa.RecordBatch) -> RowNeeds:
 
 
 def _sizes(column: pa.Array) -> pa.Array:
-    """Return the bytes of each value; 0 for null."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.large_binary())
     return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
@@ -208,7 +207,6 @@ def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _times_ms(rows: pa.RecordBatch) -> tuple[int, ...]:
-    """Return the earliest and the latest timestamp; nothing where no row has one."""
     if "timestamp" not in rows.schema.names:
         return ()
     ends = pc.min_max(_milliseconds(rows)).as_py().values()

@@ -312,7 +312,6 @@ class Spool:
             raise StagedRowsError(f"{path} cannot be read: {_words(error)}") from error
 
     def report(self, report: StagedReport) -> None:
-        """Leave the numbers of a micro-batch, in place of those of the last."""
         self._place.files.create_dir(self._place.root, recursive=True)
         with self._place.files.open_output_stream(self._place.path(REPORT)) as file:
             file.write(msgspec.json.encode(report))
