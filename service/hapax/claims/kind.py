@@ -93,7 +93,4 @@ class StoreKind(Protocol):
         """Return what the user of the address must be granted, without its password."""
 
     def open(self, url: str, options: StoreOptions) -> ClaimStore:
-        """Return the store; connect to nothing yet.
-
-        Raises ConfigurationError for an address or files that cannot work.
-        """
+        """Connect to nothing yet; raise ConfigurationError for an address that cannot work."""

@@ -85,10 +85,7 @@ class StoreClock:
         return self._monotonic()
 
     def jump_s(self, asked_s: float, redis_ms: int) -> float:
-        """Return the seconds that Redis' clock jumped ahead since the last call; else 0.
-
-        ``asked_s``: the worker's time when this call began.
-        """
+        """Return by how many seconds Redis' clock jumped ahead since the call before; else 0."""
         last, self._last = self._last, (asked_s, redis_ms)
         if last is None:
             return 0.0

@@ -157,10 +157,7 @@ class Replies:
 def without(
     indices: Sequence[int], answers: bytearray | list[Any], gone: Iterable[int]
 ) -> tuple[Sequence[int], list[tuple[int, Any]]]:
-    """Take those that are gone, a few of many, out of ascending indices and their answers.
-
-    ``answers`` is changed. Return the indices that are left, and the others with their answers.
-    """
+    """Take ``gone``, few of many, out of ``answers``, which is changed; return both parts."""
     left, out = list(indices), []
     for index in sorted(gone, reverse=True):
         at = bisect_left(left, index)

@@ -85,10 +85,7 @@ LIVES: Final = 2
 def judged_health(
     place: str, info: Mapping[str, str], settings: Mapping[str, str], **facts: Any
 ) -> StoreHealth:
-    """Return the health of a server that gave an answer.
-
-    ``info``: fields of INFO. ``settings``: of CONFIG GET. ``facts``: see StoreHealth.
-    """
+    """``info``: fields of INFO. ``settings``: of CONFIG GET."""
     aspects = {
         "version": _version(info),
         "permissions": _permissions(info, facts.get("refused", ())),
@@ -117,10 +114,7 @@ def outdated(version: str) -> bool:
 
 
 def server_name(info: Mapping[str, object]) -> str:
-    """Return what a server is, with its version: ``redis_version`` is what it is compatible with.
-
-    ``info``: what it says of itself.
-    """
+    """Return product and version: ``redis_version`` is what it is compatible with."""
     for name in ("valkey", "dragonfly", "garnet", "redis"):
         if version := info.get(f"{name}_version"):
             return f"{name.capitalize()} {version}"

@@ -40,10 +40,7 @@ class Digests(Sequence[bytes]):
 
 
 class Owners(Sequence[bytes]):
-    """The owners of a batch as bytes.
-
-    heads  what the owners of each run have in common
-    """
+    """The owners of a batch as bytes; ``heads``: what the owners of each run have in common."""
 
     def __init__(self, records: RecordPath, numbers: Mapping[str, bytes]) -> None:
         self._offsets = records.offsets

@@ -95,10 +95,7 @@ class SlotOwner(Primary):
 
 
 class Plain(NamedTuple):
-    """An address of several servers, taken apart.
-
-    tls  whether all of them are reached by TLS
-    """
+    """An address of several servers; ``tls``: whether all of them are reached by TLS."""
 
     parts: SplitResult
     places: tuple[tuple[str, int], ...]

@@ -270,10 +270,7 @@ class Calls(Protocol):
 
 
 class Window:
-    """Calls by partition, in input order. One thread only; results may come from others.
-
-    records, bytes  of the records inside, values alone
-    """
+    """Calls by partition, in input order. One thread only; results may come from others."""
 
     def __init__(self) -> None:
         self._lines: dict[TopicPartition, deque[Call]] = {}
@@ -317,10 +314,7 @@ class Window:
         return new
 
     def ready(self, records_max: int) -> tuple[Batch, Begun] | None:
-        """Return the finished prefix of each partition, no more than so many records.
-
-        They stay inside until ``settle`` or ``put_back``.
-        """
+        """Return finished prefixes; they stay inside until ``settle`` or ``put_back``."""
         records: list[Record] = []
         begun = Begun(Identified([], [], {}, {}), None, {"identify": 0.0}, results=[])
         batch = Batch(records, {}, {})
@@ -373,10 +367,7 @@ class Window:
                 self._purge(where, offset)
 
     def put_back(self) -> Progress:
-        """Take everything out; return per partition where to read again.
-
-        The calls continue, and their records find them when they are read again.
-        """
+        """Take everything out but the calls, which continue; return where to read again."""
         first: Progress = {}
         for where, line in self._lines.items():
             first[where] = line[0].record.offset

@@ -88,10 +88,7 @@ class Elsewhere(Protocol):
     """Makes calls of the transform in a process of its own."""
 
     def call(self, records: Sequence[Record]) -> Sequence[Result]:
-        """Return the records' results; raise Death or IsolationError.
-
-        More than one is called alongside each other, as far as the settings allow.
-        """
+        """Return the results, called together as far as allowed; raise Death or IsolationError."""
 
     def close(self) -> None:
         """End the process; the next call starts another one."""

@@ -97,10 +97,7 @@ def dead_letter(record: Record, *, readable: bool = True) -> DeadLetter | None:
 
 
 def is_original(one: DeadLetter, record: Record) -> bool:
-    """Whether a record at the coordinates of a truncated dead letter is the one that it was.
-
-    A topic that was deleted and created again has other records at the same offsets.
-    """
+    """Whether it is: a topic that was recreated has other records at the same offsets."""
     left, letter = _left_out(one.truncated), one.record
     key_is_same = (
         len(record.key or b"") == left["key"] if "key" in left else record.key == letter.key
@@ -191,10 +188,7 @@ class Replayed:
         self._offsets: dict[int, set[int]] = {}
 
     def take(self, record: Record) -> bool:
-        """Learn from a record; return whether it was a note.
-
-        Raises HapaxError for one that cannot be read: it must not be ignored.
-        """
+        """Return whether it was a note; raise HapaxError for one that cannot be read."""
         if not is_note(record):
             return False
         try:

@@ -81,10 +81,7 @@ class Unread:
         return place >= 0 and offset < self._ends[where][place]
 
     def read(self, batch: Batch) -> None:
-        """Take note of what a batch holds. Beyond the first ones of an assignment it costs nothing.
-
-        The same records may come again, after an abort.
-        """
+        """Take note of what a batch holds; the same records may come again, after an abort."""
         for where, committed in batch.base.items():
             self._begin(where, committed)
         if not self._following:
@@ -268,10 +265,7 @@ class Claiming:
         """What was asked for and is not judged, in the order of the batches."""
 
     def ask(self, batch: Batch, found: Identified) -> Asking | None:
-        """Let the claim of what has an id travel; None: there is nothing to claim.
-
-        That the store is away is learned from the answer.
-        """
+        """Let the claim travel; None: nothing to claim. The answer shows an outage."""
         if self._claims is None:
             return None
         wanted: Sequence[int] = range(len(found.claims))

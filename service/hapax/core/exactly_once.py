@@ -104,10 +104,7 @@ class ExactlyOnce:
         return Begun(found, asking, timer.phases_s)
 
     def admit(self, batch: Batch) -> Begun:
-        """Take steps 2 and 3 for records whose calls are made alongside those of other batches.
-
-        Raises ClaimsUnavailableError, BatchAbortedError, StopError.
-        """
+        """Take steps 2 and 3; raise ClaimsUnavailableError, BatchAbortedError, StopError."""
         begun = self.ask(batch)
         to_reference(batch, begun.found)
         begun.claimed = claimed = self._claims.claim(batch, begun.found, begun.asking)
@@ -205,10 +202,7 @@ class ExactlyOnce:
         return {index: kept[place] for index, place in enumerate(places) if place in kept}
 
     def _keep(self, batch: Batch, results: Sequence[Any]) -> None:
-        """Remember what business code has answered, for when the batch is taken again.
-
-        The identity is called again: it costs less than to remember.
-        """
+        """Keep answers for a repetition; the identity is called again, which costs less."""
         self._kept = {
             batch.coordinates(index): (result,) if isinstance(result, Output) else result
             for index, result in enumerate(results)

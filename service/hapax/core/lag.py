@@ -212,10 +212,7 @@ def _margin_s(
 
 
 def retention_of(config: Mapping[str, str | None]) -> Retention | None:
-    """Read a topic's configuration; None when it does not say.
-
-    ``cleanup.policy`` without ``delete`` keeps the newest record of each key indefinitely.
-    """
+    """``cleanup.policy`` without ``delete`` keeps the newest record of each key indefinitely."""
     policy, time_text, bytes_text = (
         config.get(name) for name in ("cleanup.policy", "retention.ms", "retention.bytes")
     )

@@ -157,10 +157,7 @@ def send_progress(
     progress: Mapping[TopicPartition, int],
     marks: Marks | None = None,
 ) -> None:
-    """Add progress to the open transaction; a refusal by the source rolls it back.
-
-    The assignment and the group metadata are read here, just before they are sent.
-    """
+    """Read assignment and group metadata just before they are sent; a refusal rolls it back."""
     try:
         commit = source.offset_commit(progress, marks)
     except (BatchAbortedError, MemberFencedError):

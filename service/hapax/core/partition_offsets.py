@@ -36,10 +36,7 @@ class LogOffsets(msgspec.Struct, frozen=True):
         return cls(log_start, last_stable, max(high_watermark, last_stable))
 
     def lag(self, next_offset: int) -> int:
-        """Offsets from the next one to the last stable one, control records included.
-
-        What was deleted before it was read is no lag.
-        """
+        """Offsets up to the last stable one, control records included, deleted ones left out."""
         return max(0, self.last_stable - max(next_offset, self.log_start))
 
     @property

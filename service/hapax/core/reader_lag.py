@@ -110,10 +110,7 @@ class ReaderProbe(Protocol):
     """Counts what one group has not read. Takes bounded time."""
 
     def look(self, offsets_max: int) -> list[ReaderLag]:
-        """Return it by partition, after reading so many more offsets at the most.
-
-        Raises when the group or its records cannot be asked for.
-        """
+        """Read so many more offsets at most; raise when group or records cannot be asked for."""
 
 
 def stretch(committed: int | None, log: LogOffsets) -> tuple[int, int]:

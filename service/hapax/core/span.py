@@ -114,10 +114,7 @@ def time_of(text: str, now_ms: int) -> int | None:
 
 
 def offsets_of(text: str) -> dict[tuple[str, int], int] | None:
-    """Return the offsets of a list of TOPIC/PARTITION/OFFSET; None: it is none.
-
-    Raises ValueError for a partition that is named twice.
-    """
+    """Read TOPIC/PARTITION/OFFSET lists; None: it is none. ValueError: a partition named twice."""
     found: dict[tuple[str, int], int] = {}
     for one in text.split(","):
         match = _PLACE.fullmatch(one.strip())

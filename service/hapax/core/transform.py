@@ -388,10 +388,7 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
 
 
 def data_type(annotation: Any) -> Any:
-    """Return what ``Record[…]`` names in the annotation of a form; Any: nothing.
-
-    Raises ValueError where the name is missing when the program runs.
-    """
+    """Return what ``Record[…]`` names; Any: nothing. ValueError: no such name at run time."""
     if isinstance(annotation, str):
         if "Record[" in annotation:
             raise ValueError(

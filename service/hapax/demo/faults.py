@@ -82,10 +82,7 @@ def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
 
 
 def kill_inside(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
-    """Kill a worker inside a transaction, and the ordinary loop between produce and commit.
-
-    Both are frozen first, for as long as it takes to see that they exist.
-    """
+    """Freeze worker and loop first, for as long as it takes to see that transactions exist."""
     other = freeze_uncommitted(stage)
     inside = freeze_inside(stage, worker)
     return _kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])

@@ -253,10 +253,7 @@ def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
 
 
 def kill_spark(stage: SparkStage) -> list[DemoFault]:
-    """Kill driver, JVM and Python workers inside a transaction, and the ordinary loop.
-
-    Both are started again at once. Returns when Spark has committed again.
-    """
+    """Kill Spark and the loop, start both at once, and return when Spark has committed again."""
     spark = stage.application
     other = freeze_uncommitted(stage)
     freeze_in_range(stage, "Spark", spark.everything)

@@ -156,10 +156,7 @@ class Stage:
     def wait(
         self, condition: Callable[[], object], what: str, timeout_s: float | None = None
     ) -> None:
-        """Wait until ``condition`` holds, and see to it that the processes live meanwhile.
-
-        Raises DemoError: a worker ended, publishing failed, or the time is up.
-        """
+        """Raise DemoError: a process ended, publishing failed, or the time is up."""
         timeout_s = self.patience_s if timeout_s is None else timeout_s
         deadline_s = time.monotonic() + timeout_s
         while not condition():

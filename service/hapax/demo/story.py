@@ -123,10 +123,7 @@ def set_stage(
 
 
 def tell(stage: Stage, seconds: float) -> DemoSummary:
-    """Run the whole demo. Publishes for ``seconds``, or until faults are done.
-
-    Raises DemoError when it cannot continue, and HapaxError when topics cannot be read.
-    """
+    """Raise DemoError when it cannot continue, HapaxError when topics cannot be read."""
     until_s = time.monotonic() + seconds
     if isinstance(stage, SparkStage):
         faults, hand_overs = break_spark(stage, until_s)

@@ -110,10 +110,7 @@ class BatchRunner:
         """Begin nothing new, because the process is to stop: here nothing is in work."""
 
     def take(self, wait_s: float, *, more: bool = True) -> Batch:  # noqa: ARG002 - see busy
-        """Return the batch that waits, or the next one of no more records than limits allow.
-
-        ``more`` False: take nothing, attend to what is in work.
-        """
+        """Return the waiting batch or the next; ``more`` False: attend to what is in work alone."""
         taken, self._ahead = self._ahead, None
         if taken is None:
             sizing = self.sizing
@@ -171,10 +168,7 @@ class BatchRunner:
         *,
         stopping: Callable[[], bool] = bool,
     ) -> BatchResult | None:
-        """Give the batch its effects; while ``stopping``, as few of them as possible.
-
-        None: nothing had finished, and nothing was committed.
-        """
+        """Have few effects while ``stopping``; None: nothing had finished or was committed."""
         self._interrupt.due = False
         if stopping():  # asked after it: a signal in between sets it, too
             self._interrupt.due = True
@@ -286,10 +280,7 @@ class WindowRunner(BatchRunner):
         self._intake = Batch([], {}, {})
 
     def give_up(self, moved: Collection[TopicPartition] = ()) -> Batch:
-        """Let go of all that is inside; return where to read again. The calls continue.
-
-        Its records are those of the transaction that did not go through.
-        """
+        """Return where to read again: records of the failed transaction. The calls continue."""
         self.forget(moved)
         tried, intake = self._current.batch, self._intake
         ends = self._window.loose_ends()

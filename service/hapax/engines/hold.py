@@ -31,10 +31,7 @@ LOOK_S: Final = 60.0
 
 
 class Hold:
-    """Follows the operator's wish, and reports when it takes effect.
-
-    The wish is in memory alone: a restart forgets it.
-    """
+    """Follows the operator's wish, which is in memory alone: a restart forgets it."""
 
     def __init__(self, lifecycle: Lifecycle, events: Events) -> None:
         self._lifecycle = lifecycle

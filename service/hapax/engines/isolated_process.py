@@ -93,10 +93,7 @@ def _end_with_parent() -> None:
 
 
 def _limit_memory() -> None:
-    """Take no more memory than is left: a container that runs out of it is killed as a whole.
-
-    What asks for more gets a MemoryError, or dies alone.
-    """
+    """Let what asks for more die alone: a container out of memory is killed as a whole."""
     left = memory_left()
     if left is None:
         return

@@ -65,10 +65,7 @@ class LagMonitor(threading.Thread):
         self._stopped.set()
 
     def pulse(self) -> bool:
-        """Find out whether any broker answers; return whether there is something new to snapshot.
-
-        An idle loop asks brokers nothing, so that it would not notice.
-        """
+        """Ask whether a broker answers, for an idle loop does not; return whether that is new."""
         try:
             was_away = self._away
             self._tell_away(self._probe.unanswered())
@@ -118,10 +115,7 @@ READER_OFFSETS_MAX = 100_000
 
 
 class ReaderLagMonitor(threading.Thread):
-    """Asks at each lag interval, in one process of a pipeline.
-
-    That is the worker that has partition 0 of the first input topic, or the driver on Spark.
-    """
+    """Asks in the worker that has partition 0 of the first input topic, or the driver on Spark."""
 
     def __init__(
         self,

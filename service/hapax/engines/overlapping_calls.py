@@ -260,10 +260,7 @@ class ThreadCalls(SlotCalls):
             call.dropped = True
 
     def tick(self) -> tuple[Record, float] | None:
-        """Count time, on the watchdog's thread; return a record whose call hangs, and its seconds.
-
-        No thread can be cancelled: the process must end.
-        """
+        """Return a record whose call hangs. No thread can be cancelled: the process must end."""
         for slot in self._overdue():
             record = slot.record
             if record is not None:

@@ -50,10 +50,7 @@ class GroupProbe(Protocol):
 
 
 def check(brokers: Brokers, source: GroupProbe, claims: ClaimStore | None) -> list[str] | None:
-    """Return remarks, or None when the service is to stop before all is well.
-
-    Raises PreflightError with one sentence for each problem.
-    """
+    """Return remarks, None on a stop; raise PreflightError with one sentence for each problem."""
     if not await_output_schema(brokers.process, brokers.settings):
         return None
     store, lifecycle = _Store(brokers.process, brokers.settings, claims), brokers.process.lifecycle

@@ -66,10 +66,7 @@ class Opening(threading.Thread):
         self._abandoned = True
 
     def attend(self, source: Source, unanswered: Callable[[], str]) -> None:
-        """Join the group while the producer registers; raise why it could not.
-
-        ``unanswered`` returns why brokers do not answer.
-        """
+        """Join the group while the producer registers; raise why it could not."""
         clock, events = self._process.clock, self._process.events
         told_s = clock.monotonic()
         while self.is_alive():

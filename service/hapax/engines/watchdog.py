@@ -65,10 +65,7 @@ class Watchdog:
 
     @contextmanager
     def watch(self, call: str) -> Iterator[None]:
-        """Bound one blocking call of the thread that started the watchdog.
-
-        Calls of other threads pass unwatched: one that overlaps would leave its name.
-        """
+        """Bound one call of the thread that started the watchdog; those of others are unwatched."""
         if threading.get_ident() != self._owner:
             yield
             return

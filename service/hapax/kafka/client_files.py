@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 class CurrentText(msgspec.Struct, frozen=True):
-    """A property that is in a file: a client that is built gets what the file holds then.
-
-    The client asks each of its properties for its text.
-    """
+    """A secret in a file: a new client, which asks for its text, gets what the file holds then."""
 
     secret: FiledSecret
 

@@ -92,10 +92,7 @@ def no_broker(settings: Settings, error: KafkaException | None = None) -> Prefli
 
 
 def require_listener(settings: Settings) -> None:
-    """Raise PreflightError within a second when nothing listens at any address.
-
-    The client itself would try for as long as its timeout lasts.
-    """
+    """Raise PreflightError within a second; the client itself would try until its timeout."""
     if all(each.problem for each in bootstrap(settings.kafka.bootstrap_servers).values()):
         raise no_broker(settings)
 
@@ -179,10 +176,7 @@ def bootstrap(servers: str) -> dict[str, Address]:
 
 
 def unanswered(servers: str) -> str:
-    """Say of each address of a comma list why nothing came of it; for after a request has failed.
-
-    ``kafka-0:9092: connection refused, kafka-1:9092: open, but no broker answers``
-    """
+    """Say why nothing came of each address, as ``kafka-0:9092: connection refused, …``."""
     return told(bootstrap(servers))
 
 

@@ -105,10 +105,7 @@ _REST_S = 0.1
 
 
 def of_group(ask: Callable[[], T], within_s: float) -> T:
-    """Return what a group's coordinator answers; ask again while it starts or hands over.
-
-    Raises the KafkaException that ``ask`` raises otherwise, and its last one when time is up.
-    """
+    """Ask again while the coordinator starts or hands over; raise its last KafkaException."""
     give_up_s = time.monotonic() + within_s
     while True:
         try:

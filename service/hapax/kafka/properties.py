@@ -85,10 +85,7 @@ _ADMIN = (
 
 
 def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
-    """Return a client; raise ConfigurationError for properties that it does not take.
-
-    Raises PreflightError when there is no token in a token file.
-    """
+    """Raise ConfigurationError for refused properties, PreflightError without a token."""
     if problem := token_problem(properties):
         raise PreflightError([problem])
     try:
@@ -281,10 +278,7 @@ _CONNECTING = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
 
 
 def check_client_properties(settings: Settings) -> None:
-    """Build both clients, without a connection.
-
-    Raises ConfigurationError for what one of them does not take or find.
-    """
+    """Build both, unconnected; raise ConfigurationError for what one does not take or find."""
     if settings.kafka.security.oauth_msk_region is not None:
         require_signer()
     for client, properties in (

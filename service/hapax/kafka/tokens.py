@@ -45,10 +45,7 @@ class TokenFile(msgspec.Struct, frozen=True):
     path: str
 
     def __call__(self, _config: str) -> tuple[str, float]:
-        """Return the token and until when it is valid, Unix time in seconds.
-
-        Raises TokenError; the client repeats none of its words, and asks again 10 s later.
-        """
+        """Raise TokenError; the client repeats none of its words, and asks again 10 s later."""
         try:
             with Path(self.path).open("rb") as file:
                 token = file.read(BYTES_MAX).decode("ascii").strip()
@@ -92,10 +89,7 @@ class MskToken(msgspec.Struct, frozen=True):
     region: str
 
     def __call__(self, _config: str) -> tuple[str, float]:
-        """Return a token and until when it is valid, Unix time in seconds.
-
-        Raises TokenError; the client repeats none of its words, and asks again 10 s later.
-        """
+        """Raise TokenError; the client repeats none of its words, and asks again 10 s later."""
         try:
             from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         except ImportError:

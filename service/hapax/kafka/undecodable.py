@@ -33,10 +33,7 @@ RETRY_S = 5.0
 
 
 class StuckPartitions:
-    """What is known of partitions that are held up. Any thread may read ``known``.
-
-    known    by partition: the set that cannot be decoded
-    """
+    """What is known of partitions that are held up. Any thread may read ``known``."""
 
     def __init__(self, clock: Clock) -> None:
         self.known: dict[Where, Stuck] = {}

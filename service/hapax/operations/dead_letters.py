@@ -124,10 +124,7 @@ class DeadLetters:
         return newest, newest in self.notes(bounds)
 
     def whole(self, one: DeadLetter) -> DeadLetter | None:
-        """Return a truncated dead letter with its record, read from the input again.
-
-        None: the record is gone, or another record has its coordinates.
-        """
+        """Read its record from the input again; None: it is gone, or another is in its place."""
         place, offset = (one.source.topic, one.source.partition), one.source.offset
         if place not in self._client.partitions([one.source.topic]):
             return None
@@ -200,10 +197,7 @@ class Replay:
         return outcome
 
     def run(self) -> ReplaySummary:
-        """Replay; what was done is done once.
-
-        Raises StopError, DuplicateInstanceError or HapaxError.
-        """
+        """Replay once; raise StopError, DuplicateInstanceError or HapaxError."""
         writer = KafkaReplay(self._settings, time)
         attempts = ATTEMPTS_MAX
         try:
@@ -298,10 +292,7 @@ class Replay:
         return ""
 
     def _settled(self) -> Bounds:
-        """Wait until all that was begun by now is decided; return what can be read.
-
-        A note after an open transaction is not seen, and would be forgotten.
-        """
+        """Wait until all is decided: a note after an open transaction would be forgotten."""
         places = self._client.partitions([self._letters.topic])
         _, behind = await_decided(
             self._client,

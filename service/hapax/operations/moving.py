@@ -78,10 +78,7 @@ def letter(settings: Settings, skip: Skip, topic: str, cut: Cut) -> Message:
 
 
 def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> Skip:
-    """Return what is passed at an offset, from what a reader meets first at the group's place.
-
-    Raises HapaxError when that is something else.
-    """
+    """Return what is passed; raise HapaxError when a reader meets something else there."""
     if found is None:
         raise HapaxError(f"{at}: committed readers see no record there, nor any after it")
     if isinstance(found, tuple):
@@ -276,10 +273,7 @@ class Moving:
         return moves
 
     def skip(self, at: Coordinates) -> tuple[Skip, Move]:
-        """Return what lies at the group's position, and the move past it.
-
-        Raises HapaxError when the group is not at this offset.
-        """
+        """Return what lies there, and the move; raise HapaxError when the group is elsewhere."""
         (placed,) = self._placed(Target(at.topic, at.partition))
         require_progress(placed)
         start = placed.position
@@ -294,10 +288,7 @@ class Moving:
         return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
 
     def adopt(self, group: str) -> tuple[list[Move], GroupAdoption]:
-        """Return the moves to the offsets of another group, in all that this pipeline reads.
-
-        Raises HapaxError where they may not be taken over.
-        """
+        """Return the moves; raise HapaxError where the offsets may not be taken over."""
         adopting = GroupAdoption(self._settings, group, self._client, self._group.cluster_id())
         ours = [one for topic in self._settings.read_topics for one in self._placed(Target(topic))]
         moves = [

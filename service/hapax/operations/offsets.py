@@ -132,10 +132,7 @@ READ_MAX = 500_000
 def reader_lags(
     settings: Settings, group: str, topics: Sequence[str], tell: Tell, *, exact: bool = False
 ) -> list[ReaderLag]:
-    """Return how far a group has read, by topic and partition. ``topics``: none for all.
-
-    Raises PreflightError where brokers do not answer, or do not allow it.
-    """
+    """Raise PreflightError where brokers refuse or are silent. ``topics``: none for all."""
     settings = settings.model_copy(update={"app": group})
     with closing(BlockingOffsets(settings, COUNTING)) as client:
         places = client.partitions(topics or None)

@@ -226,10 +226,7 @@ class SpooledReader:
         self.skipped = 0
 
     def read(self, descriptor: int, place: FilePosition) -> HapaxError | None:
-        """Read to the end, or until ``stopping``; return what ended it before.
-
-        That is FileChangedError, or HapaxError for a line that is no record.
-        """
+        """Return what ended it early: FileChangedError, HapaxError for a line without a record."""
         try:
             self._read_rows(descriptor, place)
             self._flush()
@@ -264,10 +261,7 @@ class SpooledReader:
                 self._flush()
 
     def _bytes(self, descriptor: int) -> bytes | None:
-        """Return further bytes, b"" at the end, None at a stop.
-
-        Nothing is held while it waits for them.
-        """
+        """Return b"" at the end, None at a stop; nothing is held while it waits for bytes."""
         wait_s = 0.0
         while not select.select([descriptor], [], [], wait_s)[0]:
             self._flush()
@@ -325,10 +319,7 @@ class SpooledReader:
 
 
 def compared(descriptor: int, place: FilePosition) -> HASH:
-    """Return the checksum of what is before the place; the descriptor is then there.
-
-    Raises FileChangedError unless the file has those bytes.
-    """
+    """Return the checksum and seek to the place; FileChangedError unless the bytes are these."""
     checksum = sha256()
     left, last = place.offset, b"\n"
     while left:

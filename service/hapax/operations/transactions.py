@@ -279,10 +279,7 @@ def _gap(
 
 
 def kafka_tool(settings: Settings, gap: Gap, action: str) -> str:
-    """Return a command of Kafka's own tool, for a partition.
-
-    A partition's last stable offset is where the first transaction that is open in it begins.
-    """
+    """Name a partition by its last stable offset: there the first open transaction begins."""
     kafka, (name, *more) = settings.kafka, action.split(" ", 1)
     secured = kafka.security.protocol != "plaintext"
     parts = [

@@ -47,10 +47,7 @@ class ReadAhead:
             self._begun = sequence, self._pool.submit(self._decoded, sequence)
 
     def take(self, sequence: int) -> Upcoming:
-        """Return acknowledged records from a sequence on, none when there are none.
-
-        Raises SpoolDamagedError, SpoolFailedError.
-        """
+        """Return acknowledged records; raise SpoolDamagedError, SpoolFailedError."""
         begun, self._begun = self._begun, None
         if begun is not None:
             found = begun[1].result()

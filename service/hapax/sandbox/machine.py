@@ -103,10 +103,7 @@ def spare_java_home() -> Path | None:
 
 
 def redis_server(*, tls: bool = False) -> Path:
-    """Return a redis-server or valkey-server; the bundled one knows no TLS.
-
-    SANDBOX_REDIS goes before all; SandboxError when it names no program.
-    """
+    """Find SANDBOX_REDIS first, else SandboxError; the bundled server knows no TLS."""
     named = os.environ.get(REDIS_VARIABLE)
     if named:
         program = _on_path(named)
@@ -383,10 +380,7 @@ def classes_of_jars(folder: Path) -> Path:
 
 
 def classes_of_spark() -> Path:
-    """Return where the archive of the installed PySpark is, or would be: in the user's cache.
-
-    Raises SandboxError: PySpark is not installed.
-    """
+    """Return the path in the user's cache; raise SandboxError without PySpark."""
     home = spark_home()
     place = _digest(f"{home} {(home / 'jars').stat().st_mtime_ns}")
     return cache_folder() / "spark-classes" / f"{place}-{_java_identity()}.jsa"

@@ -92,10 +92,7 @@ class ManagedProcess:
         return self._reap(STOP_TIMEOUT_S) == -signal.SIGKILL
 
     def terminate(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Ask it to end (SIGTERM); return its exit code once it is gone.
-
-        One that has not ended in time is killed: the code is then -SIGKILL.
-        """
+        """Send SIGTERM, and SIGKILL after the timeout: the exit code is then -SIGKILL."""
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
         return self._reap(timeout_s)

@@ -31,10 +31,7 @@ def java_options() -> str:
 
 
 def executor_properties() -> dict[str, str]:
-    """Return the properties of executors that fit into a sandbox's worker.
-
-    The memory is that of the JVM; its Python processes take as much again.
-    """
+    """Fit into a sandbox's worker: Python processes take as much memory again as the JVM."""
     return {
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": java_options(),

@@ -256,10 +256,7 @@ def _poison(problem: str, error: Exception) -> Poison:
 
 
 def check_output(formats: FormatOptions, lookup: Lookup) -> None:
-    """Look the schema of the outputs up, before the first record.
-
-    Raises SchemasUnavailableError, and ConfigurationError where the registry does not have it.
-    """
+    """Raise SchemasUnavailableError, or ConfigurationError where the registry lacks the schema."""
     require(formats)
     try:
         tls(formats.registry)

@@ -60,10 +60,7 @@ def with_data(form: TransformForm, formats: FormatOptions) -> TransformForm:
 
 
 def _converted(unchanged: Callable[[Record], Output | None] | None, record: Record) -> Output:
-    """Write the data of a record in the format of outputs: the transform where none is named.
-
-    ``unchanged``: returns the output where the bytes may stay.
-    """
+    """Write data as outputs have it; ``unchanged``: returns the output where bytes may stay."""
     return (unchanged and unchanged(record)) or Output(record.data)
 
 
@@ -174,10 +171,7 @@ class Unchanged:
         self._heads: dict[str | int, tuple[bytes, bytes] | None] = {}
 
     def output(self, record: Record) -> Output | None:
-        """Return the output; None: its schema is another, or it has no value.
-
-        Raises SchemasUnavailableError and Poison.
-        """
+        """Return None where schemas differ; raise SchemasUnavailableError and Poison."""
         if record.value is None or self._formats.reader is not None:
             return None
         schema, _rest, content = split(record.value, record.headers)

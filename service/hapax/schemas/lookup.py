@@ -103,10 +103,7 @@ class SchemaCache:
 
 
 class Lookup:
-    """Schemas of one registry; safe for threads.
-
-    on_trouble  is called with what is wrong with files of the cache
-    """
+    """Schemas of one registry; safe for threads. ``on_trouble``: gets what is wrong with files."""
 
     def __init__(
         self,
@@ -133,10 +130,7 @@ class Lookup:
         self._thread: threading.Thread | None = None
 
     def get(self, key: str) -> Schema:
-        """Return a schema.
-
-        Raises SchemasUnavailableError, or Poison for an id that was waited for long enough.
-        """
+        """Raise SchemasUnavailableError, or Poison for an id that was waited for long enough."""
         found = self._known.get(key)
         if found is not None:
             return found

@@ -46,10 +46,7 @@ class Messages:
         self._file = pool.FindFileByName(file.name)
 
     def at(self, path: tuple[int, ...]) -> Any:
-        """Return the class of a message; raise Poison where the path leads to none.
-
-        Raises SchemasUnavailableError where the registry gave no descriptor.
-        """
+        """Raise Poison for a path to no message, SchemasUnavailableError without a descriptor."""
         found = self._classes.get(path)
         if found is None:
             found = self._classes[path] = self._made(path)

@@ -108,10 +108,7 @@ def _instance(environ: Mapping[str, str]) -> GivenValue:
 
 
 def _validate(given: Mapping[str, GivenValue]) -> tuple[Settings, list[Problem]]:
-    """Return settings and what was refused.
-
-    Refused values are replaced, so that the rules between the others can still be judged.
-    """
+    """Replace refused values, so that the rules between the others can still be judged."""
     tree = _tree({name: found.text for name, found in given.items()})
     try:
         return Settings.model_validate(tree), []
@@ -164,10 +161,7 @@ def _quoted(text: str) -> str:
 
 
 def _unread(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a problem for each variable with the prefix that nothing reads.
-
-    Never with its value, which may be a secret in a wrong place.
-    """
+    """Yield a problem for each, never with its value, which may be a misplaced secret."""
     services = tuple(_services(environ))
     for name in sorted(environ):
         if not name.upper().startswith(PREFIX) or name in BY_NAME or name in _FILES:

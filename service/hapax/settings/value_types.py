@@ -67,10 +67,7 @@ class FileText(str):
 
 
 class FiledSecret(SecretStr):
-    """A secret whose value is that of its file now.
-
-    ``parse``: from the text of the file to the value; raises ValueError.
-    """
+    """A secret whose value is that of its file now; ``parse``: from its text, or ValueError."""
 
     def __init__(self, value: str, path: str, parse: Callable[[str], str]) -> None:
         super().__init__(value)

@@ -409,10 +409,7 @@ class SpoolStore:
         return bytes(nonce) if sequence <= after else None
 
     def read(self, sequence: int, records_max: int, bytes_max: int) -> list[SpoolRow]:
-        """Return acknowledged rows from the one with this sequence on; one when there is any.
-
-        Raises SpoolDamagedError when they are not what was written, SpoolFailedError.
-        """
+        """Return one row at least, if any; raise SpoolDamagedError, SpoolFailedError."""
         taken: list[SpoolRow] = []
         count = size = 0
         at, until = sequence, self.next

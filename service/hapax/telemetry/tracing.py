@@ -106,10 +106,7 @@ class TracedCore:
 
 
 def links(records: Iterable[Record]) -> list[Link]:
-    """Return links to the contexts that the records carry, each once, at most ``LINKS_MAX``.
-
-    What is no W3C trace context is ignored: it comes from strangers.
-    """
+    """Return each once, at most ``LINKS_MAX``; what is no W3C trace context is ignored."""
     found: dict[tuple[int, int], Link] = {}
     for record in records:
         carrier = {

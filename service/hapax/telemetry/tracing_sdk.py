@@ -33,10 +33,7 @@ _MISSING = (
 
 
 def open_tracing(app: str, instance: str, version: str) -> TracerProvider:
-    """Return this process's provider: the one that is set already, or a new one, which is set.
-
-    Raises ConfigurationError when there is no SDK, or the variables name what is not installed.
-    """
+    """Raise ConfigurationError without an SDK, or for variables that name what is missing."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider):
         provider = build(app, instance, version, os.environ)

@@ -50,10 +50,7 @@ _LOST = "ExecutorLostFailure"
 
 
 class Executors:
-    """What is shipped to executors, and asked of them.
-
-    ``function``: ``package.module:function`` of the business rule; None: there is none.
-    """
+    """What is shipped to executors and asked of them; ``function``: the business rule, if any."""
 
     def __init__(self, process: Process, options: SparkOptions, function: str | None) -> None:
         self._process = process

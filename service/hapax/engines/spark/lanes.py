@@ -195,10 +195,7 @@ class Lanes:
         self.stale = True
 
     def grow(self) -> None:
-        """Add lanes for cores that came later, where partitions wait for them.
-
-        Not in a KIP-848 group, whose partitions keep their lanes (see Homes).
-        """
+        """Add lanes for cores that came later, but not in a KIP-848 group (see Homes)."""
         if not self._sticky and len(self.all) < len(self.partitions):
             wanted = min(self._jobs.lanes, len(self.partitions))
             if wanted > len(self.all):
@@ -266,10 +263,7 @@ class Lanes:
         wait(running, seconds, FIRST_COMPLETED)
 
     def share_out(self) -> bool:
-        """Take the next step; True when the lanes reflect what is assigned now.
-
-        Raises BatchAbortedError when brokers do not answer: call again.
-        """
+        """Take a step; True when done. BatchAbortedError: no answer, call again."""
         if self.working:
             return False  # they are recalled, and the broker refuses what moved: they end soon
         ours = self._member.assignment()

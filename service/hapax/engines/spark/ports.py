@@ -29,10 +29,7 @@ class DriverSource(Source, Protocol):
         """Return the last stable offsets, of those partitions for which they are known."""
 
     def begin(self, partitions: Iterable[TopicPartition]) -> Progress | None:
-        """Return what was committed as the beginning of partitions without an offset.
-
-        None: another member is about to; ask again soon.
-        """
+        """Return committed beginnings; None: another member is about to, ask again soon."""
 
     def member(self) -> bytes:
         """Return the live group metadata; raise BatchAbortedError when it is no live member."""

@@ -124,10 +124,7 @@ class Reports:
             ) from error
 
     def member_fenced(self, error: MemberFencedError, now_s: float) -> bool:
-        """Count that the group gave this name away, and return whether that counts.
-
-        Raises DuplicateInstanceError when it proves one.
-        """
+        """Count it, return whether it counts; raise DuplicateInstanceError when it proves one."""
         self._events.member_fenced(str(error), explained=error.explained)
         return self._member_fences.fence(now_s, explained=error.explained)
 

@@ -91,10 +91,7 @@ def named(paths: Sequence[str]) -> list[Ware]:
 
 
 def ship(context: SparkContext, wares: Sequence[Ware], folder: Path) -> None:
-    """Hand things out. ``folder`` keeps archives for as long as the context lives.
-
-    A packed environment becomes the Python of executors.
-    """
+    """Hand things out from ``folder``; a packed environment becomes the Python of executors."""
     for number, ware in enumerate(wares):
         if ware.path.is_dir():
             archive = folder / f"{number}-{ware.name}.zip"

@@ -300,10 +300,7 @@ def overrun(call: str, seconds: float) -> None:
 
 
 def hung(coordinates: Coordinates, seconds: float) -> None:
-    """Say which record a call never returns from; this Python process ends, Spark starts another.
-
-    Its driver sees a lost task.
-    """
+    """Report the record; this Python process ends, and its driver sees a lost task."""
     _say(
         f"the transform has not returned from record {coordinates} for {seconds:.1f} s"
         " (HAPAX_CALL__TIMEOUT): the process of this task ends; when the record hangs again it"

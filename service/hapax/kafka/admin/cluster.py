@@ -65,10 +65,7 @@ CALL_TIMEOUT_S, BUDGET_S = 2.0, 3.5
 
 
 class Logs:
-    """Queries offsets of a cluster once.
-
-    untold  by name what was not answered, and why
-    """
+    """Queries offsets of a cluster once; ``untold``: by name why something was not answered."""
 
     def __init__(
         self,

@@ -38,10 +38,7 @@ def cluster_id(settings: Settings) -> str:
 
 
 def topic_ids(settings: Settings) -> dict[str, str | None]:
-    """Return Kafka's ids of those topics that exist; None: the brokers have no ids.
-
-    Raises PreflightError when they are not returned.
-    """
+    """Return ids of existing topics; None: brokers have none. PreflightError: no answer."""
     admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
     asked = TopicCollection(list(settings.read_topics))
     answers = admin.describe_topics(asked, request_timeout=ANSWER_TIMEOUT_S)

@@ -64,10 +64,7 @@ PATIENCE_S = 1.0
 
 
 class Silence:
-    """Asks now and then, while nothing is read. One thread only.
-
-    answered  whether a broker has answered when it was last asked
-    """
+    """Asks now and then, while nothing is read, whether a broker answers. One thread only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -87,10 +84,7 @@ class Silence:
         return timeout_s if self.answered else min(timeout_s, ASK_TIMEOUT_S)
 
     def cut_off(self, own: GroupConsumer, topic: str, positions: Callable[[], Progress]) -> bool:
-        """Whether new clients have been answered for a while, and this one was not.
-
-        ``positions`` are asked for when a look is due, and not each time round.
-        """
+        """Ask for ``positions`` when a look is due; whether only new clients get answers."""
         now_s = self._clock.monotonic()
         if now_s < self._due_s:
             return False
@@ -297,10 +291,7 @@ class GroupConsumer:
         return sorted(metadata.topics[topic].partitions)
 
     def offsets(self, partitions: Iterable[Where], at: int) -> Progress:
-        """Return the first offsets of logs (EARLIEST) or the ends of what may be read (LATEST).
-
-        One request a broker. Raises BatchAbortedError when one is missing: ask again.
-        """
+        """One request a broker; raise BatchAbortedError when an answer is missing: ask again."""
         wanted = dict.fromkeys(partitions, at)
         if not wanted:
             return {}

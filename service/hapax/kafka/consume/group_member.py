@@ -45,10 +45,7 @@ class KafkaMember(KafkaSource):
         return self._stops.limit(ends)
 
     def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
-        """Return the group's stable committed offsets; None where there is none.
-
-        From then on a topic that is recreated shows by their number: nothing is read here.
-        """
+        """Return stable offsets. From then on they show whether a topic was recreated."""
         stable = super().committed(partitions)
         self.mark_processed({where: at for where, at in stable.items() if at is not None})
         return stable

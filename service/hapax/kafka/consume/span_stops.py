@@ -49,10 +49,7 @@ class SpanStops:
     # -- what the group has -------------------------------------------------------------------
 
     def require(self, partitions: Iterable[Where]) -> None:
-        """Look up where the group begins, where it has not.
-
-        Raises PreflightError where there is no such span, or the group's offsets are of none.
-        """
+        """Look up the beginning; raise PreflightError when offsets are of no or another span."""
         if self._given is None:
             return
         if problems := self._given.problems(int(time.time() * 1000)):
@@ -110,10 +107,7 @@ class SpanStops:
     # -- records --------------------------------------------------------------------------------
 
     def stop(self, where: Where) -> int | None:
-        """Return where an assigned partition stops; None: nowhere.
-
-        Where the group is further already, for workers have taken over, it stops there.
-        """
+        """Return the stop; where the group is further already, by workers, that offset."""
         if self._words is None or where[0] in self._positions.beginning.whole:
             return None
         state = self._states[where]

@@ -49,10 +49,7 @@ _topic_of = attrgetter("topic")
 
 
 class OutputTopics:
-    """What is known of them.
-
-    due  the settings are to be asked for before anything else is sent
-    """
+    """What is known of them; ``due``: the settings are to be asked for before the next message."""
 
     def __init__(self, config: ProducerConfig, clock: Clock, watch: Watch) -> None:
         self._properties = config.properties
@@ -75,10 +72,7 @@ class OutputTopics:
         self._there = frozenset(names)
 
     def learn(self, codes: AbstractSet[int]) -> bool:
-        """Ask for the settings after a refusal; return whether they may explain it.
-
-        They do not where messages had been judged by them.
-        """
+        """Ask; return whether settings may explain it: not where messages were judged by them."""
         if self._rules or not codes & _BY_RULES:
             return False
         return self._ask()

@@ -26,10 +26,7 @@ def named_transaction(
 
 
 def fence(settings: Settings, transactional_id: str) -> None:
-    """Register a producer of this id and drop it.
-
-    Raises ProducerDeadError when brokers do not answer: call again.
-    """
+    """Register a producer of this id; raise ProducerDeadError without an answer: call again."""
     transaction = named_transaction(
         settings,
         transactional_id,

@@ -61,10 +61,7 @@ class GroupOffsets:
             return None
 
     def members(self) -> dict[str, str]:
-        """Return the client ids of the group's members, each with its host.
-
-        Raises PreflightError when no broker answers.
-        """
+        """Return client ids, each with its host; raise PreflightError when no broker answers."""
         found = members(self._settings)
         if found is None:
             problem = f"the members of group {self._settings.app} cannot be listed"

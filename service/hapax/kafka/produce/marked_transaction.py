@@ -47,10 +47,7 @@ _HELD_BACK = (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT)
 
 
 def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
-    """Return the client's answer for one partition. ``what`` names it in errors.
-
-    Raises BatchAbortedError when no answer comes, StopError when a right is missing.
-    """
+    """Raise BatchAbortedError when no answer comes, StopError when a right is missing."""
 
     def asked() -> TopicPartition:
         (answer,) = member.committed([TopicPartition(*where)], timeout=ANSWER_TIMEOUT_S)

@@ -56,10 +56,7 @@ class PublishedRecords:
         self._settings = settings
 
     def find(self, topics: Iterable[str]) -> PublishedRecord | None:
-        """Return a visible record of this app, of those at the ends of the topics that exist.
-
-        Raises PreflightError when brokers do not answer, or do not allow to read.
-        """
+        """Return one at the ends of existing topics; raise PreflightError when unreadable."""
         wanted = set(topics)
         with closing(BlockingOffsets(self._settings)) as client:
             partitions = client.partitions(sorted(wanted - client.absent(wanted)))

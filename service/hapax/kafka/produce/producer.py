@@ -213,10 +213,7 @@ class Outbox:
         return metadata
 
     def serve(self, wait_s: float = 0.0) -> None:
-        """Let the client deliver its lines and reports.
-
-        It raises a fatal error here, too; the transactional call that asks next gets the same.
-        """
+        """Deliver lines and reports. A fatal error is raised here and by the next call."""
         with self._serving():
             self.producer.poll(wait_s)
 

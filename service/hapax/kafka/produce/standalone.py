@@ -49,10 +49,7 @@ def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTrans
 
 
 def fence(settings: Settings, transactional_id: str, clock: Clock) -> None:
-    """End what this id has open, and fence its producer.
-
-    Raises HapaxError when the brokers do not do it within the transaction timeout.
-    """
+    """End what this id has open; raise HapaxError after the transaction timeout."""
     transaction = alone(settings, transactional_id, clock)
     try:
         transaction.open()

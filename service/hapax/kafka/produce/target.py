@@ -128,10 +128,7 @@ class TargetLane:
         return None if self.progress is None else self.progress.offset
 
     def open(self) -> None:
-        """Fence the producer that had the partition before, then read its progress.
-
-        Raises ProducerDeadError or BatchAbortedError when brokers do not answer: call again.
-        """
+        """Raise ProducerDeadError or BatchAbortedError when brokers do not answer: call again."""
         self.sound = False
         self.transaction.open()
         self.progress, self._group = target_progress(self._settings, self._where, self._logger)
@@ -198,10 +195,7 @@ class TargetTransaction:
         on_retry: Callable[[Where, str], None],
         **producing: Any,
     ) -> None:
-        """Connect to nothing yet. ``source_cluster``: the id of the cluster that is read.
-
-        ``on_retry`` is called for each lane that could not be opened, and why.
-        """
+        """Connect to nothing yet. ``on_retry``: called for each lane that could not be opened."""
         self._settings = settings.target
         self._clock = clock
         self._logger = logger

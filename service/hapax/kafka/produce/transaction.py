@@ -168,10 +168,7 @@ class KafkaTransaction(KafkaProducing):
         return None
 
     def send_offsets(self, commit: OffsetCommit) -> None:
-        """Add the progress of a group, as its source has just returned it.
-
-        The broker checks neither assignment nor, without a live member, anything: the source does.
-        """
+        """Add it as its source has just checked it: the broker checks no assignment."""
         outbox = self._producer()
         offsets = client_offsets(commit.offsets)
         deadline_s = self._clock.monotonic() + self._deadline_s
@@ -205,10 +202,7 @@ class KafkaTransaction(KafkaProducing):
             raise self._dead(f"send_offsets hangs: {hanging}") from hanging
 
     def commit(self) -> None:
-        """Make all of it visible; return only when it is certain.
-
-        After a timeout only the same call may be repeated, or a new producer finds out.
-        """
+        """Return only when certain; after a timeout repeat the call, or take a new producer."""
         outbox = self._producer()
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:

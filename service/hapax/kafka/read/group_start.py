@@ -300,10 +300,7 @@ def others(settings: Settings, reached: Progress) -> list[str]:
 def offsets_of_groups(
     settings: Settings, places: Iterable[Where]
 ) -> Iterator[tuple[str, list[TopicPartition]]]:
-    """Yield other groups and their offsets, as far as this user may see them.
-
-    Raises KafkaException or TimeoutError where the groups cannot be listed.
-    """
+    """Yield what this user may see; raise KafkaException or TimeoutError where none is listed."""
     asked = [TopicPartition(*where) for where in places]
     admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
     listed = admin.list_consumer_groups(request_timeout=ANSWER_S).result(ANSWER_S).valid

@@ -185,10 +185,7 @@ class ReaderLagProbe:
         self._counted: dict[Where, Counted] = {}
 
     def look(self, offsets_max: int) -> list[ReaderLag]:
-        """Return the partitions whose brokers answer; read so many more offsets at the most.
-
-        Raises KafkaException or PreflightError when the group or its records cannot be asked for.
-        """
+        """Raise KafkaException or PreflightError when group or records cannot be asked for."""
         queries = self._queries = self._queries or OffsetsClient({**self._properties, **COUNTING})
         answered = False
         try:

@@ -168,10 +168,7 @@ class OffsetsClient:
         self._leaders.clear()
 
     def log_offsets(self, partitions: Iterable[Where]) -> dict[Where, LogOffsets]:
-        """Return where logs begin and end, of the partitions that were answered.
-
-        Raises as ``offsets``.
-        """
+        """Return where logs begin and end, of answered partitions; raises as ``offsets``."""
         # In the order of the log, so that no figure is beyond one to its right; ends before stable
         # ends: the other way round every record between the two requests would look like one of
         # an open transaction.
@@ -263,10 +260,7 @@ class BlockingOffsets(OffsetsClient):
         _ = self.read_committed  # refuses properties that the client does not take
 
     def partitions(self, topics: Iterable[str] | None) -> list[Where]:
-        """Return all partitions of the topics, in order; a missing topic is refused.
-
-        None: of all topics that this user may see.
-        """
+        """Return partitions in order; None: of all visible topics. A missing topic is refused."""
         known = self._known()
         topics = sorted(known) if topics is None else list(topics)
         absent = [topic for topic in topics if topic not in known]
@@ -415,10 +409,7 @@ class BackgroundEnds:
         self.errors: list[str] = []
 
     def of(self, partitions: Iterable[Where]) -> Progress:
-        """Return the ends that are known now, of those partitions that have answered at all.
-
-        Raises StopError when they may not be read.
-        """
+        """Return what is known now; raise StopError when ends may not be read."""
         wanted = list(partitions)
         if wanted and not self._open:
             if self._thread is None:

@@ -41,10 +41,7 @@ class TooLarge:
 
 
 def too_large(properties: Mapping[str, Any], where: Where, offset: int) -> str:
-    """Return why what comes next is too large; empty: it is not, or nothing came in two seconds.
-
-    ``properties``: of a consumer without a group.
-    """
+    """Return why; empty: it is not, or nothing came in 2 s. ``properties``: without a group."""
     heard = TooLarge()
     alone = {**properties, "enable.partition.eof": True, "queued.min.messages": 1, "log_level": 3}
     until_s = time.monotonic() + WITHIN_S

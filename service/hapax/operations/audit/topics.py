@@ -176,10 +176,7 @@ class AuditTopics:
 
 
 class Engine(Protocol):
-    """Reads rows and judges them. Raises IncompleteError when not everything could be read.
-
-    ``cores``: how many ranges are worth reading at once.
-    """
+    """Reads and judges rows, ``cores`` ranges at once. Raises IncompleteError: not all was read."""
 
     cores: int
 

@@ -51,10 +51,7 @@ _JUDGED: Final = {
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What was found out, and what it means.
-
-    target  the context on the cluster of the outputs; None where that is the cluster of the input
-    """
+    """What was found; ``target``: on the cluster of the outputs, where that is another one."""
 
     context: CheckContext
     findings: tuple[Finding, ...]

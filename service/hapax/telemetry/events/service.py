@@ -162,10 +162,7 @@ class ServiceEvents(Narrator):
         self._logger.error("client_files_refused", files=files, problem=printable(problem))
 
     def batch_abandoned(self, reason: str) -> None:
-        """Say that a stop found a batch unfinished.
-
-        Nothing of it is visible, or the next start finds out whether it is.
-        """
+        """Say so at a stop: nothing is visible, or the next start finds out whether it is."""
         self._logger.warning("batch_abandoned", reason=printable(reason))
 
     def service_draining(self, reason: str) -> None:
@@ -186,10 +183,7 @@ class ServiceEvents(Narrator):
         self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
 
     def watchdog_fired(self, call: str, seconds: float) -> None:
-        """Say that a call overran its deadline; the process is about to end.
-
-        Returns within a second, even when what is written is not read.
-        """
+        """Return within a second, even when what is written is not read; the process ends."""
         self._metrics.watchdog_fired.of(call).inc()
         self._tell_withheld(math.inf)
         self._tell_settled()
@@ -199,10 +193,7 @@ class ServiceEvents(Narrator):
         flush_lines()
 
     def call_hung(self, coordinates: Coordinates, seconds: float) -> None:
-        """Say which record a call of the transform never returns from; the process ends.
-
-        Returns within two seconds, as ``watchdog_fired`` within one.
-        """
+        """Return within two seconds, as ``watchdog_fired`` within one; the process ends."""
         self._tell_withheld(math.inf)
         self._tell_settled()
         self._logger.critical(

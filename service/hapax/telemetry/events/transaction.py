@@ -53,10 +53,7 @@ class ClaimEvents(Narrator):
         self._logger.error("claims_lost")
 
     def claims_evicted(self, problem: str, evicted: int) -> None:
-        """Take note of why the claim store may delete claims, and of keys evicted since.
-
-        ``problem`` is empty where it keeps them.
-        """
+        """Take note of why it may delete claims (empty: it does not), and of keys evicted since."""
         begins = bool(problem) and not self._health.claims_evicted
         self._health.claims_evicted = bool(problem)
         self._metrics.dedup_store_evicts.of().set(bool(problem))
@@ -80,10 +77,7 @@ class ClaimEvents(Narrator):
                 self._logger.warning("id_on_different_keys", record=one, other=other, hint=SHARED)
 
     def _claims_settled(self, settled: BatchResult) -> None:
-        """Conclude from a batch that the store went away or came back.
-
-        Under ``pass`` no other part notices: the core continues without claims.
-        """
+        """Conclude that the store went or came: under ``pass`` no other part notices."""
         if settled.claims_taken_over:
             self._metrics.dedup_claims_taken_over.of().inc(settled.claims_taken_over)
             self._logger.warning("claims_taken_over", claims=settled.claims_taken_over)

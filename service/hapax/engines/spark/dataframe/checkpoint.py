@@ -84,10 +84,7 @@ def java_option(settings: Settings) -> str | None:
 
 
 def java_properties(security: SecuritySettings) -> dict[str, str]:
-    """Return what a JVM must say of the places of tokens.
-
-    Kafka's client asks none that its JVM does not name, and each executor is a JVM of its own.
-    """
+    """Kafka's client asks only places that its JVM names, and each executor is a JVM of its own."""
     url = _token_url(security)
     files = {} if security.oauth_token_file is None else {ALLOWED_FILES: security.oauth_token_file}
     return {} if url is None else {ALLOWED_URLS: url, **files}

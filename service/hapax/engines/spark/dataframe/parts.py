@@ -131,10 +131,7 @@ class LaneReport(msgspec.Struct, frozen=True):
 
 
 def check_reports(batch: MicroBatch, fixed: FixedBatch, reports: Sequence[LaneReport]) -> None:
-    """Raise unless every lane has published all it has, and say which have.
-
-    PositionLostError when no repetition can help, StopError otherwise.
-    """
+    """Raise PositionLostError when no repetition can help, StopError when lanes are unfinished."""
     problems = [report for report in reports if report.problem]
     if len(reports) == fixed.lanes and not problems:
         return
@@ -191,10 +188,7 @@ class DeskAddress(NamedTuple):
         function: Callable[[Iterable[Any]], Iterator[Any]],
         items: Sequence[Any],
     ) -> list[Any]:
-        """Run one task for each item; return what they gave. Raises StopError.
-
-        A job of the same group that still runs is cancelled first.
-        """
+        """Run a task for each item; a job of the group that still runs is cancelled first."""
         return list(self._asked("run", group, function, items))
 
     def _asked(self, *request: object) -> Any:

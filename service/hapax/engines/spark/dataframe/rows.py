@@ -65,10 +65,7 @@ def refuse_inputs(rows: pa.RecordBatch, inputs: frozenset[str]) -> pa.RecordBatc
 
 
 class CheckedRows:
-    """Rows of one task on their way to the spool.
-
-    needs  by topic, of the rows that have passed; what brokers would refuse is known by it
-    """
+    """Rows of one task on their way to the spool; ``needs``: by topic, of those passed."""
 
     def __init__(self, topic: str, inputs: frozenset[str]) -> None:
         """``topic``: of rows that name none; ``inputs``: topics that no row may name."""

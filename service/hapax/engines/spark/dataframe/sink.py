@@ -113,10 +113,7 @@ class ExactlyOnceSink(DataSource):
     @classmethod
     @abstractmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
-        """Return what the options mean, to the last of them; before any row is taken.
-
-        Raises ConfigurationError for those that cannot work.
-        """
+        """Return what all options mean, before any row; raise ConfigurationError."""
 
     @classmethod
     @abstractmethod
@@ -193,10 +190,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark calls it so
-        """Forget the rows of a failed job. What is published stays published.
-
-        When every task has its message, ``commit`` was called before: its rows may be fixed.
-        """
+        """Forget the rows, unless all tasks have succeeded: then some may be fixed."""
         tasks = [message for message in messages if isinstance(message, TaskRows)]
         if len(tasks) < len(messages) or not self._options.durable:
             self._spool().remove(task.parcel for task in tasks)
