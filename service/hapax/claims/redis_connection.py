@@ -75,11 +75,7 @@ class Tls(TlsFiles):
     __slots__ = ()
 
     def options(self) -> dict[str, object]:
-        """Return the client's options; raise ConfigurationError for files that cannot be used.
-
-        The client would only open them with its first connection, and a missing file would look
-        like a server that is away.
-        """
+        """Raise ConfigurationError now: at the first connection it would look like an outage."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
@@ -202,22 +198,14 @@ def place(client: Redis) -> str:
 
 
 def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
-    """Translate what the client raised; one line, without secrets.
-
-    Where the primary may have changed the next call asks where it is: a demoted one refuses every
-    write and closes nothing.
-    """
+    """Return it without secrets; a demoted primary refuses writes, so ask again where it is."""
     if "primary" in client.connection_pool.connection_kwargs:
         client.connection_pool.disconnect(inuse_connections=False)
     return ClaimsUnavailableError(f"Redis at {place(client)} does not answer: {reason_of(error)}")
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether waiting may help: no listener, no answer, or a refusal that passes.
-
-    A wrong password, a missing permission, an untrusted certificate or an unknown host are for
-    people to fix.
-    """
+    """Whether waiting may help: not for a password, permission, certificate or unknown host."""
     if isinstance(error, AuthenticationError):
         return False
     cause: BaseException | None = error

@@ -42,11 +42,7 @@ class Exchange:
             self.drop()
 
     def read(self, read: Callable[[Connection], Answer]) -> Answer:
-        """Return what ``read`` makes of the answer.
-
-        Raises ClaimsUnavailableError for any error. A connection with an answer that was not read
-        to its end is dropped.
-        """
+        """Raise ClaimsUnavailableError; a connection not read to its end is dropped."""
         connection = self._connection
         if self._failed is not None or connection is None:
             error = self._failed or RuntimeError("an answer is read once")

@@ -320,11 +320,7 @@ def _holds(pair: tuple[str, bytes | None]) -> bool:
 
 
 def _steps(sources: Sequence[IdSource]) -> Iterator[tuple[bytes, Finder]]:
-    """Yield tag and finder of each source, in order.
-
-    What may be in a value is looked for after the headers that follow, which cost less to ask:
-    a record that one of them names is not searched.
-    """
+    """Yield those that look in values after the headers that follow, which cost less to ask."""
     late: list[tuple[bytes, Finder]] = []
     for source in sources:
         if source.kind != "header":

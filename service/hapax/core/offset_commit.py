@@ -124,7 +124,7 @@ def _number(word: str | None) -> int | None:
 class GroupOffset(NamedTuple):
     """One offset to commit: the next one to read.
 
-    metadata      the text to keep with it (committed_metadata.py)
+    metadata      the text to keep with it (CommittedMetadata)
     leader_epoch  of the records before it (KIP-320)
     """
 

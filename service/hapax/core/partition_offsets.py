@@ -79,11 +79,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """Offsets between the committed one and the last stable one.
-
-        Without a committed offset it counts from where a start would begin, or from the beginning
-        of the log.
-        """
+        """Count from the committed offset, or without one from where a start would begin."""
         begin = self.position if self.committed is None else self.committed
         return self.log.lag(begin or 0)
 

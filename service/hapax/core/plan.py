@@ -263,7 +263,7 @@ class Planner:
             plan.retried += result.called
             plan.moved += not result.called
             return [self._waiting(record, result)]
-        assert not isinstance(result, Undecided)  # the batch ends before it (undecided.py)
+        assert not isinstance(result, Undecided)  # the batch ends before it (transform.decided)
         failure = _failure(result)
         plan.failures[index] = failure
         return [self._dead_letter(record, failure, stamp)]

@@ -87,11 +87,7 @@ def decisions(state: TransactionState) -> dict[tuple[int, TopicPartition], Decis
 
 
 def state_of(key: bytes | None, value: bytes | None) -> TransactionState | str | None:
-    """Read one record of the log.
-
-    The id alone is the answer when it was forgotten (expired); None for versions that are not
-    known, and for what cannot be read.
-    """
+    """Return the id alone when it has expired; None: unknown versions, or unreadable."""
     try:
         transactional_id = _transactional_id(key or b"")
         if transactional_id is None or value is None:

@@ -169,11 +169,7 @@ class SchemaHold:
             self._ask_s = self._clock.monotonic() + ASK_S
 
     def attend(self, source: Source) -> None:
-        """Hold what waits, release what need not wait any more; cheap where nothing waits.
-
-        Held again each time: a partition may have left and come back meanwhile, and others release
-        partitions, too.
-        """
+        """Hold again each time: partitions leave and come back, and others release them too."""
         if not self._waiting:
             return
         look = self._clock.monotonic() >= self._ask_s

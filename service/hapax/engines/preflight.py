@@ -171,11 +171,7 @@ class _Store:
 
 
 def _strangers(servers: str, source: GroupProbe) -> list[str]:
-    """Return whether the group's offsets are those of another cluster.
-
-    An offset that hangs in a transaction is not known yet; it is compared again before the first
-    record of its partition is handed out.
-    """
+    """Compare; an offset in a transaction is compared again before its partition is read."""
     try:
         return [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {text}" for text in source.strangers()]
     except BatchAbortedError:

@@ -88,7 +88,7 @@ class Suspects:
             self._mark_after(where, known, batch, inside=False)
         if wanted:
             # At the committed offset: below the first record others may have been removed, which
-            # had no effect (unread.py).
+            # had no effect (core/deduplicate.py).
             places = {**batch.first, **(inside or {}), **batch.base}
             self._commit({where: places[where] for where in wanted}, wanted)
 

@@ -61,11 +61,7 @@ class Access(NamedTuple):
 
 
 def answers(client: Any, timeout_s: float, topic: str | None = None) -> bool:
-    """Whether a broker answers a client in time.
-
-    One that names no broker does not count: it stops, and a client that hears it forgets the
-    addresses of all, its own bootstrap servers too.
-    """
+    """Whether one answers in time; an answer without brokers, of one that stops, does not count."""
     try:
         return bool(client.list_topics(topic, timeout=timeout_s).brokers)
     except KafkaException:

@@ -154,11 +154,7 @@ def is_member_fenced(error: KafkaError) -> bool:
 
 
 def is_of_classic_group(error: KafkaError) -> bool:
-    """Whether brokers did not let a member of the consumer protocol into a group.
-
-    They have one of the classic protocol by that name whose members they cannot take along, and
-    say that there is none.
-    """
+    """Whether the group is one of the classic protocol, whose members brokers cannot convert."""
     return _is_one_of({KafkaError.GROUP_ID_NOT_FOUND}, error)
 
 

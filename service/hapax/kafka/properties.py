@@ -267,7 +267,7 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
             "transactional.id": transactional_id(settings),
             "transaction.timeout.ms": timeout_ms,
             "socket.timeout.ms": min(SOCKET_TIMEOUT_MS, timeout_ms),
-            # Lines about broker connections, where requests are not counted (produce/doubts.py).
+            # Lines about broker connections, where requests are not counted (produce/producer.py).
             "debug": "broker",
         }
     return properties

@@ -115,11 +115,7 @@ def token_source(security: SecuritySettings) -> TokenFile | MskToken | None:
 
 
 def token_problem(properties: Mapping[str, Any]) -> str:
-    """Return why a client with these properties would get no token; empty: it would.
-
-    The client itself waits ten seconds for one, and raises what is no exception (confluent-kafka
-    2.16).
-    """
+    """Return why; the client itself waits 10 s and raises no exception (confluent-kafka 2.16)."""
     if not isinstance(ask := properties.get("oauth_cb"), TokenFile | MskToken):
         return ""
     try:

@@ -72,11 +72,7 @@ class Within(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, status: Mapping[str, Any], at: Coordinates) -> Within:
-        """Return what a status says of the record there.
-
-        Positions are those of the last query of brokers: what was read since counts as not read,
-        unless it is in a call.
-        """
+        """Count what was read since the last query as not read, unless it is in a call."""
         calls = status.get("calls") or {}
         where = f"{at.topic}/{at.partition}/"
         named = {one["record"]: one["seconds"] for one in calls.get("waited_for", ())}

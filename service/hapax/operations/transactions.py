@@ -133,11 +133,7 @@ class Transactions:
         return msgspec.structs.replace(gap, holders=mine, blamed=names) if mine else None
 
     def state(self, transactional_id: str, *, foreign: bool = False) -> TransactionState | None:
-        """Return what its coordinator wrote down; None when that may not be read.
-
-        Raises ConfigurationError for an id of another program unless ``foreign`` allows it,
-        HapaxError for one that is unknown.
-        """
+        """Raise ConfigurationError for a foreign id unless ``foreign``, HapaxError if unknown."""
         app = self._settings.app
         if not foreign and not ours(transactional_id, app):
             problem = (
@@ -160,11 +156,7 @@ class Transactions:
         return self.look().gaps
 
     def hanging(self, where: TopicPartition, producer_id: int) -> Holder:
-        """Return a producer whose transaction nothing else will end.
-
-        Raises HapaxError for one whose coordinator knows of it: a marker in one partition would
-        tear its transaction.
-        """
+        """Raise HapaxError if a coordinator knows it: a marker would tear its transaction."""
         place = f"{where[0]}/{where[1]}"
         found = self.look()
         gap = next((one for one in found.gaps if (one.topic, one.partition) == where), None)

@@ -108,11 +108,7 @@ class ManagedProcess:
         self._signal(signal.SIGCONT)
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Call ``ready`` until it returns true.
-
-        Raises SandboxError with the last lines of the log when the process ends before, or when
-        the time is up.
-        """
+        """Raise SandboxError with the log's last lines when it ends before, or time is up."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             if not self.running:

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 def with_data(form: TransformForm, formats: FormatOptions) -> TransformForm:
-    """Return a form whose function is given data and may return data.
-
-    Of a context manager: unchanged, for its function is known when it has been entered. Raises
-    ConfigurationError.
-    """
+    """Leave context managers unchanged until they are entered; raise ConfigurationError."""
     if formats.plain or form.context:
         return form
     require(formats)

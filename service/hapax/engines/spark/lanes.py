@@ -71,11 +71,7 @@ class Lane:
         self.marks = {}
 
     def wanted(self, ends: Progress) -> Progress:
-        """Return the ends of those partitions that have something to read.
-
-        A partition without a committed offset is wanted also when it is empty: where it begins
-        must be committed before the first record comes.
-        """
+        """Return them; without an offset even empty ones: their beginning is committed first."""
         return {
             where: ends[where]
             for where, position in self.positions.items()

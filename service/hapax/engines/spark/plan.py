@@ -44,7 +44,7 @@ class RangePlan(msgspec.Struct, kw_only=True):
     attempt       of these records, from 1
     rejected      records that the broker refused in earlier attempts: they become dead letters
     failed        records and failures of the recent past, for the dead-letter rate
-    trusted       partitions whose records are neither marked nor suspected (task_suspects.py)
+    trusted       partitions whose records are neither marked nor suspected (task.py)
     marks         in metadata of offsets although their writer lives
     """
 

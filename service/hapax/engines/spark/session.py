@@ -211,11 +211,7 @@ def _ignore(*_arguments: object) -> None:
 
 
 def require_pyspark() -> None:
-    """Raise PreflightError unless PySpark is installed; nothing is imported.
-
-    Raises ConfigurationError for files that would hide modules of Python: Spark's processes import
-    from the working folder first.
-    """
+    """Import nothing; raise PreflightError, or ConfigurationError for files that hide modules."""
     if find_spec("pyspark") is None:
         raise PreflightError(["PySpark is not installed. Run: pip install 'hapax-kafka[spark]'"])
     if problems := shadowed_files():
@@ -261,11 +257,7 @@ def _conf(options: SparkOptions) -> SparkConf:
 
 
 def _environment(options: SparkOptions) -> None:
-    """Make Python workers run as this process does.
-
-    The configuration alone picks another interpreter on the driver's side (measured), so it goes
-    through the environment, which a local JVM hands on to its children.
-    """
+    """Set the environment: the configuration alone picks another interpreter (measured)."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if options.loopback:

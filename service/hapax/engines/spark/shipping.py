@@ -40,11 +40,7 @@ class Ware(NamedTuple):
 
 
 def code_of(function: str | None) -> Iterator[Ware]:
-    """Yield what holds ``package.module:function``: its outermost package, or its module.
-
-    Nothing for code of Hapax itself, and for code that is in no folder (a zip that spark-submit
-    has handed out already).
-    """
+    """Yield nothing for Hapax itself, or for code in no folder (a zip of spark-submit)."""
     top = (function or OURS).partition(":")[0].partition(".")[0]
     if top != OURS:
         yield from package(top)

@@ -261,11 +261,7 @@ class GroupConsumer:
     def committed(
         self, partitions: Iterable[Where], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[Where, TopicPartition]:
-        """Return the group's stable committed offsets as the client hands them out.
-
-        Waits while a transaction holds a pending offset, so the answer is never undone. Raises
-        BatchAbortedError on a timeout: ask again.
-        """
+        """Wait for transactions that hold an offset; raise BatchAbortedError on a timeout."""
         if self.progress is not None:
             return self.progress(partitions)
         return self.of_group(partitions, timeout_s)

@@ -258,11 +258,7 @@ class Positions:
     # -- a log that is another one -----------------------------------------------------------
 
     def prove(self, partitions: Iterable[Where]) -> set[Where]:
-        """Return those that are read again, because their log may be another one since.
-
-        The client checks the epoch of a committed offset only when it is asked to seek
-        there (librdkafka 2.16: an assignment begins to fetch without a check).
-        """
+        """Return those to read again: an epoch is checked by a seek alone (librdkafka 2.16)."""
         again = set()
         for where in partitions:
             state = self._states[where]

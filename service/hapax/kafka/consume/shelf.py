@@ -115,11 +115,7 @@ class Shelf:
 
 
 def _wait_ms(message: Any, now_ms: int) -> int:
-    """Return for how long a message is held, at most as long as any of its level.
-
-    A time beyond that was written, or is read, by a clock that is wrong: what is due later than the
-    present clock says is then moved, not held.
-    """
+    """Return it, bounded: a longer wait is of a wrong clock, and the record is then moved."""
     if message.error() is not None:
         return 0
     try:

@@ -62,11 +62,7 @@ def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
 
 
 def _refused(member: Consumer) -> KafkaError | None:
-    """Return why the group's coordinator is not known, which no answer but an event says.
-
-    librdkafka keeps asking for the coordinator of a group that it may not see, in silence
-    (rd_kafka_cgrp_handle_FindCoordinator).
-    """
+    """Return why: librdkafka asks for a hidden group's coordinator in silence, without end."""
     try:
         event = member.poll(0)
     except UnicodeDecodeError:  # errors.LINE_IS_NO_TEXT

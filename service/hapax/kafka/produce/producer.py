@@ -245,7 +245,7 @@ class Outbox:
         return answers(self.producer, _ASK_TIMEOUT_S)
 
     def cut_off(self) -> bool:
-        """Whether no broker answers this client, and one a new client: consume/silence.py.
+        """Whether no broker answers this client, and one a new client: consume/client.py.
 
         Asked once in ``LOOK_S`` of a transaction; False in between. While no connection was lost,
         a broker that is slow with an earlier request has only not come to the question yet: it

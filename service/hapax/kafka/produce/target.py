@@ -135,11 +135,7 @@ class TargetLane:
         self.sound = True
 
     def run(self, messages: Sequence[Message], offset: GroupOffset) -> None:
-        """Commit messages and progress in one transaction.
-
-        Whatever goes wrong, the progress is read again before the next one: what is raised says
-        that nothing else is certain.
-        """
+        """Commit both; after a failure the progress is read again, for nothing is certain."""
         if not self.sound:
             raise BatchAbortedError(
                 f"{self._where[0]}/{self._where[1]}: its lane is not open", resolved=False
@@ -221,11 +217,7 @@ class TargetTransaction:
     # -- the lanes ------------------------------------------------------------------------
 
     def meet_cluster(self, cluster_id: str | None) -> None:
-        """Compare the cluster that answers for the outputs, before anything is fenced there.
-
-        Raises ConfigurationError for the cluster of the input, PositionLostError for another one
-        than before.
-        """
+        """Raise ConfigurationError: the input's cluster. PositionLostError: another than before."""
         servers = self._settings.kafka.bootstrap_servers
         if cluster_id is None:
             return

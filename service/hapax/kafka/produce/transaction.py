@@ -111,11 +111,7 @@ class KafkaTransaction(KafkaProducing):
         return None
 
     def diagnose(self) -> None:
-        """Send messages one by one and ask for reports until a commit, to learn which is refused.
-
-        Before ``open``. A batch that is refused does so by itself; this is for a batch that
-        another process saw refused.
-        """
+        """Learn before ``open`` which is refused, for a batch that another process saw refused."""
         self._diagnosing = self._sets.alone = self._topics.due = True
 
     def close(self) -> None:
@@ -126,11 +122,7 @@ class KafkaTransaction(KafkaProducing):
     # -- one transaction ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start; local, costs no request.
-
-        Refused while there is a doubt: a late request of the last transaction would
-        be accepted inside this one. ``open`` is the way out.
-        """
+        """Refuse in doubt: a late request would be accepted here. ``open`` is the way out."""
         outbox = self._producer()
         if self.doubts:
             raise self._dead(f"begin: {IN_DOUBT} ({self.doubts[0]})")

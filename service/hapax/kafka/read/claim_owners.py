@@ -50,11 +50,7 @@ class KafkaOwners:
     def __init__(
         self, settings: Settings, *, watch: Watch, progress: Progressed | None = None
     ) -> None:
-        """Connect to nothing yet.
-
-        ``progress`` returns the stable offsets where they are not the group's own, which follow
-        them.
-        """
+        """Connect to nothing yet. ``progress``: stable offsets, where not the group's own."""
         self._progress = progress
         self._properties = {
             **reader_properties(settings),

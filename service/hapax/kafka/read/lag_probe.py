@@ -113,11 +113,7 @@ class KafkaLagProbe:
             self._look_up_retention({topic for topic, _ in committed}, snapshot)
 
     def _look_up_retention(self, topics: Iterable[str], snapshot: OffsetSnapshot) -> None:
-        """Ask how topics keep their records.
-
-        Rarely, and only while all brokers answer: an admin call that a broker dies under can end
-        the process (docs/non-obvious.md).
-        """
+        """Ask rarely, and while all brokers answer: an admin call may end the process."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
         if not asked:
             return

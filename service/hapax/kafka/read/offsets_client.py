@@ -147,11 +147,7 @@ class OffsetsClient:
         return {(one.topic, one.partition): one for one in answers}
 
     def watermarks(self, where: Where, timeout_s: float) -> tuple[int, int]:
-        """Return the log start and the last stable offset of one partition.
-
-        Raises KafkaException, also for a partition that does not exist: from a missing answer
-        nothing follows about the log.
-        """
+        """Raise KafkaException, for a missing partition too: silence says nothing of the log."""
         low, high = self.read_committed.get_watermark_offsets(
             TopicPartition(*where), timeout=timeout_s
         )

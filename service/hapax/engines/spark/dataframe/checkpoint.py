@@ -194,11 +194,7 @@ class Checkpoint:
             raise _damaged(self._place.path("metadata")) from error
 
     def fingerprint(self, number: int) -> str:
-        """Return a fingerprint of what the checkpoint holds for a micro-batch's input.
-
-        Spark writes ``offsets/<number>`` before the micro-batch runs, never again, and plans every
-        repetition from it.
-        """
+        """Hash ``offsets/<number>``, which Spark writes once and plans every repetition from."""
         content = _read(self._place, "offsets", str(number))
         if content is None:
             path = self._place.path("offsets", str(number))
