@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
     from hapax.claims.kind import StoreOptions
 
+NUMBER_BYTES: Final = 3
+ENOUGH: Final = 1.1
+"""Times to live that all buckets must still have for a claim; redis_turn.lua sees to a bit more."""
+FORMAT: Final = b"2"
+
 
 class Canary:
     """The epoch, the cluster and the clock, as the last answer had them.
@@ -97,10 +102,6 @@ class StoreClock:
 
 TURN: Final = Path(__file__).with_name("redis_turn.lua")
 REPLACE: Final = Path(__file__).with_name("redis_replace.lua")
-NUMBER_BYTES: Final = 3
-ENOUGH: Final = 1.1
-"""Times to live that all buckets must still have for a claim; redis_turn.lua sees to a bit more."""
-FORMAT: Final = b"2"
 
 
 class UnknownFormatError(ClaimsUnavailableError):

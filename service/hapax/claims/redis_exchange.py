@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 Answer = TypeVar("Answer")
+_RECEIVE = 1 << 16
 
 
 class Exchange:
@@ -68,9 +69,6 @@ class Exchange:
     def __del__(self) -> None:
         """Give a forgotten connection back."""
         self.drop()
-
-
-_RECEIVE = 1 << 16
 
 
 class Replies:

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 
 KEEPS = "noeviction"
+VERSION_MIN: Final = (6, 2)
+BYTES_PER_ID: Final = 40
+"""Of a claim in its bucket, its part of the bucket's key included (31 measured, rounded up)."""
+LIVES: Final = 2
+"""A claim is kept for one to two TTLs: segments go as a whole."""
+_NO_SCRIPT = "0" * 40
+_SETTINGS = ("maxmemory-policy", "appendfsync", "save", "min-replicas-to-write")
 
 
 class Eviction:
@@ -73,13 +80,6 @@ def evicts(policy: str) -> str:
 def evicted_keys(info: Mapping[str, Any]) -> int:
     text = str(info.get("evicted_keys", ""))
     return int(text) if text.isdecimal() else 0
-
-
-VERSION_MIN: Final = (6, 2)
-BYTES_PER_ID: Final = 40
-"""Of a claim in its bucket, its part of the bucket's key included (31 measured, rounded up)."""
-LIVES: Final = 2
-"""A claim is kept for one to two TTLs: segments go as a whole."""
 
 
 def judged_health(
@@ -232,10 +232,6 @@ def _is_replica(info: Mapping[str, str]) -> bool:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
-
-
-_NO_SCRIPT = "0" * 40
-_SETTINGS = ("maxmemory-policy", "appendfsync", "save", "min-replicas-to-write")
 
 
 def health_of(client: Redis, base: str) -> StoreHealth:

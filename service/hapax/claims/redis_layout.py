@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 MORE = 0x80
 """The bit that says that more bytes of a number follow: 7 bits a byte."""
+DATES: Final = 65_536
+"""Dates are numbers of units, modulo this."""
+DATE_BYTES: Final = 2
+DIGEST_BYTES: Final = 16
+_LOW: Final = 2**32
+_NUMBER_BYTES: Final = 3
 
 
 def command(*parts: bytes | str | int) -> bytes:
@@ -48,10 +54,6 @@ def first_varint(packed: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-DATES: Final = 65_536
-"""Dates are numbers of units, modulo this."""
-DATE_BYTES: Final = 2
-DIGEST_BYTES: Final = 16
 _MASKS: Final = [
     [bytes([value & (0xFF << (8 - bits))]) for value in range(256)] for bits in range(8)
 ]
@@ -165,10 +167,6 @@ def age(now: int, then: int) -> int:
     """Return the units between two dates; 0 for one of the future: a clock was set back."""
     units = (now - then) % DATES
     return units if units < DATES // 2 else 0
-
-
-_LOW: Final = 2**32
-_NUMBER_BYTES: Final = 3
 
 
 def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:

@@ -14,6 +14,8 @@ import msgspec
 from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
 from hapax.core.ports import Stuck  # noqa: TC001 - as above
 
+IN_SYNC_MIN = "min.insync.replicas"
+
 
 class Right(msgspec.Struct, frozen=True):
     """One grant in the words of Kafka's authorizer (KIP-11; prefixes: KIP-290).
@@ -36,7 +38,6 @@ class Right(msgspec.Struct, frozen=True):
 
 
 TopicPartition = tuple[str, int]
-IN_SYNC_MIN = "min.insync.replicas"
 
 
 class Address(msgspec.Struct, frozen=True):

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from hapax.core.records import Record, TopicPartition
     from hapax.core.transform import Result
 
+KILLED = "Killed"
+"""Reason of the dead letter."""
+
 
 class Mark(NamedTuple):
     """The metadata of the offset that is being worked at.
@@ -66,10 +69,6 @@ def suspects_until(found: CommittedMetadata, first: int, records_max: int) -> in
     if not found.deaths:
         return None
     return found.until if found.until is not None else first + 2 * records_max
-
-
-KILLED = "Killed"
-"""Reason of the dead letter."""
 
 
 class IsolationError(Exception):

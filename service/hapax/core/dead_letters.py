@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 REFUSED: Final = "Refused"
 """Reason of the dead letter of a record whose outputs the brokers refused."""
+_SPAN_MAX = 100_000
+"""Longer than any note that Hapax writes; one of another program must not fill the memory."""
 
 
 def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Failure:
@@ -211,10 +213,6 @@ class Replayed:
         return offset in self._offsets.get(partition, ()) or any(
             first <= offset <= last for first, last in self._spans.get(partition, ())
         )
-
-
-_SPAN_MAX = 100_000
-"""Longer than any note that Hapax writes; one of another program must not fill the memory."""
 
 
 def _spans(offsets: Sequence[int]) -> list[tuple[int, int]]:

@@ -54,6 +54,12 @@ if TYPE_CHECKING:
 
 GAPS_MAX = 100_000
 """Of all partitions, some 10 MB: what comes beyond is trusted as if it had been read."""
+FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0
+AT_ONCE = 2
+"""Batches that a process may have claimed and not committed: the one in work, the one ahead."""
+TAKEOVERS_MAX = 5
+"""Rounds in which claims are taken over. One is the rule; each further one means
+that another member has claimed an id in between and its record is gone, too."""
 
 
 class Reading(msgspec.Struct):
@@ -116,11 +122,6 @@ class Unread:
         self._starts.setdefault(where, []).append(reading.next)
         self._ends.setdefault(where, []).append(offset)
         self._count += 1
-
-
-FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0
-AT_ONCE = 2
-"""Batches that a process may have claimed and not committed: the one in work, the one ahead."""
 
 
 class ClaimOwners:
@@ -216,11 +217,6 @@ def _places(found: Batch, offsets: Iterable[int]) -> dict[tuple[str, int, int], 
         for index, record in enumerate(found.records)
         if record.offset in wanted
     }
-
-
-TAKEOVERS_MAX = 5
-"""Rounds in which claims are taken over. One is the rule; each further one means
-that another member has claimed an id in between and its record is gone, too."""
 
 
 class Claimed(msgspec.Struct, gc=False):

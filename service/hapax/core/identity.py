@@ -34,6 +34,10 @@ _HEADER: Final = re.compile(r"[^\s,]+")
 _PARTS: Final = re.compile(r"(?:[^+]|\+\+)+|\+")
 _NO_NUMBERS: Final = frozenset({b"NaN", b"Infinity", b"-Infinity"})
 """How serializers write numbers that JSON does not have: the same for all records that lack one."""
+_NONE: Final = (None, b"")
+"""What is no id: one that is empty would be that of many records."""
+NAMES_MAX = 1000
+"""Header names to remember: any program can choose them."""
 
 
 class IdSource(NamedTuple):
@@ -154,10 +158,6 @@ SOURCES: Final[dict[str, tuple[str, Callable[[str, str], IdSource | None]]]] = {
 """By the word before the colon: how it is written, and what makes it of text and argument."""
 
 
-_NONE: Final = (None, b"")
-"""What is no id: one that is empty would be that of many records."""
-
-
 def _composite(text: str, parts: Sequence[IdSource]) -> IdSource:
     """Return a source whose id has several parts, all of which a record must have.
 
@@ -210,10 +210,6 @@ def _of_output(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | 
     """Return id and part: outputs of one record share its id, after another pipeline too."""
     event_id, part = headers.get(ID), headers.get(PART)
     return event_id + b"\0" + part if event_id and part else event_id
-
-
-NAMES_MAX = 1000
-"""Header names to remember: any program can choose them."""
 
 
 class Identified(msgspec.Struct, gc=False):

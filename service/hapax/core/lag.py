@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 PACE_WINDOW_S = 3600.0
 """How far back the advance of a log's beginning is measured. Brokers check for segments to delete
 every five minutes unless configured otherwise, so much less would see steps and no pace."""
+AGE_MIN_S, AGE_MAX_S = 0.1, 3.2e9
+"""Younger is 0, and nothing is older than a century."""
+PRECISION = 1.01
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -222,11 +225,6 @@ def retention_of(config: Mapping[str, str | None]) -> Retention | None:
         return Retention(None, None)
     time_ms, bytes_max = int(time_text), int(bytes_text)
     return Retention(time_ms if time_ms >= 0 else None, bytes_max if bytes_max >= 0 else None)
-
-
-AGE_MIN_S, AGE_MAX_S = 0.1, 3.2e9
-"""Younger is 0, and nothing is older than a century."""
-PRECISION = 1.01
 
 
 class TimestampSearch:

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 
 APART = b","
+SHORT_BYTES = 300
+"""Longest id and longest coordinates that a dead letter of last resort keeps."""
+ERROR_CHARS_MAX = 1000
+"""Length of a dead letter's error text: enough for a cause, too short to fill a topic."""
 
 
 class OtherCluster(msgspec.Struct, frozen=True):
@@ -85,12 +89,6 @@ def _path(record: Record) -> list[bytes]:
         if name == PATH:
             return value.split(APART) if value else []
     return []
-
-
-SHORT_BYTES = 300
-"""Longest id and longest coordinates that a dead letter of last resort keeps."""
-ERROR_CHARS_MAX = 1000
-"""Length of a dead letter's error text: enough for a cause, too short to fill a topic."""
 
 
 class Destinations(msgspec.Struct, frozen=True):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.01
 """How late a pause hears that it is to end."""
+IN_DOUBT = "a request of the last transaction may still be on its way"
+"""Why nothing begins before a new producer is registered."""
 
 
 class KilledError(BaseException):
@@ -120,8 +122,6 @@ class Answered(Protocol):
         """
 
 
-IN_DOUBT = "a request of the last transaction may still be on its way"
-"""Why nothing begins before a new producer is registered."""
 Watch = Callable[[str], AbstractContextManager[None]]
 """``with watch("commit_transaction"):`` around a blocking call: the process ends when the call
 overruns every bound, because some client calls ignore their own timeout."""

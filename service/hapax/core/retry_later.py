@@ -46,6 +46,12 @@ WAITS_MS: Final = (0, *(LOWEST_MS * FACTOR**power for power in range(10)))
 """By level; of level 0 what is left. 0.25, 1, 4, 16 and 64 s, 4.3, 17 and 68 min, 4.6 and 18.2 h:
 a delay of 24 h is moved at most 3 times in each of them."""
 LEVELS: Final = len(WAITS_MS)
+JITTER = 0.1
+"""Of a delay by policy: what chance may add, so that records do not all come back at once."""
+PAUSE_MAX_S = 1.0
+"""Longest pause between two attempts that follow each other."""
+OFF = "no later try is set up: set HAPAX_RETRY__TOPIC, or HAPAX_RETRY__LATER for types of errors"
+NOT_OURS = "it is in the retry topic, and its headers name no record of HAPAX_INPUT__TOPICS"
 
 
 class Spot(NamedTuple):
@@ -70,15 +76,6 @@ def create_command(topic: str, partitions: int = LEVELS, *, existing: bool = Fal
         f"kafka-topics.sh --create --topic {topic} --partitions {partitions}"
         " --config cleanup.policy=delete --config retention.ms=604800000"
     )
-
-
-JITTER = 0.1
-"""Of a delay by policy: what chance may add, so that records do not all come back at once."""
-PAUSE_MAX_S = 1.0
-"""Longest pause between two attempts that follow each other."""
-OFF = "no later try is set up: set HAPAX_RETRY__TOPIC, or HAPAX_RETRY__LATER for types of errors"
-
-NOT_OURS = "it is in the retry topic, and its headers name no record of HAPAX_INPUT__TOPICS"
 
 
 class Later(msgspec.Struct, frozen=True, gc=False, tag=True):

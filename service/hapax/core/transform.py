@@ -46,6 +46,14 @@ if TYPE_CHECKING:
 
     Transform = Callable[[Record], Output | Iterable[Output] | None]
 
+PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
+"""What the client's C types hold."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+FINAL = (Poison, RetryLater, SchemasUnavailableError)
+"""After these a record is not called again at once."""
+_LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 class Cut(IntEnum):
     """What a dead letter leaves out: each step after the brokers refused the one before.
@@ -76,10 +84,6 @@ class Undecided(msgspec.Struct, frozen=True, gc=False, tag=True):
     refused: bool = False
 
 
-PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
-"""What the client's C types hold."""
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
 Result = tuple[Output, ...] | Failure | Later | Put | Undecided
 """What one record's call came to; Later and Put: it waits (retry_later.py)."""
 
@@ -87,10 +91,6 @@ Result = tuple[Output, ...] | Failure | Later | Put | Undecided
 def identity(record: Record) -> Output:
     """Pass the record on as it is: the default transform."""
     return Output(record.value)
-
-
-FINAL = (Poison, RetryLater, SchemasUnavailableError)
-"""After these a record is not called again at once."""
 
 
 def is_final(error: BaseException) -> bool:
@@ -291,9 +291,6 @@ def decided(
     return results
 
 
-_LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
-
-
 class TransformForm(msgspec.Struct, frozen=True):
     """How a transform is called.
 
@@ -428,9 +425,6 @@ def _parameter(function: Callable[..., Any]) -> Any:
         hints = {}  # names that are imported for type checkers alone
     first = (needed or places)[0]
     return hints.get(first.name, first.annotation)
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _yields(function: Callable[..., Any], *, asynchronous: bool = False) -> bool:

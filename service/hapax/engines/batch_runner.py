@@ -36,6 +36,13 @@ if TYPE_CHECKING:
     from hapax.engines.suspects import Suspects
     from hapax.engines.watchdog import Watchdog
 
+WAIT_S = 0.005
+"""Longest wait for a call to end, before the source is asked again: records that arrive meanwhile
+wait for it."""
+SHARE = 2
+"""A partition may take this part of the window divided by the partitions: one whose first record
+takes long must leave room for the others."""
+
 
 class Sizing(msgspec.Struct, frozen=True):
     """What decides how much one batch holds, how long it may take, and how many there are.
@@ -212,14 +219,6 @@ def _together(batch: Batch, ahead: Taken | None, moved: Collection[TopicPartitio
     first = {where: offset for where, offset in batch.first.items() if where not in moved}
     ends = {where: offset for where, offset in batch.next.items() if where not in moved}
     return Batch(batch.records, {**later.first, **first}, {**ends, **later.next})
-
-
-WAIT_S = 0.005
-"""Longest wait for a call to end, before the source is asked again: records that arrive meanwhile
-wait for it."""
-SHARE = 2
-"""A partition may take this part of the window divided by the partitions: one whose first record
-takes long must leave room for the others."""
 
 
 class Windowing(msgspec.Struct, frozen=True):

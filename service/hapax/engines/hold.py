@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 60.0
 """Between two checks of the claim store."""
+ASK_S = 0.2
+"""Between two looks: also the least time that a partition is held."""
 
 
 class Hold:
@@ -135,10 +137,6 @@ def looked_at(claims: ClaimStore | None) -> ClaimStore | None:
         with suppress(ClaimsUnavailableError):
             claims.ping()
     return claims
-
-
-ASK_S = 0.2
-"""Between two looks: also the least time that a partition is held."""
 
 
 class Schemas(Protocol):

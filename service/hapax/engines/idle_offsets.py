@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hapax.engines.lifecycle import Process
     from hapax.settings import Settings
 
+LOOK_INTERVAL_S = 0.5
+GRACE_S = 2.0  # a transaction that ends sooner needs no line
+
 
 class Ends:
     """Offsets after control records and aborted data, to be committed when nothing is in flight.
@@ -120,10 +123,6 @@ class Bounds:
 
     def missing(self, progress: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         return [where for where, end in self.ends.items() if progress.get(where, 0) < end]
-
-
-LOOK_INTERVAL_S = 0.5
-GRACE_S = 2.0  # a transaction that ends sooner needs no line
 
 
 class OpenInput:

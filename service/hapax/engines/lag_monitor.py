@@ -25,6 +25,8 @@ PULSE_S = 2.0
 """Between two probes one question is asked so often: does any broker answer?"""
 FIRST_S = 1.0
 """A start has other things to do with brokers first."""
+READER_OFFSETS_MAX = 100_000
+"""Offsets that one look reads, of all groups together: less than half a second of a core."""
 
 
 class LagMonitor(threading.Thread):
@@ -109,9 +111,6 @@ class LagMonitor(threading.Thread):
 
 
 # -- What other groups have not read -----------------------------------------------------------
-
-READER_OFFSETS_MAX = 100_000
-"""Offsets that one look reads, of all groups together: less than half a second of a core."""
 
 
 class ReaderLagMonitor(threading.Thread):

@@ -41,6 +41,7 @@ once reach 0.93 of their bound, with the usual 5 ms 0.91."""
 BLOCKED_TICKS = 10
 """After so many the loop counts as blocked, and what blocks it is named."""
 CLOSE_WAIT_S = 5.0
+WAIT_S = 0.05
 
 
 class LoopCalls(SlotCalls):
@@ -324,8 +325,6 @@ async def _finished(answer: Any) -> Any:
 def _await(answer: Any) -> Any:
     return asyncio.run(_finished(answer))
 
-
-WAIT_S = 0.05
 
 Making = LoopCalls | ThreadCalls
 

@@ -35,16 +35,6 @@ NAME_UNREADABLE = "a header name is not UTF-8, or holds a NUL character"
 LINE_IS_NO_TEXT = "a log line of the client is not UTF-8"
 """confluent-kafka hands lines over as text; for one that is none the call that serves them raises
 UnicodeDecodeError, and what it would have returned is dropped."""
-
-
-class Reaction(Enum):
-    """What happens next."""
-
-    AGAIN = "the same call again"
-    ABORT = "roll back, rewind, take the batch again"
-    REBUILD = "this producer is dead"
-
-
 CONTENT = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,  # larger than message.max.bytes of client or topic
@@ -62,7 +52,6 @@ CONTENT = frozenset(
     }
 )
 """Refusals that lie in the record: repeating it as it is cannot help."""
-
 _KEYLESS = " (or it has no key, and its topic is compacted: cleanup.policy)"
 _ABOUT = {
     KafkaError.INVALID_TIMESTAMP: " (the topic's message.timestamp.before.max.ms and"
@@ -71,7 +60,6 @@ _ABOUT = {
     KafkaError.INVALID_RECORD: _KEYLESS,
     KafkaError.INVALID_MSG: _KEYLESS,
 }
-
 REFUSED = frozenset(
     {
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -80,9 +68,7 @@ REFUSED = frozenset(
     }
 )
 """Answers to init_transactions that no repetition changes."""
-
 UNKNOWN_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
-
 MEMBER_FENCED = frozenset(
     {
         KafkaError.FENCED_INSTANCE_ID,
@@ -91,7 +77,6 @@ MEMBER_FENCED = frozenset(
     }
 )
 """What costs a member its place in the group."""
-
 COORDINATOR_MOVES = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -100,8 +85,32 @@ COORDINATOR_MOVES = frozenset(
     }
 )
 """A coordinator that starts or hands over: the same question again gets its answer."""
-
 _REST_S = 0.1
+FORBIDDEN = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""Rights: no repetition helps, they must be granted."""
+UNRESOLVED_REBUILD = frozenset(
+    {
+        # Kafka's own client made this fatal because going on in place can duplicate (KAFKA-17822);
+        # librdkafka continues by an epoch bump, and a new producer is the safer reaction.
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+    }
+)
+
+
+class Reaction(Enum):
+    """What happens next."""
+
+    AGAIN = "the same call again"
+    ABORT = "roll back, rewind, take the batch again"
+    REBUILD = "this producer is dead"
 
 
 def of_group(ask: Callable[[], T], within_s: float) -> T:
@@ -114,26 +123,6 @@ def of_group(ask: Callable[[], T], within_s: float) -> T:
             if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > give_up_s:
                 raise
         time.sleep(_REST_S)
-
-
-FORBIDDEN = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
-"""Rights: no repetition helps, they must be granted."""
-
-UNRESOLVED_REBUILD = frozenset(
-    {
-        # Kafka's own client made this fatal because going on in place can duplicate (KAFKA-17822);
-        # librdkafka continues by an epoch bump, and a new producer is the safer reaction.
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-        KafkaError.INVALID_TXN_STATE,
-    }
-)
 
 
 def reaction(error: KafkaError) -> Reaction:

@@ -25,6 +25,40 @@ if TYPE_CHECKING:
 
     from hapax.settings import SecuritySettings, Settings
 
+SOCKET_TIMEOUT_MS = 4000
+MESSAGE_BYTES_MAX = 1_000_000_000
+AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Amazon
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # BSD, macOS
+)
+"""Where systems keep the authorities that they trust."""
+_PARTITIONERS = {
+    # murmur2_random is what the Java producer does: hash of the key, records without key anywhere.
+    "murmur2": "murmur2_random",
+    "consistent_random": "consistent_random",
+    "random": "random",
+    "round_robin": "random",  # the adapter names every partition itself
+}
+_ADMIN = (
+    "bootstrap.servers",
+    "client.id",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "https.",
+    "socket.",
+    "reconnect.",
+    "oauth_cb",
+)
+APART = ":"
+"""Between app and instance. It is in neither name, so no two pairs make the same id: joined by
+a dash ``orders`` and ``eu-0``, and ``orders-eu`` and ``0`` were one id, and fenced each other.
+"""
+_CONNECTING = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
+"""What makes a client connect as soon as it is built, to brokers and token services, or talk."""
+
 
 def nearest_property(said: str) -> str:
     """Return which property may be meant when the client says that it does not know one."""
@@ -51,37 +85,7 @@ def property_names() -> list[str]:
     return []
 
 
-SOCKET_TIMEOUT_MS = 4000
-MESSAGE_BYTES_MAX = 1_000_000_000
-
-AUTHORITIES = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
-    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Amazon
-    "/etc/ssl/ca-bundle.pem",  # SUSE
-    "/etc/ssl/cert.pem",  # BSD, macOS
-)
-"""Where systems keep the authorities that they trust."""
-
 Client = TypeVar("Client")
-
-_PARTITIONERS = {
-    # murmur2_random is what the Java producer does: hash of the key, records without key anywhere.
-    "murmur2": "murmur2_random",
-    "consistent_random": "consistent_random",
-    "random": "random",
-    "round_robin": "random",  # the adapter names every partition itself
-}
-_ADMIN = (
-    "bootstrap.servers",
-    "client.id",
-    "security.",
-    "sasl.",
-    "ssl.",
-    "https.",
-    "socket.",
-    "reconnect.",
-    "oauth_cb",
-)
 
 
 def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
@@ -118,12 +122,6 @@ def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def library_version() -> str:
     return str(libversion()[0])
-
-
-APART = ":"
-"""Between app and instance. It is in neither name, so no two pairs make the same id: joined by
-a dash ``orders`` and ``eu-0``, and ``orders-eu`` and ``0`` were one id, and fenced each other.
-"""
 
 
 def transactional_id(settings: Settings) -> str:
@@ -271,10 +269,6 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
             "debug": "broker",
         }
     return properties
-
-
-_CONNECTING = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
-"""What makes a client connect as soon as it is built, to brokers and token services, or talk."""
 
 
 def check_client_properties(settings: Settings) -> None:

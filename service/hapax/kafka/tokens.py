@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 OPAQUE_S = 300.0
 """How long a token counts that does not say how long it is valid."""
 BYTES_MAX = 1 << 16
+NOT_INSTALLED = "the signer of Amazon MSK is not installed; run: pip install 'hapax-kafka[msk-iam]'"
+_MS = 1000
 
 
 class TokenError(Exception):
@@ -71,10 +73,6 @@ def valid_until_s(token: str) -> float | None:
         return float(claims["exp"])
     except (binascii.Error, ValueError, KeyError, TypeError):
         return None
-
-
-NOT_INSTALLED = "the signer of Amazon MSK is not installed; run: pip install 'hapax-kafka[msk-iam]'"
-_MS = 1000
 
 
 def require_signer() -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
+IDS_AT_ONCE = 2_000
+
 
 class ClaimSources:
     """The configured chain of id sources, each by itself."""
@@ -61,8 +63,6 @@ class ClaimSources:
 
 
 # -- Claims of a pipeline ----------------------------------------------------------------------
-
-IDS_AT_ONCE = 2_000
 
 
 class Rebuilt(msgspec.Struct, kw_only=True):

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     Bounds = dict[TopicPartition, tuple[int, int]]
 
 REASONS_MAX = 20
+RECORDS_MAX, BYTES_MAX, ATTEMPTS_MAX = 500, 4 << 20, 3
+GONE = (
+    f"written without the value (header {TRUNCATED}), and the original is no longer at its"
+    " coordinates in the input"
+)
 
 
 class FoundDeadLetters(msgspec.Struct, kw_only=True):
@@ -146,13 +151,6 @@ def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
 
 
 # -- Replay ------------------------------------------------------------------------------------
-
-RECORDS_MAX, BYTES_MAX, ATTEMPTS_MAX = 500, 4 << 20, 3
-
-GONE = (
-    f"written without the value (header {TRUNCATED}), and the original is no longer at its"
-    " coordinates in the input"
-)
 
 
 class ReplaySummary(msgspec.Struct, kw_only=True):

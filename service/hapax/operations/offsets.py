@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 OLDEST_WITHIN_S = 5.0
+READ_MAX = 500_000
+"""Offsets that one look reads, unless it is to be exact: a few seconds."""
+WITHIN_S = 30.0
+"""Longest wait for one query of the mirror."""
 
 
 class Look(PartitionOffsets, frozen=True, kw_only=True):
@@ -124,9 +128,6 @@ def looks(settings: Settings) -> Iterator[Looks]:
 
 
 # -- Lag of a reader in records ----------------------------------------------------------------
-
-READ_MAX = 500_000
-"""Offsets that one look reads, unless it is to be exact: a few seconds."""
 
 
 def reader_lags(
@@ -210,9 +211,6 @@ class _Look:
 
 
 # -- Offsets of a mirror -----------------------------------------------------------------------
-
-WITHIN_S = 30.0
-"""Longest wait for one query of the mirror."""
 
 
 def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 _DIGITS_MAX = 9
+ONE_WITHIN_S = 10.0
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,8 +208,6 @@ def _done(visible: list[Effect]) -> str:
 
 
 # -- The search --------------------------------------------------------------------------------
-
-ONE_WITHIN_S = 10.0
 
 
 class Trace:

@@ -46,6 +46,13 @@ PLAIN_USER, PLAIN_PASSWORD = "hapax-plain", "plain-in-the-sandbox-only"
 _MODULES = "org.apache.kafka.common.security"
 _SCRAM = f"{_MODULES}.scram.ScramLoginModule required;"
 _ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed"
+_TIMEOUT_S = 60.0
+_DAYS, _CA_DAYS = 90, 3650
+# A curve, because its keys cost milliseconds where those of RSA cost a tenth of a second.
+_KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+_NAMES = f"subjectAltName=IP:{LOOPBACK},DNS:localhost\n"
+ISSUER, AUDIENCE, KEY_ID = "https://sandbox.example", "kafka", "sandbox"
+_FORM_BYTES_MAX = 1 << 16
 
 
 class Guard:
@@ -118,13 +125,6 @@ class Guard:
         }
 
 
-_TIMEOUT_S = 60.0
-_DAYS, _CA_DAYS = 90, 3650
-# A curve, because its keys cost milliseconds where those of RSA cost a tenth of a second.
-_KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-_NAMES = f"subjectAltName=IP:{LOOPBACK},DNS:localhost\n"
-
-
 # -- An authority of the sandbox's own, and the certificates that it signs; made by openssl --------
 
 
@@ -184,10 +184,6 @@ def openssl(*words: str | Path, given: bytes = b"") -> bytes:
     if done.returncode:
         raise SandboxError(f"openssl {words[0]} failed: {done.stderr.decode()[-500:]}")
     return done.stdout
-
-
-ISSUER, AUDIENCE, KEY_ID = "https://sandbox.example", "kafka", "sandbox"
-_FORM_BYTES_MAX = 1 << 16
 
 
 # -- A token service for OAUTHBEARER: one client, one key, and tokens that the brokers trust -------

@@ -58,6 +58,13 @@ _POM_DEPENDENCY = (
     "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     "</dependency>"
 )
+REPOSITORY = "SANDBOX_MAVEN"
+"""Names the Maven repository that is asked, where it is not Maven Central."""
+_CONNECTIONS = 8
+_TRIES = 3
+_SILENCE_MAX_S = 60.0
+_NOT_NOW = 500
+"""The least HTTP status of a server that may answer otherwise the next time."""
 
 
 def chosen(version: str | None = None) -> str:
@@ -192,15 +199,6 @@ def _run(lock: Lock, command: Sequence[str | Path]) -> None:
         raise SandboxError(
             f"{lock.title} could not be fetched. Last output of Maven:\n" + "\n".join(last)
         )
-
-
-REPOSITORY = "SANDBOX_MAVEN"
-"""Names the Maven repository that is asked, where it is not Maven Central."""
-_CONNECTIONS = 8
-_TRIES = 3
-_SILENCE_MAX_S = 60.0
-_NOT_NOW = 500
-"""The least HTTP status of a server that may answer otherwise the next time."""
 
 
 def download(lock: Lock, target: Path) -> None:

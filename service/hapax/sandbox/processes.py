@@ -23,6 +23,7 @@ STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 _LAST_WORDS = 20
 _LINE_MAX = 400
+LOOPBACK = "127.0.0.1"
 
 
 class ManagedProcess:
@@ -162,9 +163,6 @@ class ManagedProcess:
             self._process.wait(STOP_TIMEOUT_S)
         self._watchdog.forget(self._process.pid)
         return self._process.returncode
-
-
-LOOPBACK = "127.0.0.1"
 
 
 class Ports:

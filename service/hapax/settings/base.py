@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 from hapax.settings.value_types import Form
 
 PREFIX: Final = "HAPAX_"
+UNSET_TEXT: Final = "unset"
 
 
 class Problem(NamedTuple):
@@ -74,9 +75,6 @@ class Variable(NamedTuple):
         for field in self.fields:
             value = getattr(value, field)
         return value
-
-
-UNSET_TEXT: Final = "unset"
 
 
 def variables(

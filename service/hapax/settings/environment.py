@@ -38,6 +38,7 @@ _FILES: Final = {
 }
 _HOST: Final = "SERVICE_HOST"
 _LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")
+_ON_SPARK: Final = "HAPAX_ENGINE=spark"
 
 
 class GivenValue(NamedTuple):
@@ -48,7 +49,6 @@ class GivenValue(NamedTuple):
     source: str
 
 
-_ON_SPARK: Final = "HAPAX_ENGINE=spark"
 SPARK_DEFAULTS: Final = {
     # A task comes for a backlog: with transactions of the worker's size it waits a fifth of its
     # time for brokers (measured: 174,000 records/s instead of 205,000).

@@ -29,6 +29,8 @@ LENGTH_MIN: Final = 4
 FOREIGN_LENGTH_MIN: Final = 8
 """Variables of others are judged by their names alone: a short value is rather a switch."""
 _FILE_BYTES_MAX: Final = 1 << 16
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
+"""Of every shell (POSIX), and named like passwords: where it is and was."""
 
 
 class Strike:
@@ -60,10 +62,6 @@ class Strike:
         if isinstance(value, list | tuple):
             return [self.value(each) for each in value]
         return value
-
-
-_FOLDERS = frozenset({"PWD", "OLDPWD"})
-"""Of every shell (POSIX), and named like passwords: where it is and was."""
 
 
 def secrets_of(settings: Settings) -> Iterator[str]:

@@ -47,6 +47,9 @@ Opened = TypeVar("Opened")
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _LOST = "ExecutorLostFailure"
 """What Spark calls a task whose executor is gone: killed, or its machine."""
+INTERVAL_S, SHARE_MAX = 3.0, 0.05
+"""Of the thread's time at most so much goes into asking: hundreds are asked for less often."""
+ONLY_ACTIVE = True
 
 
 class Executors:
@@ -249,11 +252,6 @@ def _connects(server: tuple[str, int]) -> bool:
             return True
     except OSError:
         return False
-
-
-INTERVAL_S, SHARE_MAX = 3.0, 0.05
-"""Of the thread's time at most so much goes into asking: hundreds are asked for less often."""
-ONLY_ACTIVE = True
 
 
 def watch_executors(

@@ -88,6 +88,10 @@ _HEADS: Final = tuple(
     )
 )
 """What is not a line of the log, by its beginning."""
+LOOK_S = 0.05
+END_TIMEOUT_S = 10.0
+FINISH_TIMEOUT_S = 2.0
+"""How long a JVM that is over may still print."""
 
 
 class Entry(NamedTuple):
@@ -216,11 +220,6 @@ class JvmOutput:
             with suppress(OSError, ValueError):  # no reader takes the lines any more
                 self._say(*entry)
 
-
-LOOK_S = 0.05
-END_TIMEOUT_S = 10.0
-FINISH_TIMEOUT_S = 2.0
-"""How long a JVM that is over may still print."""
 
 Opened = TypeVar("Opened")
 

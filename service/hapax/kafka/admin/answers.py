@@ -38,6 +38,7 @@ _LINES_MAX, _ERRORS_MAX = 100_000, 20
 _NOISE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 _HINTS = ("security.protocol", "SSL", "SASL")
 """Words by which an error of the transport says more than that no broker answers."""
+_VERSIONS_TIMEOUT_S = 2.0
 
 
 def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:
@@ -204,8 +205,6 @@ def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: 
 
 
 # -- which requests the brokers serve ------------------------------------------------------------
-
-_VERSIONS_TIMEOUT_S = 2.0
 
 
 def request_versions(settings: Settings) -> dict[str, int]:

@@ -62,6 +62,13 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 CALL_TIMEOUT_S, BUDGET_S = 2.0, 3.5
+EACH_MAX, ALL_MAX, WITHIN_S = 50, 5_000, 2.0
+"""Offsets of one partition, about as many of all, and for how long."""
+METADATA_TIMEOUT_S = 4.0
+NEXT_TIMEOUT_S = 2.0
+PAUSE_S = 1.2
+"""Between two queries of the last stable offsets: longer than ordinary transactions."""
+INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 class Logs:
@@ -160,9 +167,6 @@ class Logs:
 
 # -- Programs around a pipeline: who writes its inputs, who reads its outputs -----------------
 
-EACH_MAX, ALL_MAX, WITHIN_S = 50, 5_000, 2.0
-"""Offsets of one partition, about as many of all, and for how long."""
-
 
 def last_records(
     settings: Settings, logs: Mapping[Where, LogOffsets], topics: Mapping[str, Topic]
@@ -218,11 +222,6 @@ def readers_at_rest(
 
 # -- One query of a cluster -------------------------------------------------------------------
 
-METADATA_TIMEOUT_S = 4.0
-NEXT_TIMEOUT_S = 2.0
-PAUSE_S = 1.2
-"""Between two queries of the last stable offsets: longer than ordinary transactions."""
-INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 Ages = tuple[int, ...]
 

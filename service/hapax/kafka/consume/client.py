@@ -42,6 +42,20 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.native import NativePath
 
+LOOK_S, ASK_TIMEOUT_S = 2.0, 0.5
+FETCH_WAIT_MAX_MS = 500
+"""librdkafka's own, where no property says otherwise."""
+PATIENCE_S = 1.0
+"""A client that is not cut off connects again within half a second, and is asked twice more."""
+ANSWER_TIMEOUT_S = 5.0
+PENDING_TIMEOUT_S = 1.0
+"""Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
+SERVE_TIMEOUT_S = 2.0
+"""Longest service of what is queued before a client is closed."""
+NO_EPOCH = -1
+PASSING_S = 5.0
+"""A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
+
 
 def parse_metadata(metadata: bytes) -> tuple[int, str]:
     """Return generation and member id of ``consumer_group_metadata()``.
@@ -54,13 +68,6 @@ def parse_metadata(metadata: bytes) -> tuple[int, str]:
     (generation,) = struct.unpack_from("=i", metadata, 7)
     _group, member_id, *_rest = metadata[11:].split(b"\0")
     return generation, member_id.decode("utf-8", "replace")
-
-
-LOOK_S, ASK_TIMEOUT_S = 2.0, 0.5
-FETCH_WAIT_MAX_MS = 500
-"""librdkafka's own, where no property says otherwise."""
-PATIENCE_S = 1.0
-"""A client that is not cut off connects again within half a second, and is asked twice more."""
 
 
 class Silence:
@@ -122,14 +129,6 @@ class AnsweredSource:
 def _longest_fetch_s(own: GroupConsumer) -> float:
     """Return how long a fetch may wait: brokers answer in order, so a question waits for it."""
     return int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS)) / 1000
-
-
-ANSWER_TIMEOUT_S = 5.0
-PENDING_TIMEOUT_S = 1.0
-"""Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
-SERVE_TIMEOUT_S = 2.0
-"""Longest service of what is queued before a client is closed."""
-NO_EPOCH = -1
 
 
 class GroupConsumer:
@@ -381,8 +380,6 @@ def places(partitions: Iterable[TopicPartition]) -> list[Where]:
 _NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
 """The client's own words for why it does not read on: the code is the same for each reason."""
-PASSING_S = 5.0
-"""A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
 
 
 class ConsumerEvents:

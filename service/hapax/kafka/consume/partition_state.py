@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.positions import Positions
 
+LOOK_S, SEARCH_S = 0.5, 2.0
+"""Between two searches, shorter than from line to line; and how long one takes at most."""
+RETRY_LARGE_S = 60.0
+"""A property does not change while the client lives, but retention may delete the record."""
+
 
 @dataclass(slots=True)
 class PartitionState:
@@ -242,12 +247,6 @@ class PartitionStates:
         self.shelf.drop(partitions)
         if self.stash:
             self.stash = [m for m in self.stash if (m.topic(), m.partition()) not in partitions]
-
-
-LOOK_S, SEARCH_S = 0.5, 2.0
-"""Between two searches, shorter than from line to line; and how long one takes at most."""
-RETRY_LARGE_S = 60.0
-"""A property does not change while the client lives, but retention may delete the record."""
 
 
 class HeldUpPartitions:

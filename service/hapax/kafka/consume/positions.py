@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.partition_state import PartitionStates
 
+ELECTION_S = 10.0
+LATE_S = 30.0
+"""How long the group's offset may be below what it was, until it counts as lost."""
+_CUT_AT = re.compile(r"broker end offset is (\d+)")
+
 
 class Beginning:
     """Places partitions for which the group has no offset. One thread only.
@@ -149,12 +154,6 @@ class Beginning:
             if answer.error is not None:
                 raise BatchAbortedError(f"commit of where to begin: {answer.error}", resolved=False)
         return places
-
-
-ELECTION_S = 10.0
-LATE_S = 30.0
-"""How long the group's offset may be below what it was, until it counts as lost."""
-_CUT_AT = re.compile(r"broker end offset is (\d+)")
 
 
 class Positions:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RECORDS_MAX, BYTES_MAX = 2_000, 4 << 20
 """Of one partition; half as much is left when reading continues."""
+_IN_ORDER = frozenset({KafkaError._PARTITION_EOF, *UNDECODABLE})
 
 
 class Held(NamedTuple):
@@ -134,6 +135,3 @@ def keeps_order(message: Any) -> bool:
     """Whether a message counts only after those before it: a record, an end, a broken set."""
     error = message.error()
     return error is None or error.code() in _IN_ORDER
-
-
-_IN_ORDER = frozenset({KafkaError._PARTITION_EOF, *UNDECODABLE})

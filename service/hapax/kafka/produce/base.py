@@ -46,6 +46,10 @@ _BY_RULES: Final = frozenset(
 _ASSUMED: Final = TopicRules(before_ms=3_600_000, after_ms=3_600_000)
 """Of a dead-letter topic whose settings may not be read: what it refuses by Kafka's defaults."""
 _topic_of = attrgetter("topic")
+SET_BYTES = 1_000_000
+"""The client's own default."""
+SET_BYTES_MIN = 4096
+ALONE = {"batch.num.messages": 1}
 
 
 class OutputTopics:
@@ -150,12 +154,6 @@ class OutputTopics:
         self._rules |= dict.fromkeys(letters - found.keys(), _ASSUMED)
         self._asked_s, self.due = self._clock.monotonic(), False
         return explained
-
-
-SET_BYTES = 1_000_000
-"""The client's own default."""
-SET_BYTES_MIN = 4096
-ALONE = {"batch.num.messages": 1}
 
 
 class MessageSets:

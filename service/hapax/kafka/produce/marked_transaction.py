@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_S = 5.0
 _HELD_BACK = (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT)
+TOO_LONG = (
+    "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
+    " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
+    " HAPAX_TRANSACTION__TIMEOUT"
+)
 
 
 def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
@@ -78,13 +83,6 @@ def _unknown(what: str, error: KafkaError) -> BatchAbortedError | StopError:
     if error.code() in _HELD_BACK:
         hint = "; if brokers answer otherwise, a transaction hangs in it: hapax transactions list"
     return BatchAbortedError(f"{what} is not known: {describe(error)}{hint}", resolved=False)
-
-
-TOO_LONG = (
-    "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
-    " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
-    " HAPAX_TRANSACTION__TIMEOUT"
-)
 
 
 class TransactionTooLongError(StopError):

@@ -47,6 +47,8 @@ NEAR_OFFSETS = 100
 """How far back from the last stable offset each partition is read first."""
 FAR_OFFSETS, FAR_OFFSETS_ALL = 10_000, 200_000
 """How far then: of one partition, and of all together."""
+PART_OF_TIMEOUT = 4
+"""A transaction takes further parcels for a quarter of its time; one parcel may take all of it."""
 
 
 class PublishedRecords:
@@ -267,10 +269,6 @@ class KafkaPublisher:
         }
         self._marked.commit(marker.next, marker.metadata, others)
         return records
-
-
-PART_OF_TIMEOUT = 4
-"""A transaction takes further parcels for a quarter of its time; one parcel may take all of it."""
 
 
 class LanePublished(msgspec.Struct):

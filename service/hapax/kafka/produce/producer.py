@@ -38,6 +38,14 @@ if TYPE_CHECKING:
     Report = Callable[[KafkaError | None, Any], None]
     Placed = Mapping[int, Report]
 
+_BROKEN = ("-> DOWN", "Disconnected", "REQTMOUT", "Timed out", "timed out")
+_OTHER_CLUSTER = "different ClusterId"
+METADATA_TIMEOUT_S = 5.0
+_QUEUE_FULL_WAIT_S = 0.05
+_ASK_TIMEOUT_S = 0.5
+LOOK_S = 1.0
+_CLIENTS_NOW, _FIRST_MS = 0, 1
+
 
 class NativeRequests:
     """Those of one client.
@@ -58,10 +66,6 @@ class NativeRequests:
 
     def disconnects(self) -> int:
         return int(self._fast.requests_disconnects(self._client))
-
-
-_BROKEN = ("-> DOWN", "Disconnected", "REQTMOUT", "Timed out", "timed out")
-_OTHER_CLUSTER = "different ClusterId"
 
 
 def without_lines(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +150,6 @@ class ClientLog:
         return self._breaks if self._requests is None else self._requests.disconnects()
 
 
-METADATA_TIMEOUT_S = 5.0
 CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     KafkaException,
     # A fatal error comes out of poll and flush bare (measured with two producers of one id); it can
@@ -155,10 +158,6 @@ CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     # The same with a delivery report under way: the report runs while the error is set already.
     SystemError,
 )
-_QUEUE_FULL_WAIT_S = 0.05
-_ASK_TIMEOUT_S = 0.5
-LOOK_S = 1.0
-_CLIENTS_NOW, _FIRST_MS = 0, 1
 
 
 def client_timestamp(timestamp_ms: int | None) -> int:

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 KEEP_INTERVAL_S = 6 * 3600.0
 """Well below ``offsets.retention.minutes``, of which seven days are the default."""
+NOTHING_COMMITTED = -1001
+"""What the client says in place of an offset where there is none."""
 
 
 def target_prefixes(app: str) -> MarkedNames:
@@ -165,10 +167,6 @@ class TargetLane:
     def close(self) -> None:
         self.sound = False
         self.transaction.close()
-
-
-NOTHING_COMMITTED = -1001
-"""What the client says in place of an offset where there is none."""
 
 
 class TargetTransaction:

@@ -36,6 +36,7 @@ A leader that was frozen answers with the end that it knew until it hears of its
 that others have read seems not to be there yet, and a duplicate of it had an effect (found by the
 fault campaign: 1 event of a million, 0.1 s after a broker was thawed)."""
 _POLL_S = 0.2
+_GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
 
 
 class KafkaOwners:
@@ -161,9 +162,6 @@ class KafkaOwners:
                     records.append(record)
         finally:
             client.unassign()
-
-
-_GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
 
 
 def _named(ends: dict[Where, int]) -> str:

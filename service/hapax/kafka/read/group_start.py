@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
+TAILS = (20, 200, 2_000)
+"""Offsets before the end of each output partition, until all input partitions are found in them."""
+WITHIN_S, ANSWER_S = 5.0, 5.0
+GROUPS_MAX = 500
+
 
 class Told(Protocol):
     """Returns the offsets that count, as the client does; raises BatchAbortedError: ask again."""
@@ -180,11 +185,6 @@ def _lost(settings: Settings, fresh: Sequence[Where]) -> Progress:
 # input topic has no offset at all. A topic that was deleted and recreated under its name holds
 # other records: one that an output names was there before that output was written, by the
 # timestamps of both.
-
-TAILS = (20, 200, 2_000)
-"""Offsets before the end of each output partition, until all input partitions are found in them."""
-WITHIN_S, ANSWER_S = 5.0, 5.0
-GROUPS_MAX = 500
 
 
 class _Effect(NamedTuple):

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 
 RETENTION_INTERVAL_S = 600.0
 """The configuration of a topic changes so rarely that an alert may be ten minutes late for it."""
+LOOK_S = 5.0
+"""Longest reading of one look."""
+KEPT_MAX = 2_000_000
+"""Offsets of one group about which is known whether they hold a record: 16 MB at the most."""
+RENEWED_S = 600.0
+"""So often the topics of a group are looked up, and what one look can read is counted again:
+compaction may have removed records."""
 
 
 class KafkaLagProbe:
@@ -147,14 +154,6 @@ class KafkaLagProbe:
 
 
 # -- Records that other groups have not read ----------------------------------------------------
-
-LOOK_S = 5.0
-"""Longest reading of one look."""
-KEPT_MAX = 2_000_000
-"""Offsets of one group about which is known whether they hold a record: 16 MB at the most."""
-RENEWED_S = 600.0
-"""So often the topics of a group are looked up, and what one look can read is counted again:
-compaction may have removed records."""
 
 
 def reader_probes(settings: Settings) -> dict[str, ReaderLagProbe]:

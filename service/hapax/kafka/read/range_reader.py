@@ -48,6 +48,16 @@ if TYPE_CHECKING:
 _EOF = KafkaError._PARTITION_EOF
 REFUSED = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError._AUTO_OFFSET_RESET}
 AT_ONCE, WAIT_S, SILENCE_S = 5_000, 0.5, 20.0
+AUDIT_SILENCE_S = 60.0
+_BOUNDED = {
+    # What is fetched beyond the stretch is thrown away: not more than a few fetches of it.
+    "queued.max.messages.kbytes": 8192,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+}
+FEW = 500
+"""Records that are taken from the client at once where other threads must not wait for this one:
+the interpreter is held for a millisecond, instead of ten."""
 
 
 class ReadRecord(NamedTuple):
@@ -250,14 +260,6 @@ def _silent(ends: Mapping[Where, int], why: str) -> str:
 
 # -- A stretch of one partition, read from its start to its end, under both isolations ---------
 
-AUDIT_SILENCE_S = 60.0
-_BOUNDED = {
-    # What is fetched beyond the stretch is thrown away: not more than a few fetches of it.
-    "queued.max.messages.kbytes": 8192,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",
-}
-
 
 class OffsetRange(NamedTuple):
     """Offsets of one partition from ``start`` up to but without ``end``; ``place`` names it."""
@@ -353,9 +355,6 @@ COUNTING: Mapping[str, Any] = {
     "fetch.wait.max.ms": 20,
 }
 """Properties of a consumer that counts."""
-FEW = 500
-"""Records that are taken from the client at once where other threads must not wait for this one:
-the interpreter is held for a millisecond, instead of ten."""
 
 
 def count_records(

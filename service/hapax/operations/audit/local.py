@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _INPUT_COLUMNS, _EFFECT_COLUMNS = 8, 9
 _TOPICS, _READ = 8, 9
 """Columns of what tasks yield: topics that an input's outputs name; set at the end of a range."""
+REPORT_ROWS = 100_000
+ROWS_AT_ONCE = 10_000
 
 
 class LocalAudit:
@@ -111,9 +113,6 @@ class LocalAudit:
 
 
 # -- Judgement ---------------------------------------------------------------------------------
-
-REPORT_ROWS = 100_000
-ROWS_AT_ONCE = 10_000
 
 
 class LocalJudgement:

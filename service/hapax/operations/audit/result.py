@@ -12,6 +12,10 @@ import msgspec
 
 from hapax.core.errors import HapaxError
 
+ACCOUNTS = ("with_outputs", "dead_letters", "filtered", "duplicates", "unexplained")
+"""What a record that is no anomaly may have come to; ``unexplained``: without effect, and without
+a transform it is not known whether it should have one."""
+
 
 class Compare(StrEnum):
     """How much of what the transform answers today must be in the output."""
@@ -51,10 +55,6 @@ ANOMALIES = (
 """In the order in which they are shown. Sources: docs/audit.md."""
 
 NAMES = tuple(one.name for one in ANOMALIES)
-
-ACCOUNTS = ("with_outputs", "dead_letters", "filtered", "duplicates", "unexplained")
-"""What a record that is no anomaly may have come to; ``unexplained``: without effect, and without
-a transform it is not known whether it should have one."""
 
 
 class InputBounds(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,6 +65,9 @@ CHUNK_OFFSETS = 1 << 18
 _BOUNDS = "place int, start long, until long, committed long, compacted boolean"
 _LANES = "lane int, settled long"
 _COUNTED = ("outputs", "hidden", "gone", "unchecked", "unexpected_dead")
+SHUFFLE_OFFSETS, SHUFFLE_MIN = 250_000, 2
+CAUSE_CHARS_MAX = 300
+_SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 class Tables(msgspec.Struct, frozen=True):
@@ -284,10 +287,6 @@ def _offence(row: Row) -> Offence:
 
 
 # -- Engine ------------------------------------------------------------------------------------
-
-SHUFFLE_OFFSETS, SHUFFLE_MIN = 250_000, 2
-CAUSE_CHARS_MAX = 300
-_SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 @contextmanager

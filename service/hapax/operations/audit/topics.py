@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     """Takes what is under way, how much is done, and of how much; 0 of 0: not known."""
     Row = tuple[Any, ...]
 
+STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
+TASKS_PER_CORE = 3
+EMPTY_FETCH_MS = 10
+PATIENCE_S = 600.0
+"""For a schema: no poll waits for an audit."""
+
 
 class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line adds to the settings.
@@ -256,12 +262,6 @@ def _bounds(
 
 
 # -- Tasks -------------------------------------------------------------------------------------
-
-STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
-TASKS_PER_CORE = 3
-EMPTY_FETCH_MS = 10
-PATIENCE_S = 600.0
-"""For a schema: no poll waits for an audit."""
 
 
 class ReadInputs(msgspec.Struct, frozen=True):

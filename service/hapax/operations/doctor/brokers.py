@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 Acks = Literal["0", "1", "all"]
 
 _COPIES_MANY = 3
+GROUP_SESSION_MIN, GROUP_SESSION_MAX = (
+    "group.min.session.timeout.ms",
+    "group.max.session.timeout.ms",
+)
+OFFSETS_KEPT_MIN_MS = DAY_MS
 
 
 class Level(IntEnum):
@@ -121,12 +126,6 @@ def graded(what: str, count: int, in_sync: int, fix: str) -> CheckResult:
 
 
 # -- How the brokers are set -------------------------------------------------------------------
-
-GROUP_SESSION_MIN, GROUP_SESSION_MAX = (
-    "group.min.session.timeout.ms",
-    "group.max.session.timeout.ms",
-)
-OFFSETS_KEPT_MIN_MS = DAY_MS
 
 
 @check("transaction-timeout", at="outputs")

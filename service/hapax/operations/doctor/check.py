@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
 
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
+"""``transaction.max.timeout.ms`` of brokers that are set to nothing else: no sender's transaction
+may be open for longer."""
+
 
 class Verdict(StrEnum):
     """How good it is.
@@ -63,12 +68,6 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 # -- Checks ------------------------------------------------------------------------------------
-
-MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
-
-TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
-"""``transaction.max.timeout.ms`` of brokers that are set to nothing else: no sender's transaction
-may be open for longer."""
 
 
 class CheckResult(NamedTuple):

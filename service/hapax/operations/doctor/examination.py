@@ -48,6 +48,7 @@ _JUDGED: Final = {
     "outputs": {"outputs", "each"},
 }
 """By side of the context, which checks judge it."""
+TRIES = 2
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -149,7 +150,6 @@ def _version(name: str) -> str | None:
 # -- Questions that may cost the process that asks them ----------------------------------------
 
 Answer = TypeVar("Answer")
-TRIES = 2
 
 
 class CrashedError(Exception):

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 
 STACK_MAX: Final = 8
+_VARYING: Final = re.compile(
+    r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"
+)
+"""Where two lines that say the same differ: "(after 2ms, 9 identical error(s) suppressed)"."""
+SPARK_CHARS_MAX: Final = 2_100
+"""A traceback of a task is nowhere else."""
 
 
 def _main_stack() -> list[str]:
@@ -233,15 +239,6 @@ class SchemaEvents(Narrator):
     def schema_file_unusable(self, reason: str) -> None:
         if self._first("schema_file_unusable", reason):
             self._logger.warning("schema_file_unusable", reason=printable(reason))
-
-
-_VARYING: Final = re.compile(
-    r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"
-)
-"""Where two lines that say the same differ: "(after 2ms, 9 identical error(s) suppressed)"."""
-
-SPARK_CHARS_MAX: Final = 2_100
-"""A traceback of a task is nowhere else."""
 
 
 class ClientEvents(Narrator):

@@ -25,6 +25,9 @@ SHARED: Final = (
     "records of one id with different keys: HAPAX_DEDUP__ID names no event, and all but the first"
     " record of an id are dropped; add a part, like +key"
 )
+LINES_PER_MINUTE: Final = 10
+"""Failing records logged in full per minute; a poisoned topic must not drown its own cause."""
+SEVERAL_TOPICS: Final = "several"
 
 
 class ClaimEvents(Narrator):
@@ -88,12 +91,6 @@ class ClaimEvents(Narrator):
             self.claims_unavailable("a batch was processed without claims", "pass")
         elif away is not None and settled.claims_new_or_own + settled.duplicates:
             self.claims_recovered(self._monotonic_s() - away.began_s)
-
-
-LINES_PER_MINUTE: Final = 10
-"""Failing records logged in full per minute; a poisoned topic must not drown its own cause."""
-
-SEVERAL_TOPICS: Final = "several"
 
 
 class TransactionEvents(ClaimEvents):

@@ -42,6 +42,8 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "scram.ScramLoginModule",
     "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule",
 }
+_FINGERPRINT_CHARS = 32
+_LOGS = "hapax.json"
 
 
 def source_options(settings: Settings) -> dict[str, str]:
@@ -162,10 +164,6 @@ def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     escaped = escaped.replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
-
-
-_FINGERPRINT_CHARS = 32
-_LOGS = "hapax.json"
 
 
 class InputLookup(Protocol):

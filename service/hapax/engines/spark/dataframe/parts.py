@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 
 _CHECKSUM_CHARS = 32
 WHAT_TO_DO = "docs/dataframes.md, section Stops, describes how to continue"
+_KEY_BYTES = 32
+_REASON_CHARS_MAX = 600
+UNREACHABLE = (
+    "the process that opened the Spark session cannot be asked to publish: {}. What is fixed is"
+    " published at the next start; HAPAX_SPARK__PUBLISH=together (option publish) needs no such"
+    " process"
+)
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -162,15 +169,6 @@ def _lost(what: str) -> PositionLostError:
 
 def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_CHECKSUM_CHARS]
-
-
-_KEY_BYTES = 32
-_REASON_CHARS_MAX = 600
-UNREACHABLE = (
-    "the process that opened the Spark session cannot be asked to publish: {}. What is fixed is"
-    " published at the next start; HAPAX_SPARK__PUBLISH=together (option publish) needs no such"
-    " process"
-)
 
 
 class DeskAddress(NamedTuple):

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 
 BLOCK_BYTES = 1 << 20
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+"""What Hadoop calls them, and what Arrow does."""
+FOLDER = "hapax"
+REPORT = "last.json"
 
 
 class Checksums(msgspec.Struct, frozen=True):
@@ -125,12 +129,6 @@ class BlockReader(io.RawIOBase):
             raise DamagedError(f"its bytes {begin} to {begin + wanted - 1} are not as written")
         self._at += 1
         return block
-
-
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}
-"""What Hadoop calls them, and what Arrow does."""
-FOLDER = "hapax"
-REPORT = "last.json"
 
 
 class StagedRowsError(StopError):
