@@ -58,7 +58,6 @@ def _run() -> int:
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that was not foreseen as the interpreter would, without secrets."""
     text = "".join(traceback.format_exception(kind, error, trace))
     try:
         from hapax.settings.secrets import Strike, secrets_around

@@ -210,7 +210,6 @@ class Claim:
             self._buckets.own = known > new
 
     def _moved(self, world: World) -> set[int]:
-        """Return which of the ids of this round have another bucket since it was sent."""
         sent, digests = self._round, self._batch.digests
         left, met = sent.world.left, world.met
         if left.agrees(met):
@@ -258,7 +257,6 @@ class Claim:
         self._gets = sorted([*self._gets, *again])
 
     def _in_vain(self, indices: Iterable[int]) -> None:
-        """Remember claims that went to a place that did not count any more."""
         sent, world = self._round, self._round.world
         self._vain += [
             (index, *self._place(world, index), sent.date + self._owners[index])

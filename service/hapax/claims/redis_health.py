@@ -278,7 +278,6 @@ def _setting(client: Redis, name: str) -> dict[str, str]:
 
 
 def _refused(client: Redis, base: str) -> tuple[str, ...]:
-    """Return what a claim needs and the configured user cannot do."""
     key = f"{base}:doctor"
     tried: dict[str, Callable[[], Any]] = {
         "hset": lambda: client.hset(key, "at", "1"),

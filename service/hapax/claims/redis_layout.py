@@ -159,7 +159,6 @@ def _bulk(text: bytes) -> bytes:
 
 
 def date(ms: float, unit_ms: int) -> int:
-    """Return the date of a time by Redis' clock."""
     return int(ms // unit_ms) % DATES
 
 

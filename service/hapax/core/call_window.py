@@ -409,7 +409,6 @@ class Window:
         return key_of(record)
 
     def _enter(self, where: TopicPartition, call: Call) -> bool:
-        """Let a call in; return whether it is to be made now."""
         self._lines.setdefault(where, deque()).append(call)
         return not call.started and not call.done
 

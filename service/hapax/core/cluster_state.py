@@ -139,7 +139,6 @@ class Log(msgspec.Struct, frozen=True):
 
     @property
     def stuck(self) -> bool:
-        """Whether the last stable offset did not move before the end of the log."""
         if self.offsets is None or self.offsets.last_stable != self.last_stable_later:
             return False
         return self.offsets.last_stable_offset_lag > 0

@@ -377,7 +377,6 @@ def _holds(batch: Batch, at: Coordinates) -> bool:
 def _chosen(
     batch: Batch, found: Identified, wanted: Sequence[int]
 ) -> tuple[list[bytes], list[Record], dict[int, Coordinates]]:
-    """Return ids, records and replays at these indices; the replays by place among them."""
     order = {index: place for place, index in enumerate(wanted)} if found.replays else {}
     return (
         [found.claims[index] for index in wanted],

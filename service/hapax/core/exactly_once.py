@@ -196,7 +196,6 @@ class ExactlyOnce:
         return self._transformer.apply_all(batch.records, self._interrupt, fates)
 
     def _known(self, batch: Batch) -> dict[int, Result | None]:
-        """Return by index the results of records that have been called before an abort."""
         kept, self._kept = self._kept, {}
         places = [batch.coordinates(index) for index in range(len(batch.records))]
         return {index: kept[place] for index, place in enumerate(places) if place in kept}

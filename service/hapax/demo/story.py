@@ -175,7 +175,6 @@ def _drain(stage: Stage) -> list[int]:
 
 
 def _judged(stage: Stage) -> list[DemoVerdict]:
-    """Audit the service and the ordinary loop, as a user does, and side by side."""
     stage.screen.phase("hapax audit of both: every record is read back and compared")
     for process in stage.judges:
         process.start()

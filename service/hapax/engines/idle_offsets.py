@@ -201,7 +201,6 @@ class EndOfRun:
         return self._open.ends_run(held) or not missing
 
     def _held(self, missing: Iterable[TopicPartition]) -> dict[TopicPartition, HeldBack]:
-        """Return what waits for open transactions, when all that is missing does."""
         stable = self._source.last_stable_offsets(missing)
         if any(offset > self._told.get(where, 0) for where, offset in stable.items()):
             return {}

@@ -142,7 +142,6 @@ class LoopCalls(SlotCalls):
                 free -= 1
 
     def _step(self, slot: Slot) -> bool:
-        """Call the next piece of a slot; return whether the slot is free."""
         pieces = slot.pieces
         while pieces:
             slot.ticks, slot.cancelled = 0, False
@@ -184,7 +183,6 @@ class LoopCalls(SlotCalls):
         return slot.failed(late, self._limits)
 
     def _pause(self, slot: Slot, attempts: int) -> bool:
-        """Whether the next piece is another attempt, which waits a moment."""
         if not attempts or not slot.pieces:
             return False
         slot.ticks = 0
@@ -215,7 +213,6 @@ class LoopCalls(SlotCalls):
         self._cancel_dropped()
 
     def _beat(self) -> None:
-        """Name what blocks the loop, once each time."""
         if self._beats < self._beats_awaited:
             self._ticks_without += 1
             if self._ticks_without == BLOCKED_TICKS:

@@ -152,7 +152,6 @@ class _Store:
         self.remarks: list[str] = []
 
     def look(self) -> bool:
-        """Return whether there is nothing to wait for."""
         if self._claims is None:
             return True
         events, policy = self._process.events, self._policy

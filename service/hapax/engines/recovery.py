@@ -225,7 +225,6 @@ class Recovery:
             self._rewind(_NOTHING, resolved=False)
 
     def _open(self, cause: str) -> None:
-        """Build a new producer, for as long as brokers are away."""
         began_s = self._clock.monotonic()
         self._replacing = cause
         failure = self._failure_of_open()

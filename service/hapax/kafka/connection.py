@@ -69,7 +69,6 @@ def answers(client: Any, timeout_s: float, topic: str | None = None) -> bool:
 
 
 def new_client_answered(properties: Mapping[str, Any], timeout_s: float) -> bool:
-    """Whether a broker answers a new client with the addresses and logins of these properties."""
     new = build(AdminClient, {**admin_properties(properties), "log_level": 0}, None)
     return answers(new, timeout_s)
 

@@ -138,7 +138,6 @@ def reaction(error: KafkaError) -> Reaction:
 
 
 def is_member_fenced(error: KafkaError) -> bool:
-    """Whether an error means that the group has given this member's place to another one."""
     return _is_one_of(MEMBER_FENCED, error)
 
 

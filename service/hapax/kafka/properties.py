@@ -106,7 +106,6 @@ def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: 
 
 
 def _unreadable(properties: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the files that cannot be opened, which the client does not name."""
     for path in (text for name, text in properties.items() if name.endswith(".location")):
         try:
             with Path(path).open("rb"):

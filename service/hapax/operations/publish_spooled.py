@@ -142,7 +142,6 @@ def publish_spooled(
 
 
 def _opened(file: str) -> tuple[int, str]:
-    """Return a descriptor, and the absolute path of what can be read again."""
     if file == STANDARD_INPUT:
         return sys.stdin.fileno(), ""
     try:
@@ -155,7 +154,6 @@ def _opened(file: str) -> tuple[int, str]:
 
 @contextmanager
 def _signals(lifecycle: Lifecycle) -> Iterator[None]:
-    """Take signals inside the block, and leave them as they were before."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lifecycle.listen()
     try:

@@ -264,7 +264,6 @@ class Trace:
         return self._followed([self._sighting(source, self._one(source))], b"", since_ms)
 
     def _require_begun(self, at: Coordinates) -> None:
-        """Raise HapaxError for an offset that no record has yet."""
         where = (at.topic, at.partition)
         end = self._client.high_watermarks([where])[where]
         if at.offset >= end:

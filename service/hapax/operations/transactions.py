@@ -201,7 +201,6 @@ class Transactions:
         return self.look().gaps
 
     def _holders(self, places: list[TopicPartition]) -> tuple[list[Holder] | None, str]:
-        """Ask the leaders who has transactions open; None and why when they do not answer."""
         try:
             return [one for one, _ in producers(self._settings, places)] if places else [], ""
         except RequestError as error:
@@ -215,7 +214,6 @@ class Transactions:
         return [one for one in holders if (one.producer_id, one.start) in still]
 
     def _gaps(self) -> tuple[Undecided, list[str]]:
-        """Return the pipeline's gaps, and which of its topics are not on this cluster."""
         settings = self._settings
         topics = dict.fromkeys([*settings.input.topics, settings.output.topic])
         if settings.dead_letter.topic:

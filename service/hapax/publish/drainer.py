@@ -180,7 +180,6 @@ class Drainer:
             ) from error
 
     def _publish_all(self) -> None:
-        """Register, read the marker, and publish until something is in doubt."""
         topic = self._marker_topic()
         if topic is None:
             return

@@ -164,7 +164,6 @@ def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
 
 
 def _archive(lock: Lock) -> Jar | None:
-    """Return the archive that a lock file names in the place of jars, if it is of that kind."""
     (first, *_further) = locked(lock)
     return first if first.classifier else None
 

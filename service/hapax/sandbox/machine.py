@@ -324,7 +324,6 @@ def completed_java(java: Path, cache: Path) -> Path:
 
 
 def _has_the_module(home: Path) -> bool:
-    """Whether Java's own list has the module, or no list exists."""
     try:
         release = (home / "release").read_text(encoding="utf-8")
     except OSError:

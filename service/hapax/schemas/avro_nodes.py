@@ -74,7 +74,6 @@ class Node:
         return data
 
     def fits(self, data: Any, *, loose: bool = False) -> bool:
-        """Return whether data can be written here."""
         del loose
         if isinstance(data, self._types):
             return True

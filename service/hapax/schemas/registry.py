@@ -224,7 +224,6 @@ def _references(client: SchemaRegistryClient, found: _Found, seen: set[str]) -> 
 
 
 def _serialized(client: Any, kind: str, fetch: _Fetch) -> str | None:
-    """Return a Protobuf schema as a descriptor; None where the registry knows no such form."""
     if kind != "PROTOBUF":
         return None
     client.clear_caches()  # they do not distinguish the forms of a schema

@@ -208,7 +208,6 @@ def _checkpoint(settings: Settings) -> Iterator[Problem]:
 
 
 def _meaningless(settings: Settings) -> Iterator[tuple[str, object, str]]:
-    """Yield settings that mean nothing here: the variable, what is given, what to do instead."""
     yield (
         "HAPAX_TRANSFORM",
         settings.transform,

@@ -362,7 +362,6 @@ class SpoolStore:
             )
 
     def _fits(self, size: int) -> bool:
-        """Return whether there is room in the log, and then, beyond free pages, in the file."""
         size += size // 64 + _PAGES_AROUND * _PAGE_BYTES
         pages, free = self._count_pages()
         database, log = pages * _PAGE_BYTES, self._folder.size(WAL)

@@ -96,7 +96,6 @@ class Family(Generic[M]):
         return self._bind(values) if child is None else child
 
     def series(self) -> Iterator[tuple[Mapping[str, str], float]]:
-        """Yield the labels and the value of each series of a counter or gauge."""
         for metric in self._metric.collect():
             for sample in metric.samples:
                 if sample.name == self._row.name:

@@ -136,7 +136,6 @@ class Entries:
 
 
 def _belongs(line: str, head: str, last: str, *, traced: bool) -> bool:
-    """Return whether a line is part of what began with ``head`` and has come to ``last``."""
     if head == _CRASH:
         return line.startswith(_CRASH)
     if line == _TRACE:

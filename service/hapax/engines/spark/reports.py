@@ -264,7 +264,6 @@ def cause(error: Exception) -> str:
 
 
 def _starts(lane: Lane) -> Progress:
-    """Return where the lane reads on, for partitions that have a committed offset."""
     return {where: known for where, known in lane.positions.items() if known is not None}
 
 

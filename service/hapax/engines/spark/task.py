@@ -249,7 +249,6 @@ class Task:
         self._fence_doubt()
 
     def _end(self) -> None:
-        """Commit ends that lie beyond what is committed; nothing is in flight now."""
         certain = self._certain
         behind = {where: end for where, end in self._ends.items() if end > certain.get(where, -1)}
         if behind:

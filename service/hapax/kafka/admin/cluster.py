@@ -331,7 +331,6 @@ class _Look:
         return found
 
     def _undecodable(self, logs: Mapping[Where, Log]) -> dict[Where, Stuck]:
-        """Return sets that cannot be decoded and come next in their partition."""
         unread: dict[Where, tuple[int, int]] = {}
         for where, log in logs.items():
             if where[0] in self._settings.input.topics and log.offsets is not None:

@@ -159,6 +159,5 @@ def topic_problems(settings: Settings, partitions: Mapping[str, int | None]) -> 
 
 
 def protocol_unserved(settings: Settings, apis: Mapping[str, int]) -> bool:
-    """Whether a broker does not serve the group protocol that the settings name."""
     joins = settings.group.protocol == "consumer"
     return joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848

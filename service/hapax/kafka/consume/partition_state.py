@@ -108,7 +108,6 @@ class PartitionState:
         return self.proven
 
     def learn_epoch(self, epoch: int | None, upto: int) -> None:
-        """Take note of the epoch under which a record or an end was read."""
         if epoch is not None and epoch >= 0 and upto >= self.epoch_upto:
             self.epoch, self.epoch_upto = epoch, upto
 
@@ -302,7 +301,6 @@ class HeldUpPartitions:
         self._due_s = self._clock.monotonic() + LOOK_S
 
     def _hold_large(self, where: Where, offset: int) -> bool:
-        """Hold a partition whose next record is too large; return whether it is."""
         reason = too_large(unjoined(self._consumer.properties), where, offset)
         self._large.discard(where)
         if reason:

@@ -333,7 +333,6 @@ class Positions:
     # -- a group that begins -----------------------------------------------------------------
 
     def _begin(self, partitions: Collection[Where]) -> None:
-        """Start partitions for which the group has no offset, or wait for who does."""
         if partitions:
             places = self.beginning.places(partitions)
             self.rewind(places)

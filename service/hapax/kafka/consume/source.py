@@ -245,7 +245,6 @@ class KafkaSource(AnsweredSource):
         return self._stops.cut(batch)
 
     def stuck(self) -> Mapping[Where, Stuck]:
-        """Return the assigned partitions that are held up by a set that cannot be decoded."""
         return self._states.stuck.known
 
     def _follow(self) -> None:
@@ -310,7 +309,6 @@ class KafkaSource(AnsweredSource):
         return ids.offset(where, offset, beside=state.committed, epoch=epoch)
 
     def beside(self, where: Where) -> CommittedMetadata:
-        """Return the metadata of the group's offset as it was when last asked."""
         if self._states[where].beside is None:
             self.committed([where])
         return self._states[where].committed

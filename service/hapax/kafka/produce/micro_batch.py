@@ -214,7 +214,6 @@ class KafkaPublisher:
     def _attempted(
         self, batch: MicroBatch, once: Callable[[Marker | None], Done]
     ) -> tuple[Done, int]:
-        """Return what the call made of the marker, and how many attempts it took."""
         for attempt in range(1, self._attempts + 1):
             try:
                 return once(self._opened_marker()), attempt

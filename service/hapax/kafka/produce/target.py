@@ -366,7 +366,6 @@ class TargetTransaction:
         return parts
 
     def _require_new(self, source: bytes | None, offset: int) -> None:
-        """Raise when the first output of a part is below what its lane has committed."""
         found = coordinates(source)
         lane = None if found is None else self._lanes.get(found[:2])
         if lane is not None and lane.offset is not None and offset < lane.offset:

@@ -106,7 +106,6 @@ def _begun(told: Told, places: Iterable[Where]) -> bool:
 
 
 def _judged(settings: Settings, fresh: Sequence[Where], told: Told) -> list[str]:
-    """Return remarks about topics without any offset; raise as ``start_remarks``."""
     if not judges(settings) or not fresh:
         return []
     try:

@@ -68,8 +68,6 @@ def _last(settings: Settings, at: Coordinates, end: int, stuck: Stuck) -> int:
 
 
 def _met(settings: Settings, at: Coordinates) -> tuple[Record, bool] | Stuck | None:
-    """Return what a fetch from there brings first; Stuck: with the first offset of the set."""
-
     def refused(_place: str, error: KafkaError) -> PreflightError:
         return PreflightError([f"{at}: cannot be read: {describe(error)}"])
 

@@ -157,7 +157,6 @@ class InputRows:
     def _due(
         self, record: Record, *, poison: bool
     ) -> tuple[int | None, int | None, list[str] | None]:
-        """Return number, content and named topics of what the record asks for."""
         if poison:
             return POISON, self._dead(record), None
         if self._transformer is None:

@@ -146,7 +146,6 @@ class AuditTopics:
         return lane.low == 0 or lane.topic == self._retry
 
     def _stable(self, lanes: list[TopicPartition]) -> Progress:
-        """Wait until all that was begun by now is decided; return the last stable offsets."""
         ends, behind = await_decided(
             self._client,
             lanes,

@@ -125,7 +125,6 @@ class ServiceEvents(Narrator):
 
     @property
     def brokers_are_away(self) -> bool:
-        """Whether the last word of the brokers was none."""
         return self._health.brokers_away is not None
 
     def brokers_reached(self) -> None:

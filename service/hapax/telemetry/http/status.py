@@ -170,7 +170,6 @@ class Status:
             self._history.add(Sample(now_s, totals["records_in"], totals["records_out"], lag))
 
     def __call__(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
         health, identity, now_s = self._health, self._identity, self._wall_s()
         verdict = health.readyz()
         ours, written = partition_rows(health, now_s)

@@ -181,7 +181,6 @@ class QueryRun:
                 self._process.events.records_without_timestamp(numbers.untimed, numbers.late)
 
     def _keep_marker(self) -> None:
-        """Commit the marker again when no micro-batch has done so for long."""
         clock = self._process.clock
         if clock.monotonic() - self._marked_s < REFRESH_S:
             return
