@@ -41,7 +41,7 @@ class PartitionState:
     missing_since_s  since when the next offset has been beyond the end of the log
     refused          the client found the next offset outside of the log
     cut_at           the end of the log when it was below the next offset
-    unsure           the next offset, when no epoch can tell whether it is that of before
+    unsure           the next offset, when no epoch shows whether it is that of before
     truncated        what the client says of a log that was cut below the next offset
     epoch            of the leader under which the log was read up to ``epoch_upto`` (KIP-320)
     anchor           an offset and the epoch of the log before it: the committed one, or the one at
