@@ -196,10 +196,7 @@ class Buckets:
         return command("EVALSHA", self.script.sha, 2, self.base, self.meta, *args)
 
     def take(self, reply: Any, topics: Sequence[str], reported: int, asked_s: float) -> World:
-        """Return the world that the script describes.
-
-        ``reported``: how many new ids it was given; ``asked_s``: the time here before the request.
-        """
+        """Return the world; ``reported``: how many new ids it got; ``asked_s``: the time before."""
         check_format(reply[0])
         self.canary.check_cluster(reply[2])
         _, epoch, _, met, left, facts, numbers = reply

@@ -264,10 +264,7 @@ class Claim:
         ]
 
     def _clean(self) -> None:
-        """Take back what was claimed in vain: it may be in buckets that HSETNX made, without end.
-
-        The script compares the layout, so that these places still do not count when it deletes.
-        """
+        """Delete by a script that compares the layout: these places still do not count then."""
         while self._vain:
             some = self._vain[:REPLACED_AT_ONCE]
             world = self._buckets.world

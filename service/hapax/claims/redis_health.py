@@ -306,10 +306,7 @@ def _refused(client: Redis, base: str) -> tuple[str, ...]:
 
 
 def preflight(client: Redis) -> Preflight:
-    """Check version, eviction policy and durability of a server that answers.
-
-    Raises RedisError when it does not answer or is a replica; what an ACL hides becomes a warning.
-    """
+    """Raise RedisError: no answer, or a replica; what an ACL hides becomes a warning."""
     found = Preflight([], [])
     server = _info(client, "server")
     if not server:

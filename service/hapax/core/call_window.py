@@ -290,10 +290,7 @@ class Window:
         return list(self._lines)
 
     def admit(self, batch: Batch, begun: Begun) -> list[Call]:
-        """Let the records of a batch in; return those calls that are to be made.
-
-        What has its fate already (a duplicate, a record without a readable id) is not called.
-        """
+        """Return the calls to make: none for duplicates and records without a readable id."""
         assert begun.claimed is not None
         fates, unchecked = begun.fates, begun.claimed.unchecked
         taken_over = begun.claimed.taken_over

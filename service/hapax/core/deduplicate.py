@@ -196,10 +196,7 @@ def _without(
     claims_found: Sequence[bytes],
     claims: Sequence[bytes],
 ) -> dict[int, Coordinates]:
-    """Leave out the owners that are among the records found, as the events that were claimed.
-
-    A record that the client cannot decode whole shows no id: its coordinates must do.
-    """
+    """Leave out owners found as claimed; where headers are unreadable the coordinates must do."""
     offsets = {owner.offset for owner in doubtful.values()}
     places = _places(found, offsets)
     left = {}
@@ -322,10 +319,7 @@ class Claiming:
         raise BatchAbortedError("claims of records that are gone change hands all the time")
 
     def _taken(self, asking: Asking) -> tuple[Mapping[Coordinates, Coordinates], list[_UnderWay]]:
-        """Take it out; return what of it was given back, and what is under way after it.
-
-        What is before it was dropped, and is asked for again.
-        """
+        """Return what was given back, and what is under way after it; what is before is dropped."""
         at = next((at for at, one in enumerate(self._under_way) if one.asking is asking), None)
         if at is None:
             return {}, []

@@ -237,10 +237,7 @@ class ExactlyOnce:
 
 
 def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
-    """Turn refused messages into the records to blame: adapters know only messages.
-
-    Raises DeadLetterLimitError when one is a dead letter that can be cut no further.
-    """
+    """Name records: adapters know messages. DeadLetterLimitError: a letter is cut to its end."""
     blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
     culprits = {}
     for index, reason in blamed.items():

@@ -244,10 +244,7 @@ class TimestampSearch:
         }
 
     def answer(self, found: Mapping[TopicPartition, int | None]) -> None:
-        """Take the first offsets of the times asked for; None: no record is so young.
-
-        A partition without an answer is searched no further.
-        """
+        """Take first offsets (None: no record is so young); search on where there is an answer."""
         for where in self.questions():
             if where not in found:
                 del self._bounds[where]

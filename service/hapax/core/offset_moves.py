@@ -90,10 +90,7 @@ def moved_to(placed: Placed, offset: int, *, topic_id: str | None) -> Move:
 
 
 def moved_back(placed: Placed, offset: int, *, topic_id: str | None) -> Move | None:
-    """Return the move to an earlier offset; None for a partition that is not beyond it.
-
-    What retention has deleted cannot be read again: then the move ends at the first offset.
-    """
+    """Return it, or None; what retention has deleted ends it at the first offset in the log."""
     if placed.committed is None or offset >= placed.committed:
         return None
     if topic_id is not None and placed.beside.topic_id not in {None, topic_id}:

@@ -69,10 +69,7 @@ class OtherCluster(msgspec.Struct, frozen=True):
         return [*headers, (PATH, APART.join([*_path(record), self.source]))]
 
     def mirrored(self, record: Record, stamp: Wire) -> Wire | None:
-        """Return the headers of a mirrored record, all of its own among them; None: it is none.
-
-        Those that say where it came from are those of this step.
-        """
+        """Return all headers of the record, with the origin of this step; None: not mirrored."""
         if not self.partitions:
             return None
         kept = [pair for pair in record.headers if pair[0] not in {SOURCE, PATH}]
@@ -152,11 +149,7 @@ class Planner:
         *,
         unchecked: bool = False,
     ) -> Plan:
-        """Return the plan.
-
-        ``results`` holds by index the outputs, a Failure, or None for a duplicate.
-        ``unchecked`` marks outputs made while the claim store was away.
-        """
+        """``results``: outputs, Failure, None: a duplicate. ``unchecked``: made without claims."""
         if isinstance(records, RecordPath):
             counts = records.tally(results)
             if counts is not None and not unchecked:

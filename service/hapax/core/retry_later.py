@@ -105,10 +105,7 @@ class RetryTopic(msgspec.Struct, frozen=True):
     inputs: frozenset[str]
 
     def read(self, record: Record) -> Retried | None:
-        """Return what a record of the topic holds about its wait; None for any other record.
-
-        Also None for one that names no record of the inputs: this pipeline has not written it.
-        """
+        """Return its wait; None: any other record, or one that names no record of the inputs."""
         if record.topic != self.name:
             return None
         found = Retried.decode(dict(record.headers))

@@ -45,10 +45,7 @@ class TopicRules(msgspec.Struct, frozen=True):
     def refusal(
         self, topic: str, key: bytes | None, timestamp_ms: int | None, now_ms: int
     ) -> str | None:
-        """Return why the topic refuses such a record; None: it does not, as far as is known.
-
-        The sentence is the same object for all records of a topic, however many are refused.
-        """
+        """Return the one sentence for all such records; None: taken, as far as is known."""
         if self.compacted and key is None:
             return _keyless(topic)
         if timestamp_ms is None or timestamp_ms == NO_TIMESTAMP:

@@ -232,10 +232,7 @@ def break_spark(stage: SparkStage, until_s: float) -> tuple[list[DemoFault], lis
 
 
 def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
-    """Kill one Python worker inside a transaction, and the ordinary loop.
-
-    Returns when Spark has logged that the worker's task is lost, and its lane has committed again.
-    """
+    """Kill both; return when Spark has logged the task's loss, and its lane commits again."""
     spark = stage.application
     other = freeze_uncommitted(stage)
     freeze_in_range(stage, "a Python worker", spark.a_python_worker)

@@ -206,10 +206,7 @@ class Stage:
 
 
 def committed(client: BlockingOffsets, *, stable: bool = False) -> dict[int, int]:
-    """Return the committed offsets of a group by partition of the orders, 0 where there is none.
-
-    ``stable``: wait for the outcome of transactions that carry an offset.
-    """
+    """Return offsets by partition; ``stable``: wait for transactions that carry an offset."""
     answers = client.committed(INPUTS, stable=stable)
     return {number: 0 if at is None else at for (_topic, number), at in answers.items()}
 

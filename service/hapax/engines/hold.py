@@ -53,10 +53,7 @@ class Hold:
         return paused
 
     def attend(self, source: Source, wait_s: float) -> bool:
-        """Return whether nothing may be taken; then the group has been attended to so long.
-
-        Partitions are paused each time: some may have come with a rebalance.
-        """
+        """Attend for so long if nothing may be taken; pause each time: partitions may come."""
         if self.on():
             self._silent = True
             source.pause()

@@ -178,10 +178,7 @@ def _strangers(servers: str, source: GroupProbe) -> list[str]:
 
 
 def _has_worked(source: GroupProbe) -> bool:
-    """Whether the group has offsets: then there were claims, and the store has lost them.
-
-    An offset that is held by a transaction of the predecessor is not known yet; it counts as none.
-    """
+    """Whether it has; an offset in an open transaction is not known yet, and counts as none."""
     try:
         return source.group_knows()
     except BatchAbortedError:

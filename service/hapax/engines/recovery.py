@@ -214,10 +214,7 @@ class Recovery:
             self._count_fence()
 
     def _finish_replacing(self) -> None:
-        """Build the producer that is missing, also when something else has come in between.
-
-        Without it the dead one would be taken up again, and its one fence counted twice.
-        """
+        """Build the missing one, or the dead one is taken up and its fence counted twice."""
         if self._replacing is not None:
             self._open(self._replacing)
             if not await_answers(self._source, self._events, self._lifecycle):

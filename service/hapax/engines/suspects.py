@@ -93,10 +93,7 @@ class Suspects:
             self._commit({where: places[where] for where in wanted}, wanted)
 
     def mark_next(self, batch: Batch, depth: Callable[[TopicPartition], int]) -> None:
-        """Let a batch that leaves a window carry the marks for what stays inside.
-
-        ``depth``: how many records of a partition are inside, those of the batch among them.
-        """
+        """``depth``: how many records of a partition are inside, those of the batch among them."""
         open_ = {where: known for where, known in self._probation.items() if where in batch.first}
         if not open_:
             return

@@ -124,10 +124,7 @@ class TopicIds:
         beside: CommittedMetadata | None = None,
         epoch: int | None = None,
     ) -> GroupOffset:
-        """Return an offset to commit, with the ids of its cluster and topic in its metadata.
-
-        ``beside``: has the group's beginning and its span, which are carried on.
-        """
+        """``beside``: has the group's beginning and its span, which are carried on."""
         known = beside or CommittedMetadata()
         began = self.began.get(where[0]) if known.began is None else known.began
         metadata = CommittedMetadata(

@@ -159,10 +159,7 @@ def _is_one_of(codes: Collection[int], error: KafkaError) -> bool:
 
 
 def is_fenced(error: KafkaError) -> bool:
-    """Whether the broker has seen a newer producer of this transactional id.
-
-    The one after the last epoch (32,766) has another producer id: the loser gets a mapping error.
-    """
+    """Whether it is; after the last epoch (32,766) the loser gets a mapping error."""
     return error.code() in {
         KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,

@@ -66,10 +66,7 @@ class Backfill:
         self._found: dict[TopicPartition, Span] = {}
 
     def look(self) -> list[Part]:
-        """Return every partition; where the group has not begun, as its beginning would find it.
-
-        Raises PreflightError when the group has offsets that are not of this span.
-        """
+        """Look up beginnings; raise PreflightError when offsets are not of this span."""
         places = self._client.partitions(self._settings.input.topics)
         committed = self._client.committed(places, stable=False)
         beside = self._client.beside(places, stable=False)

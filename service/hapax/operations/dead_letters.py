@@ -111,10 +111,7 @@ class DeadLetters:
         return found
 
     def named(self, text: str, event_id: bytes) -> tuple[DeadLetter, bool]:
-        """Return the newest that has this place, whose record failed there, or that has this id.
-
-        The flag says whether it was replayed. Raises HapaxError when there is none.
-        """
+        """Return it, and whether it was replayed; raise HapaxError when there is none."""
         bounds = self.bounds()
         newest: DeadLetter | None = None
         for one in self.letters(bounds):

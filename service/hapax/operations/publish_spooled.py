@@ -164,10 +164,7 @@ def _signals(lifecycle: Lifecycle) -> Iterator[None]:
 
 
 def stored_place(position: bytes, path: str, form: RowForm) -> FilePosition:
-    """Return where a spool with this position continues; a ``path`` that is empty is a pipe.
-
-    Raises ConfigurationError where the position is one of another source, form or program.
-    """
+    """Return it; empty ``path``: a pipe. ConfigurationError: another source, form or program."""
     if not position:
         return FilePosition(path, form)
     try:

@@ -242,10 +242,7 @@ class Drainer:
         self._settle()
 
     def _begin(self, marked: MarkedTransaction, cluster: str | None) -> None:
-        """Set the first marker of a new spool, before any record: from then on one must be there.
-
-        Raises SpoolDisagreesError when there must be one already, and no resume_at is given.
-        """
+        """Set it before any record; raise SpoolDisagreesError when it must exist already."""
         if cluster is not None and self._resume_at is None:
             raise SpoolDisagreesError(
                 f"the marker of spool {self._spool.path} is gone: it expired while nothing was"

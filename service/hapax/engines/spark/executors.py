@@ -71,10 +71,7 @@ class Executors:
     # -- while Spark starts ---------------------------------------------------------------
 
     def start(self, opening: Callable[..., Opened]) -> Opened | None:
-        """Return what ``opening`` starts; None when a stop is asked for meanwhile.
-
-        Raises PreflightError when the master takes no connections in time, and as ``opening``.
-        """
+        """Return it; None: a stop. PreflightError: the master takes no connections in time."""
         if not self._await_master():
             return None
         try:

@@ -171,10 +171,7 @@ class Logs:
 def last_records(
     settings: Settings, logs: Mapping[Where, LogOffsets], topics: Mapping[str, Topic]
 ) -> dict[str, LastRecords]:
-    """Return what the last records of each input say, aborted ones as well.
-
-    Raises PreflightError where one may not be read, or a set of records not be decoded.
-    """
+    """Include aborted ones; raise PreflightError for an unreadable topic or record set."""
     each = max(1, min(EACH_MAX, ALL_MAX // max(1, len(logs))))
     spans = {
         where: (max(log.log_start, log.high_watermark - each), log.high_watermark)

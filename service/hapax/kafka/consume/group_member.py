@@ -35,10 +35,7 @@ class KafkaMember(KafkaSource):
         self._waiting_bytes = 0
 
     def stable_ends(self, partitions: Iterable[Where]) -> Progress:
-        """Return the last stable offsets: where a read_committed reader comes to.
-
-        A partition whose broker has not answered yet is left out, or has the end known before.
-        """
+        """Leave out partitions without an answer yet, or return the end known before."""
         ends = self._stable_ends.of(partitions)
         self._changes.errors += self._stable_ends.errors
         self._stable_ends.errors.clear()
@@ -73,10 +70,7 @@ def assign_unplaced(
     properties: Mapping[str, Any],
     at: int = OFFSET_END,
 ) -> list[TopicPartition]:
-    """Take partitions over, without the group's offsets; return them as they were assigned.
-
-    Done here and not by the client, which would look up and fetch what is not taken.
-    """
+    """Assign here: the client would look up and fetch what is not taken. Return as assigned."""
     held = [TopicPartition(one.topic, one.partition, at) for one in partitions]
     if (
         properties.get("group.protocol") == "consumer"

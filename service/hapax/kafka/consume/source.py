@@ -269,10 +269,7 @@ class KafkaSource(AnsweredSource):
             self._states.reach(where, self._consumer.log.topics.known(where[0]), offset)
 
     def processed(self) -> Progress:
-        """Return per partition where to read again when nothing later is certain.
-
-        A partition without committed offset always has its place here: it started by a rewind.
-        """
+        """Return it; a partition without committed offset is in it, for it began by a rewind."""
         return self._states.settled_offsets()
 
     def positions(self) -> Progress:

@@ -89,10 +89,7 @@ class KafkaTargetSource(KafkaSource):
         self._told_s = 0.0
 
     def meet_target(self, *, mirrors: bool) -> list[str]:
-        """Compare the clusters, before joining; return remarks.
-
-        ``mirrors``: records pass unchanged, and keep their partition where the numbers are equal.
-        """
+        """``mirrors``: records pass unchanged, and keep partitions where numbers are equal."""
         counts = {topic: len(self._consumer.numbers(topic)) for topic in self._topics}
         partitions = self.lanes.partitions
         unlike = [f"{topic} {count}" for topic, count in counts.items() if count != partitions]

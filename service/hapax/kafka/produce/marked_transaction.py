@@ -173,10 +173,7 @@ class MarkedTransaction:
     def commit(
         self, number: int, metadata: str, others: Mapping[str, tuple[int, str]] | None = None
     ) -> None:
-        """Make what was sent visible together with the marker.
-
-        ``others``: number and metadata for markers of other groups, set in the same transaction.
-        """
+        """``others``: number and metadata for markers of other groups, in one transaction."""
         with self._renewed_after_failure():
             self._mark(self._group, number, metadata)
             for group, marker in (others or {}).items():

@@ -134,10 +134,7 @@ class KafkaPublisher:
         return done
 
     def fix(self, batch: MicroBatch, fixed: FixedBatch, chunks: Chunks) -> FixedBatch | None:
-        """Choose these rows for the micro-batch, unless some were chosen; return which hold.
-
-        Returns None when the micro-batch is published. Raises as ``publish``.
-        """
+        """Return which rows hold; None: the micro-batch is published. Raises as ``publish``."""
 
         def once(marker: Marker | None) -> FixedBatch | None:
             if not self._due(batch, marker):

@@ -138,10 +138,7 @@ class ClientLog:
             self._breaks_when_well = self._breaks_before
 
     def end(self) -> list[str]:
-        """Return the doubts of a transaction that has ended.
-
-        A request that is still without an answer by then is one: nothing waits for it any more.
-        """
+        """Return its doubts; a request without an answer by then is one: nothing waits for it."""
         self._breaks_when_well = self._disconnects()
         waiting = [] if self._requests is None else self._requests.unanswered()
         return self.doubts + waiting

@@ -294,10 +294,7 @@ class TargetTransaction:
         return self._clock.monotonic() - self._began_s
 
     def open(self) -> None:
-        """Renew the producers that are in doubt; the others open with their partitions' progress.
-
-        A lane that is not sound afterwards refuses, and its partition is read again.
-        """
+        """Renew doubtful producers; a lane that is unsound then refuses, and is read again."""
         for lane in self._lanes.values():
             if lane.sound and lane.transaction.doubts:
                 try:

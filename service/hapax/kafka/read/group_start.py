@@ -55,10 +55,7 @@ class Told(Protocol):
 
 
 def start_remarks(settings: Settings, told: Told) -> list[str]:
-    """Return it in sentences, where it is not what HAPAX_INPUT__START says of a new group.
-
-    Raises PositionLostError where it has no offset in a topic at which this pipeline has worked.
-    """
+    """Return sentences; raise PositionLostError where this pipeline has worked without offsets."""
     try:
         known = told()
     except BatchAbortedError:  # a transaction holds some: what was committed before it counts
@@ -136,10 +133,7 @@ def positions(
     answers: Mapping[Where, TopicPartition],
     logs: Mapping[Where, LogOffsets],
 ) -> dict[Where, int | None]:
-    """Return where a process would continue in each partition; None: it would refuse to start.
-
-    ``answers``: the group's offsets, of all partitions of their topics. Raises as ``spans``.
-    """
+    """``answers``: of all partitions of their topics. None: refused. Raises as ``spans``."""
     found: dict[Where, int | None] = {
         w: one.offset for w, one in answers.items() if one.offset >= 0
     }

@@ -293,10 +293,7 @@ class AuditRangeReader:
             yield records, unreadable
 
     def hidden(self) -> Iterator[list[int]]:
-        """Yield the offsets of aborted records; call when ``committed`` is exhausted.
-
-        They can only lie where no committed record was found, so only that part is read again.
-        """
+        """Read again where no committed record was found; call after ``committed`` is exhausted."""
         first, last = self._seen.find(0), self._seen.rfind(0)
         if first < 0:
             return

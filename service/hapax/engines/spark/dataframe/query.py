@@ -204,10 +204,7 @@ class Progress:
 
 
 def numbers(progress: dict[str, Any], report: StagedReport | None) -> Numbers:
-    """Return one micro-batch's numbers from Spark's report and from the sink's.
-
-    The sink's belongs to the last micro-batch only; without it there are no outputs to report.
-    """
+    """Join both reports: the sink's has the last micro-batch only, others have no outputs."""
     states = progress.get("stateOperators", [])
     inputs: dict[str, int] = {}
     lags: dict[TopicPartition, int] = {}

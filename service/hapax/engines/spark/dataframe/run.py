@@ -135,10 +135,7 @@ class QueryRun:
         self._drain()
 
     def _complete(self) -> bool:
-        """Whether a query that has ended was the last; start it again where more is decided since.
-
-        It has read at least what was stable before its start. Raises as ``OpenInput``.
-        """
+        """Whether it was the last; start it again where more is decided, as ``OpenInput``."""
         held = {
             where: HeldBack(self._read[where].last_stable, log.high_watermark)
             for where, log in self._ends.items()
@@ -156,10 +153,7 @@ class QueryRun:
         return False
 
     def _drain(self) -> None:
-        """Let the micro-batch under way finish while there is time, then stop the query.
-
-        Spark may begin the next one meanwhile: it is dropped, and taken again at the next start.
-        """
+        """Stop after this micro-batch if there is time; one that Spark has begun is repeated."""
         lifecycle, events, last = self._process.lifecycle, self._process.events, self._progress.last
         while not lifecycle.overdue and self._progress.last == last:
             if not self._progress.query.status["isTriggerActive"]:
