@@ -1,4 +1,4 @@
-"""Exactly-once Kafka for anybody's PySpark job: the public door (docs/dataframes.md).
+"""Exactly-once Kafka for any PySpark job: the public door (docs/dataframes.md).
 
 from hapax.spark import register
 
@@ -119,7 +119,7 @@ def set_marker(query: str, number: int, **options: str) -> None:
 
 
 class HapaxSink(ExactlyOnceSink):
-    """The data source with Kafka behind it."""
+    """The data source that writes to Kafka."""
 
     desk: ClassVar[DeskAddress | None] = None
 

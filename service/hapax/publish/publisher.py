@@ -129,7 +129,7 @@ class Publisher:
         position: bytes = b"",
         callback: Callable[[Receipt], None] | None = None,
     ) -> list[Receipt]:
-        """Accept records together: after a crash all of them are there, or none.
+        """Accept records together: after a crash all of them are kept, or none.
 
         position  where the caller's source continues after them, kept with them; empty: as it was
         Raises as ``publish``.
@@ -255,7 +255,7 @@ class Publisher:
         return True
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Accept nothing more, publish what is there for so long, and let go of the folder.
+        """Accept nothing more, publish what it holds for so long, and let go of the folder.
 
         What is left stays in the spool: the next process with it publishes it.
         """

@@ -87,12 +87,10 @@ class Settings(SettingsGroup):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether outputs go to another cluster than that of the input."""
         return self.output.kafka.bootstrap_servers is not None
 
     @property
     def target(self) -> "Settings":
-        """These settings with the cluster of the outputs as theirs."""
         output = self.output.kafka
         if output.bootstrap_servers is None:
             return self

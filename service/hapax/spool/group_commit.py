@@ -85,7 +85,6 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="hapax-spool", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
         self._thread.start()
 
     def submit(
@@ -153,16 +152,13 @@ class GroupCommit:
 
     @property
     def problem(self) -> StopError | None:
-        """Why nothing is accepted any more."""
         return self._failed if isinstance(self._failed, StopError) else None
 
     def made_room(self) -> None:
-        """Look again whether there is room."""
         with self._changed:
             self._changed.notify_all()
 
     def fail(self, error: HapaxError) -> None:
-        """Accept nothing any more."""
         with self._changed:
             self._failed = self._failed or error
             self._changed.notify_all()
@@ -187,7 +183,6 @@ class GroupCommit:
             raise
 
     def _next(self) -> Group | None:
-        """Return what is to be written next; wait for it."""
         with self._changed:
             while not (self._groups or self._closing):
                 self._changed.wait()

@@ -320,7 +320,6 @@ class Metrics:
 
 
 def rows() -> list[Row[Any]]:
-    """Return the table in its order."""
     table = vars(Metrics)
     return [row for row in table.values() if isinstance(row, Row)]
 
