@@ -164,7 +164,7 @@ def _signals(lifecycle: Lifecycle) -> Iterator[None]:
 
 
 def stored_place(position: bytes, path: str, form: RowForm) -> FilePosition:
-    """Return it; empty ``path``: a pipe. ConfigurationError: another source, form or program."""
+    """Return it from a spool; empty ``path``: a pipe. ConfigurationError: of another source."""
     if not position:
         return FilePosition(path, form)
     try:

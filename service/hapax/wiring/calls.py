@@ -35,7 +35,7 @@ CALL_SHARE = 0.9
 
 
 def call_limit_s(settings: Settings) -> float:
-    """Return it; unset: so long that the group has all but given the partition away."""
+    """Return seconds; unset: so long that the group has all but given the partition away."""
     timeout_ms = settings.call.timeout_ms
     if timeout_ms is None:
         return CALL_SHARE * settings.group.max_poll_interval_ms / 1000

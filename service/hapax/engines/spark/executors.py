@@ -71,7 +71,7 @@ class Executors:
     # -- while Spark starts ---------------------------------------------------------------
 
     def start(self, opening: Callable[..., Opened]) -> Opened | None:
-        """Return it; None: a stop. PreflightError: the master takes no connections in time."""
+        """Return what was opened; None: a stop. PreflightError: the master takes no connections."""
         if not self._await_master():
             return None
         try:

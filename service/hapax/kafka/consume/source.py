@@ -269,7 +269,7 @@ class KafkaSource(AnsweredSource):
             self._states.reach(where, self._consumer.log.topics.known(where[0]), offset)
 
     def processed(self) -> Progress:
-        """Return it; a partition without committed offset is in it, for it began by a rewind."""
+        """Return offsets, of a partition without a committed one as well: it began by a rewind."""
         return self._states.settled_offsets()
 
     def positions(self) -> Progress:
