@@ -1,6 +1,7 @@
 """Tables of the report: from runs and cases to rows of text."""
 
 import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -96,19 +97,18 @@ def faults_table(runs: Sequence[Run]) -> str:
     timed: dict[str, list[Strike]] = defaultdict(list)
     for run in runs:
         for strike in run.strikes:
-            kinds[strike.fault].append(strike)
+            kinds[_class(strike.fault)].append(strike)
             if not run.shared:
-                timed[strike.fault].append(strike)
+                timed[_class(strike.fault)].append(strike)
     return filled_table(
         (
-            *("fault", "faults#", "struck#", "p50 s#", "max s#"),
+            *("fault", "struck#", "p50 s#", "max s#"),
             *("beyond the brokers, max s#", "LSO stall s#"),
         ),
         (
             (
                 fault,
-                len(strikes),
-                _more(sum(one.struck for one in strikes), len(strikes)),
+                sum(one.struck for one in strikes),
                 *_spread([one.recovery_s for one in timed[fault] if one.recovery_s is not None]),
                 _seconds(max((_beyond_s(one) for one in timed[fault]), default=0.0)),
                 _seconds(max((one.stall_s or 0.0 for one in timed[fault]), default=0.0)),
@@ -116,6 +116,12 @@ def faults_table(runs: Sequence[Run]) -> str:
             for fault, strikes in sorted(kinds.items())
         ),
     )
+
+
+def _class(fault: str) -> str:
+    """Return the fault without the step, the call or the fate of the request that it chose."""
+    fault = re.sub(rf" ({'|'.join(DELIVERIES)})$", "", fault)
+    return re.sub(r"^(worker dies|SIGTERM in) .*", r"\1 …", fault)
 
 
 def promises_table(runs: Sequence[Run]) -> str:
@@ -256,10 +262,6 @@ def _spread(seconds: list[float]) -> tuple[str, str]:
     if not seconds:
         return "", ""
     return _seconds(statistics.median(seconds)), _seconds(max(seconds))
-
-
-def _more(struck: int, faults: int) -> int | str:
-    return struck if struck != faults else ""
 
 
 def _seconds(value: float) -> str:
