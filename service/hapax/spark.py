@@ -111,8 +111,7 @@ def refresh_marker(**options: str) -> int | None:
 def set_marker(query: str, number: int, **options: str) -> None:
     """Say that micro-batch ``number`` of this query is the next to publish.
 
-    For a person who has looked at the output, while no query runs. Options as for
-    ``refresh_marker``.
+    While no query runs, once the output was checked. Options as for ``refresh_marker``.
     """
     with open_publisher(_marker_settings(options)) as publisher:
         publisher.overwrite(Marker(number, query))
