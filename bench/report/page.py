@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -53,7 +54,7 @@ def page(found: Results) -> str:
         made=_made(found),
         busy=_busy(found, list(tables.TABLES)),
         missing=_listed([f"{name}: {why}" for name, why in found.missing.items()]),
-        voids=_listed(found.voids),
+        voids=_by_reason(found.voids),
         cpu_picture=_picture("throughput", "cpu.svg", "CPU a record", found),
         latency_picture=_picture("latency", "latency.svg", "Latency", found),
     )
@@ -132,6 +133,16 @@ def _busy(found: Results, parts: Sequence[str]) -> str:
 
 def _picture(part: str, file: str, title: str, found: Results) -> str:
     return f"![{title}](performance/{file})" if part in found.parts else ""
+
+
+def _by_reason(voids: Sequence[str]) -> str:
+    """Return a line for each reason, with the runs that it made void and what they measured."""
+    runs: dict[str, list[str]] = defaultdict(list)
+    for line in voids:
+        where, _, why = line.partition(": ")
+        reason, _, measured = why.partition(": ")
+        runs[reason].append(f"{where} ({measured})" if measured else where)
+    return _listed([f"{reason}: {'; '.join(each)}" for reason, each in runs.items()])
 
 
 def _listed(lines: Sequence[str]) -> str:

@@ -21,7 +21,6 @@ _PROCESS, _EXIT_AT_ONCE = os.getpid(), os._exit
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
     sys.excepthook, threading.excepthook = _show, _show_of_thread
     os._exit = _exit
     import_from_here()
@@ -59,7 +58,6 @@ def _run() -> int:
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that was not foreseen as the interpreter would, without secrets."""
     text = "".join(traceback.format_exception(kind, error, trace))
     try:
         from hapax.settings.secrets import Strike, secrets_around
@@ -92,7 +90,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def _exit(status: int) -> NoReturn:
-    """Stand for ``os._exit``: 0 says that all is done, which is for us alone to say."""
+    """Replace ``os._exit``: 0 says that all is done, which only the service may say."""
     _EXIT_AT_ONCE(status or int(os.getpid() == _PROCESS))
 
 

@@ -1,4 +1,4 @@
-"""Exactly-once Kafka for anybody's PySpark job: the public door (docs/dataframes.md).
+"""Exactly-once Kafka for any PySpark job: the public door (docs/dataframes.md).
 
 from hapax.spark import register
 
@@ -111,15 +111,14 @@ def refresh_marker(**options: str) -> int | None:
 def set_marker(query: str, number: int, **options: str) -> None:
     """Say that micro-batch ``number`` of this query is the next to publish.
 
-    For a person who has looked at the output, while no query runs. Options as for
-    ``refresh_marker``.
+    While no query runs, once the output was checked. Options as for ``refresh_marker``.
     """
     with open_publisher(_marker_settings(options)) as publisher:
         publisher.overwrite(Marker(number, query))
 
 
 class HapaxSink(ExactlyOnceSink):
-    """The data source with Kafka behind it."""
+    """The data source that writes to Kafka."""
 
     desk: ClassVar[DeskAddress | None] = None
 

@@ -202,9 +202,9 @@ def _members(tree: ast.ClassDef, member: type) -> Iterator[str]:
         if not isinstance(each, ast.FunctionDef) or each.name.startswith("_"):
             continue
         plain = any(ast.unparse(one) == "property" for one in each.decorator_list)
-        call = each.name if plain else _call(each.name, each)
+        call = "" if plain else f"```py\n{_call(each.name, each)}\n```\n\n"
         text = _docstring(ast.get_docstring(each))
-        yield f"#### {tree.name}.{each.name}\n\n```py\n{call}\n```\n\n```text\n{text}\n```"
+        yield f"#### {tree.name}.{each.name}\n\n{call}```text\n{text}\n```"
 
 
 def _docstring(text: str | None) -> str:

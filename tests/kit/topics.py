@@ -66,17 +66,31 @@ def produce(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None
 
 
 def produce_committed(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
-    """Write records in one transaction, and commit it."""
-    with transaction(bootstrap_servers) as producer:
+    """Write records in one transaction, and commit it; return when its markers are written."""
+    name = f"test-{uuid.uuid4().hex}"
+    with transaction(bootstrap_servers, name) as producer:
         _send(producer, topic, records)
         producer.commit_transaction(_TIMEOUT_S)
+    _await_markers(bootstrap_servers, name)
 
 
 def produce_aborted(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
-    """Write records in one transaction, and abort it: offsets that nobody will see."""
-    with transaction(bootstrap_servers) as producer:
+    """Write records in one transaction, and abort it; return when its markers are written."""
+    name = f"test-{uuid.uuid4().hex}"
+    with transaction(bootstrap_servers, name) as producer:
         _send(producer, topic, records)
         producer.abort_transaction(_TIMEOUT_S)
+    _await_markers(bootstrap_servers, name)
+
+
+def _await_markers(bootstrap_servers: str, transactional_id: str) -> None:
+    """Return when a transaction that was ended has its marker in each partition.
+
+    The coordinator answers before it has them written, and another producer's record may come in
+    between; the id gets no producer until they are.
+    """
+    with transaction(bootstrap_servers, transactional_id):
+        pass
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def all_logged() -> Mapping[str, set[str]]:
 
 
 def rows() -> dict[str, set[str]]:
-    found = re.findall(r"(?m)^\| `(\w+)` \| ([a-z, ]+) \| .+ \| .+ \|$", PAGE.read_text())
+    found = re.findall(r"(?m)^\| `(\w+)` \| ([a-z, ]+) \| .+ \|$", PAGE.read_text())
     assert len(found) == PAGE.read_text().count("\n| `")
     assert len(found) == len(dict(found))
     return {event: set(re.findall(r"\w+", levels)) - {"or"} for event, levels in found}

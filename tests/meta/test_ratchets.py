@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SERVICE = ROOT / "service"
-LINES_MAX = 60_440
+LINES_MAX = 58_640
 FILES_MAX = 316
-CODE_LINES_MAX = 41_580
+CODE_LINES_MAX = 41_540
 TEST_LINES_MAX = 89_250
 """Without tests/world, whose programs belong to other clients."""
-DOC_WORDS_MAX = 86_650
+DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""
 IN_A_CIRCLE_MAX = 36
 """Modules that import each other in a circle, imports for types included."""
-HOME_MADE_WORDS_MAX = 664
+HOME_MADE_WORDS_MAX = 7
 """Uses of banned words in docstrings and comments of the service."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hapax
+from tests.deploy import generated
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -131,3 +132,9 @@ def test_the_image_is_built_with_the_page_that_its_metadata_quotes():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     build = (ROOT / "Dockerfile").read_text().partition("pip wheel")[0]
     assert re.search(rf"(?m)^COPY .*\b{re.escape(project['readme'])} ", build)
+
+
+def test_what_is_made_from_code_is_what_the_code_makes():
+    made = generated.files()
+    stale = [path.name for path, text in made.items() if path.read_text() != text]
+    assert stale == [], "run: make generate"

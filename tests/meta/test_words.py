@@ -112,15 +112,13 @@ MANIFESTS = [
     *sorted(file for file in (ROOT / "deploy").rglob("*") if file.suffix in {".yaml", ".env"}),
     ROOT / "deploy/monitoring/dashboard.json",
 ]
-# Folders whose docstrings and comments are held as well; the others follow.
-EXPLAINED = [
-    file
-    for folder in ("core", "demo", "sandbox", "testing")
-    for file in sorted((ROOT / "service/hapax" / folder).rglob("*.py"))
-    if str(file.relative_to(ROOT)) not in NOT_YET
-]
-
 MODULES = sorted((ROOT / "service/hapax").rglob("*.py"))
+# Docstrings and comments are held as well but in these folders, where fields of structs have the
+# words as names; test_ratchets counts those.
+FIELDS = ("kafka", "operations")
+EXPLAINED = [
+    file for file in MODULES if file.relative_to(ROOT / "service/hapax").parts[0] not in FIELDS
+]
 
 
 def offences(files: Iterable[Path], texts: Callable[[str], Iterator[str]]) -> list[str]:

@@ -43,7 +43,7 @@ def after_a_kill(path: Path, *, checkpoint: bool) -> Path:
     """Return a folder as a process leaves it that was killed after all was acknowledged."""
     spool = opened(path / "open")
     for number, group in enumerate(RECORDS):
-        spool.append(group, b"%d" % number, {"number": b"%d" % number})
+        spool.append(group, b"%d" % number)
     if checkpoint:
         spool._checkpoint("TRUNCATE")
     shutil.copytree(path / "open", path / "killed")
@@ -71,7 +71,7 @@ def test_a_bit_that_flips_in_what_was_acknowledged_is_reported_or_changes_nothin
             assert name != WAL or (copy / DAMAGED_WAL).read_bytes() == flipped
         else:
             assert content(spool) == b"".join(FLAT)
-            assert (spool.meta.position, spool.meta.notes) == (b"2", {"number": b"2"})
+            assert spool.meta.position == b"2"
             spool.close()
         shutil.rmtree(copy)
     if name == ACKNOWLEDGED or not whole:  # the other slot is sound, and so are the records
@@ -122,17 +122,17 @@ def test_missing_records_are_named(tmp_path):
         opened(tmp_path / "spool")
 
 
-def test_position_notes_sequence_and_nonce_outlive_the_records_that_were_published(tmp_path):
+def test_position_sequence_and_nonce_outlive_the_records_that_were_published(tmp_path):
     spool = opened(tmp_path / "spool")
     spool.append([b"w"])
-    spool.append([b"x", b"y"], b"line 2", {"file": b"1", "other": b"2"})
-    spool.append([b"z"], notes={"file": b"3"})
+    spool.append([b"x", b"y"], b"line 2")
+    spool.append([b"z"])
     nonce = spool.nonce_before(4)
     spool.delete_below(5)
     spool.close()
     spool = opened(tmp_path / "spool")
     assert (spool.first, spool.next) == (4, 5)
-    assert (spool.meta.position, spool.meta.notes) == (b"line 2", {"file": b"3", "other": b"2"})
+    assert spool.meta.position == b"line 2"
     assert spool.nonce_before(5) == nonce != b""
     assert spool.nonce_before(3) is None
     spool.close()
@@ -222,8 +222,8 @@ def test_a_disk_that_is_full_refuses_and_what_was_accepted_before_and_after_is_w
     spool.append([b"a"])
     spool._connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(SpoolFullError, match="disk of the spool is full"):
-        spool.append([bytes(100_000)], b"lost", {"lost": b""})
-    assert (spool.next, spool.meta.position, spool.meta.notes) == (2, b"", {})
+        spool.append([bytes(100_000)], b"lost")
+    assert (spool.next, spool.meta.position) == (2, b"")
     spool.append([b"b"])
     spool._connection.execute("PRAGMA max_page_count = 1000000")
     spool.append([bytes(100_000)])

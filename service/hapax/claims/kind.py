@@ -1,7 +1,4 @@
-"""What each kind of claim store gives to those who have only its address.
-
-Called by settings, the doctor and wiring, without importing the store's client library.
-"""
+"""What each kind of claim store gives to those who have only its address, without its client."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ class TlsFiles(NamedTuple):
     """PEM files for a store that is reached by TLS.
 
     ca_file            authorities that it must be signed by; None: those of the system
-    certificate_file   our own certificate, for a server that asks for one
-    key_file           its key; None: it stands in the same file
+    certificate_file   the worker's certificate, for a server that asks for one
+    key_file           its key; None: it is in the same file
     key_password       of the key, or what returns it for each connection
     """
 
@@ -35,7 +32,7 @@ class StoreOptions(NamedTuple):
     app            names the claims; letters, digits, dot, dash and underscore
     ttl_ms         how long an id is remembered at least
     on_emptied     called when claims that were there before are gone, before ``claim`` returns
-    on_clock_jump  called with the seconds by which the store's clock went ahead of ours
+    on_clock_jump  called with the seconds by which the store's clock went ahead of the worker's
     on_look        called by each ping that is answered: why claims may be deleted, empty where they
                    are kept; and how many keys were since the last ping
     cluster_id     Kafka's id of the cluster that offsets belong to; None: not compared
@@ -96,7 +93,4 @@ class StoreKind(Protocol):
         """Return what the user of the address must be granted, without its password."""
 
     def open(self, url: str, options: StoreOptions) -> ClaimStore:
-        """Return the store; connect to nothing yet.
-
-        Raises ConfigurationError for an address or files that cannot work.
-        """
+        """Connect to nothing yet; raise ConfigurationError for an address that cannot work."""

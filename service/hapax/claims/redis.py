@@ -25,7 +25,7 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
   none. With 24 ids a bucket each is divided in two, below 5 two become one, by the script, a few
   with each request. A request is packed for the layout that the last answer had. Where its script
   met another one, ids whose bucket that concerns are claimed again: a claim counts only where it
-  stood in the bucket that counted when the request ended.
+  was in the bucket that counted when the request ended.
 - An owner is topic number, partition, offset, in 8 bytes or a few more. A topic's number is a hash
   of it, so that a failover cannot give it to another topic while claims are on their way.
 - The epoch is the canary, made at the first call. When the store was emptied (FLUSHALL, empty
@@ -84,7 +84,6 @@ class RedisClaims:
         topic_ids: Mapping[str, str] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connect to nothing yet."""
         app = options.app
         if not re.fullmatch(r"[A-Za-z0-9._-]+", app):
             raise ConfigurationError([f"The app {app!r} cannot name keys in Redis."])
@@ -113,10 +112,10 @@ class RedisClaims:
 
     @property
     def fresh(self) -> bool:
-        """Whether our first call found no claims of this app.
+        """Whether the first call of this client found no claims of this app.
 
-        It is its first start, or the store was emptied while no worker ran. A group with committed
-        offsets shows which.
+        It is the app's first start, or the store was emptied while no worker ran. A group with
+        committed offsets shows which.
         """
         return self._canary.fresh
 
@@ -138,9 +137,9 @@ class RedisClaims:
     ) -> Mapping[int, Coordinates]:
         """Claim all ids, see ``ports.Claims``: one round trip, or two where ids are known.
 
-        A record that stands twice in one batch, or two replays of one original, have the same
-        owner: both are ours, as they would be in two batches. Raises OtherClusterError when the
-        claims belong to another Kafka cluster; nothing is claimed then.
+        A record that is twice in one batch, or two replays of one original, have the same
+        owner: both belong to the caller, as they would be in two batches. Raises
+        OtherClusterError when the claims are of another Kafka cluster; nothing is claimed then.
         """
         return self._asked(ids, records, replays, gone).answer()
 
@@ -150,7 +149,6 @@ class RedisClaims:
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
     ) -> Asked:
-        """Send the first request of ``claim``; see ``ports.Claims``."""
         return self._asked(ids, records, replays, ())
 
     def _asked(
@@ -213,7 +211,6 @@ class RedisClaims:
         return found
 
     def health(self) -> StoreHealth:
-        """Return what the server says of itself, in seconds; see ``core.claim_store``."""
         return health_of(self._redis, self._base.decode())
 
     def close(self) -> None:
@@ -221,26 +218,19 @@ class RedisClaims:
         self._redis.close()
 
     def owner(self, claim: bytes) -> Owned | None:
-        """Return who owns it; None when no record does."""
         return self._desk.owner(self._digests([claim]))
 
     def forget(self, claim: bytes) -> bool:
-        """Forget the claim: the next record with this id is a first sighting. Whether it was."""
         return self._desk.forget(self._digests([claim]))
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
-        """Forget those of the claims that belong to the coordinates beside them; return how many.
-
-        Few round trips for all of them, a thousand at a time.
-        """
+        """See ``ports.Claims``; a thousand of them in one round trip."""
         return self._desk.release([(self._digests([each]), owner) for each, owner in owned])
 
     def cluster(self) -> str | None:
-        """Return the id of the Kafka cluster that the claims belong to; None: none was written."""
         return self._desk.cluster()
 
     def adopt(self) -> str | None:
-        """Let the claims belong to our cluster from now on; return the one before."""
         return self._desk.adopt()
 
     def _digests(self, ids: Sequence[bytes]) -> bytes:

@@ -1,14 +1,7 @@
 """The store as the last answer described it, and the script that ends every request.
 
-Called by redis_claim.py and redis_desk.py; claims/redis.py describes the storage.
-
-What every answer of the store says beside the claims: which store, whose, and at what time.
-
-Called by both schemes of claims/redis.py.
-
-Redis' clock beside ours: a jump ahead of it ends claims early, and no answer says so.
-
-Called by claims/redis.py.
+Every answer also reports which store it is, whose claims it has, and its time: a jump of Redis'
+clock ahead of the worker's ends claims early, and no answer says so.
 """
 
 from __future__ import annotations
@@ -31,6 +24,11 @@ if TYPE_CHECKING:
 
     from hapax.claims.kind import StoreOptions
 
+NUMBER_BYTES: Final = 3
+ENOUGH: Final = 1.1
+"""Times to live that all buckets must still have for a claim; redis_turn.lua sees to a bit more."""
+FORMAT: Final = b"2"
+
 
 class Canary:
     """The epoch, the cluster and the clock, as the last answer had them.
@@ -40,7 +38,6 @@ class Canary:
     """
 
     def __init__(self, options: StoreOptions, clock: StoreClock) -> None:
-        """Know nothing yet."""
         self.app = options.app
         self.cluster_id = options.cluster_id
         self.fresh = False
@@ -51,7 +48,7 @@ class Canary:
         self._on_clock_jump = options.on_clock_jump
 
     def check_cluster(self, known: bytes) -> None:
-        """Raise OtherClusterError when the claims are of another Kafka cluster than ours."""
+        """Raise OtherClusterError when the claims are of another Kafka cluster."""
         here = self.cluster_id or ""
         if here and known and known != here.encode():
             raise OtherClusterError(
@@ -59,9 +56,8 @@ class Canary:
             )
 
     def notice(self, epoch: bytes) -> None:
-        """Take note of the epoch; call ``on_emptied`` when it is another than before."""
         before, self._epoch = self._epoch, epoch
-        # Ours also when an earlier call began it and its answer was lost.
+        # This one also when an earlier call began it and its answer was lost.
         begun = epoch == self.next_epoch
         if begun:
             self.next_epoch = secrets.token_hex(4).encode()
@@ -71,35 +67,30 @@ class Canary:
             self._on_emptied()
 
     def notice_time(self, asked_s: float, redis_ms: int) -> None:
-        """Take note of Redis' time; ``asked_s``: ours when the call began."""
+        """Take note of Redis' time; ``asked_s``: the worker's when the call began."""
         jump_s = self.clock.jump_s(asked_s, redis_ms)
         if jump_s and self._on_clock_jump is not None:
             self._on_clock_jump(jump_s)
 
 
 class StoreClock:
-    """Compares Redis' clock with ours: claims live by Redis' time alone.
+    """Compares Redis' clock with the worker's: claims live by Redis' time alone.
 
-    When it is set forward by more than what passed here, claims end early, all of them at two
-    times their time to live, and no answer says so. A tenth of it is worth a word: an id is then
-    remembered for so much less than promised.
+    When it is set forward by more than what passed here, claims end early, all of them at two times
+    their time to live. A tenth of it is worth a warning: an id is then remembered for so much less
+    than promised.
     """
 
     def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
-        """Begin without a call to compare with."""
         self._monotonic = monotonic
         self._limit_s = ttl_ms / 1000 / 10
         self._last: tuple[float, int] | None = None
 
     def now(self) -> float:
-        """Return our time, for a call that begins."""
         return self._monotonic()
 
     def jump_s(self, asked_s: float, redis_ms: int) -> float:
-        """Return the seconds that Redis' clock jumped ahead since the last call; else 0.
-
-        ``asked_s``: our time when this call began.
-        """
+        """Return by how many seconds Redis' clock jumped ahead since the call before; else 0."""
         last, self._last = self._last, (asked_s, redis_ms)
         if last is None:
             return 0.0
@@ -111,10 +102,6 @@ class StoreClock:
 
 TURN: Final = Path(__file__).with_name("redis_turn.lua")
 REPLACE: Final = Path(__file__).with_name("redis_replace.lua")
-NUMBER_BYTES: Final = 3
-ENOUGH: Final = 1.1
-"""Times to live that all buckets must still have for a claim; redis_turn.lua sees to a bit more."""
-FORMAT: Final = b"2"
 
 
 class UnknownFormatError(ClaimsUnavailableError):
@@ -127,7 +114,7 @@ class World(NamedTuple):
     met         how the buckets were laid out when the commands before it ran; left: after it
     unit_ms     of dates
     alive_ms    until when every bucket exists
-    now_ms      Redis' time; answered_s: ours when it came
+    now_ms      Redis' time; answered_s: the worker's when it came
     """
 
     epoch: bytes
@@ -145,7 +132,7 @@ class Buckets:
     """One app's buckets. Raises ClaimsUnavailableError and OtherClusterError.
 
     world       as of the last answer; None: nothing is known yet
-    numbers     of the topics that were asked for, as they stand in owners
+    numbers     of the topics that were asked for, as they are in owners
     unreported  ids that were new, for the script to count
     own         whether most ids of the last batch were claimed already, by their own records
     """
@@ -205,15 +192,11 @@ class Buckets:
                 return world
 
     def turn(self, topics: Sequence[str]) -> bytes:
-        """Return the script's call, to end a request with."""
         args = self._args(topics, probe=False)
         return command("EVALSHA", self.script.sha, 2, self.base, self.meta, *args)
 
     def take(self, reply: Any, topics: Sequence[str], reported: int, asked_s: float) -> World:
-        """Return the world that the script describes.
-
-        ``reported``: how many new ids it was given; ``asked_s``: our time before the request.
-        """
+        """Return the world; ``reported``: how many new ids it got; ``asked_s``: the time before."""
         check_format(reply[0])
         self.canary.check_cluster(reply[2])
         _, epoch, _, met, left, facts, numbers = reply
@@ -240,7 +223,6 @@ class Buckets:
         return self.world
 
     def date(self) -> int:
-        """Return today's date, by Redis' time as far as it is known."""
         assert self.world is not None
         return date(self.redis_ms(), self.world.unit_ms)
 
@@ -249,7 +231,7 @@ class Buckets:
     ) -> list[bytes] | None:
         """Replace claims by comparison; see redis_replace.lua.
 
-        ``items``: key, field, value that may be replaced, new one. Returns what stands there
+        ``items``: key, field, value that may be replaced, new one. Returns what it has
         instead, empty where it was replaced; None: the store is laid out in another way by now.
         """
         ends_ms = int(self.redis_ms()) + 2 * world.ttl_ms

@@ -1,9 +1,9 @@
-"""One batch of claims on its way through the buckets. Called by claims/redis.py.
+"""One batch of claims on its way through the buckets.
 
 A round is one request: HSETNX for ids that may be new, HGET for ids that are claimed already, and
-the script that tells whether these commands met the store as it was taken to be. Where they did
+the script that reports whether these commands met the store as it was taken to be. Where they did
 not, the ids concerned go into the next round; a claim that went to a place that does not count any
-more is of no harm, because nothing looks there.
+more is of no harm, because nothing reads it there.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ class Claim:
         raise ClaimsUnavailableError("the same claims change all the time")
 
     def drop(self) -> None:
-        """Give the answer up."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.drop()
@@ -211,7 +210,6 @@ class Claim:
             self._buckets.own = known > new
 
     def _moved(self, world: World) -> set[int]:
-        """Return which of the ids of this round have another bucket since it was sent."""
         sent, digests = self._round, self._batch.digests
         left, met = sent.world.left, world.met
         if left.agrees(met):
@@ -245,7 +243,7 @@ class Claim:
         return bool(self._gone) and owner == self._gone[index]
 
     def _change(self, changes: Sequence[tuple[int, bytes]]) -> None:
-        """Replace claims, unless they are others by now; then look at them again."""
+        """Replace claims, unless they are others by now; then query them again."""
         buckets = self._buckets
         world = buckets.world
         assert world is not None
@@ -259,7 +257,6 @@ class Claim:
         self._gets = sorted([*self._gets, *again])
 
     def _in_vain(self, indices: Iterable[int]) -> None:
-        """Remember claims that went to a place that did not count any more."""
         sent, world = self._round, self._round.world
         self._vain += [
             (index, *self._place(world, index), sent.date + self._owners[index])
@@ -267,10 +264,7 @@ class Claim:
         ]
 
     def _clean(self) -> None:
-        """Take back what was claimed in vain: it may be in buckets that HSETNX made, without end.
-
-        The script compares the layout, so that these places still do not count when it deletes.
-        """
+        """Delete by a script that compares the layout: these places still do not count then."""
         while self._vain:
             some = self._vain[:REPLACED_AT_ONCE]
             world = self._buckets.world

@@ -1,7 +1,4 @@
-"""The way to Redis: one client from one URL and its certificates, and its errors in plain words.
-
-Called by claims/redis.py. Nothing here knows what a claim is.
-"""
+"""The way to Redis: one client from one URL and its certificates, and its errors in plain words."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ PERMISSIONS = f"allow ~hapax* {' '.join(f'+{command}' for command in CLAIM_COMMA
 
 REASONS = (
     # What Redis says, and what that means here. The first line that is found decides. Redis 6.2
-    # wraps an error inside a script into another one, so that the word may stand anywhere.
+    # wraps an error inside a script into another one, so that the word may come anywhere.
     (r"WRONGPASS|NOAUTH|invalid password", "it refuses the configured user or password"),
     (
         r"NOPERM|ACL failure|can't run this command|can't access",
@@ -78,11 +75,7 @@ class Tls(TlsFiles):
     __slots__ = ()
 
     def options(self) -> dict[str, object]:
-        """Return the client's options; raise ConfigurationError for files that cannot be used.
-
-        The client would only open them with its first connection, and a missing file would look
-        like a server that is away.
-        """
+        """Raise ConfigurationError now: at the first connection it would look like an outage."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
@@ -205,22 +198,14 @@ def place(client: Redis) -> str:
 
 
 def unavailable(client: Redis, error: Exception) -> ClaimsUnavailableError:
-    """Translate what the client raised; one line, without secrets.
-
-    Where the primary may have changed the next call asks where it is: a demoted one refuses every
-    write and closes nothing.
-    """
+    """Return it without secrets; a demoted primary refuses writes, so ask again where it is."""
     if "primary" in client.connection_pool.connection_kwargs:
         client.connection_pool.disconnect(inuse_connections=False)
     return ClaimsUnavailableError(f"Redis at {place(client)} does not answer: {reason_of(error)}")
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether waiting may help: no listener, no answer, or a refusal that passes.
-
-    A wrong password, a missing permission, an untrusted certificate or an unknown host are for
-    people to fix.
-    """
+    """Whether waiting may help: not for a password, permission, certificate or unknown host."""
     if isinstance(error, AuthenticationError):
         return False
     cause: BaseException | None = error

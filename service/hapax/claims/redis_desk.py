@@ -1,6 +1,6 @@
 """What people ask of the buckets: who owns an id and for how long, to forget it, whose they are.
 
-Called by claims/redis.py. It begins no epoch and sweeps nothing. An answer that came while buckets
+It begins no epoch and sweeps nothing. An answer that came while buckets
 moved is asked for again.
 """
 
@@ -46,7 +46,6 @@ class Seen(NamedTuple):
     ttl_ms: int
 
     def place(self, digest: bytes) -> HashField:
-        """Return where an id stands."""
         return place(self.prefix, self.layout.bits(digest), digest)
 
 
@@ -54,12 +53,10 @@ class BucketDesk:
     """Looks single claims up. Raises ClaimsUnavailableError."""
 
     def __init__(self, buckets: Buckets) -> None:
-        """Send nothing yet."""
         self._buckets = buckets
         self._redis = buckets.client
 
     def owner(self, digest: bytes) -> Owned | None:
-        """Return who owns the id of this digest; None when no record does."""
         seen, [value] = self._steadily([digest], lambda pipe, key, field: pipe.hget(key, field))
         if seen is None or not value:
             return None
@@ -73,13 +70,12 @@ class BucketDesk:
         return Owned(self._coordinates(value), left * seen.unit_ms)
 
     def forget(self, digest: bytes) -> bool:
-        """Forget the claim; whether there was one."""
         was = self.owner(digest) is not None
         _, [gone] = self._steadily([digest], lambda pipe, key, field: pipe.hdel(key, field))
         return was and bool(gone)
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
-        """Forget those of the claims, by digest, that belong to the coordinates beside them."""
+        """Forget those of the claims, by digest, that belong to the given coordinates."""
         return sum(
             self._release(owned[at : at + _AT_ONCE]) for at in range(0, len(owned), _AT_ONCE)
         )
@@ -106,13 +102,11 @@ class BucketDesk:
         return self._release(owned) if others is None else others.count(b"")
 
     def cluster(self) -> str | None:
-        """Return the id of the Kafka cluster that the claims belong to; None: none was written."""
         self._check_format()
         found = self._asked(lambda: self._redis.hget(self._buckets.meta, "cluster"))
         return found.decode() if isinstance(found, bytes) else None
 
     def adopt(self) -> str | None:
-        """Let the claims belong to our cluster from now on; return the one before."""
         before = self.cluster()
         here = self._buckets.canary.cluster_id or ""
         self._asked(lambda: self._redis.hset(self._buckets.meta, "cluster", here))
@@ -129,7 +123,7 @@ class BucketDesk:
     def _steadily(
         self, digests: Sequence[bytes], ask: Callable[[Any, bytes, bytes], object]
     ) -> tuple[Seen | None, list[Any]]:
-        """Ask where the ids stand, until buckets did not move meanwhile; None: no claims exist."""
+        """Ask where the ids are, until buckets did not move meanwhile; None: no claims exist."""
         self._check_format()
         seen = self._seen()
         for _ in range(_TRIES):

@@ -1,11 +1,9 @@
 """One request that is sent now and answered later, on a connection that it has for itself.
 
-Called by claims/redis.py. Between the two, all other calls take other connections of the pool, so
-an answer that comes late, or that is not wanted any more, cannot be read as that of another call.
-
-Replies of Redis, read from the socket: many small ones at once, without an object for each.
-
-The client's own reader costs several microseconds a reply, and a batch of claims has thousands.
+Until then all other calls take other connections of the pool, so an answer that comes late, or that
+is not wanted any more, cannot be read as that of another call. Replies are read from the socket,
+many small ones at once, without an object for each: the client's own reader costs several
+microseconds a reply, and a batch of claims has thousands.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 
 
 Answer = TypeVar("Answer")
+_RECEIVE = 1 << 16
 
 
 class Exchange:
@@ -44,11 +43,7 @@ class Exchange:
             self.drop()
 
     def read(self, read: Callable[[Connection], Answer]) -> Answer:
-        """Return what ``read`` makes of the answer.
-
-        Raises ClaimsUnavailableError for any error. A connection with an answer that was not read
-        to its end is dropped.
-        """
+        """Raise ClaimsUnavailableError; a connection not read to its end is dropped."""
         connection = self._connection
         if self._failed is not None or connection is None:
             error = self._failed or RuntimeError("an answer is read once")
@@ -76,11 +71,8 @@ class Exchange:
         self.drop()
 
 
-_RECEIVE = 1 << 16
-
-
 class Replies:
-    """The replies to one request; nothing behind the last of them is expected."""
+    """The replies to one request; nothing is expected after the last of them."""
 
     def __init__(self, connection: Connection) -> None:
         # The client has no call for bytes as they come.
@@ -100,7 +92,6 @@ class Replies:
         return b"".join(b"%d" % self.value() for _ in range(count))
 
     def values(self, count: int) -> list[Any]:
-        """Return so many replies."""
         return [self.value() for _ in range(count)]
 
     def value(self) -> Any:
@@ -160,10 +151,7 @@ class Replies:
 def without(
     indices: Sequence[int], answers: bytearray | list[Any], gone: Iterable[int]
 ) -> tuple[Sequence[int], list[tuple[int, Any]]]:
-    """Take those that are gone, a few of many, out of ascending indices and their answers.
-
-    ``answers`` is changed. Return the indices that are left, and the others with their answers.
-    """
+    """Take ``gone``, few of many, out of ``answers``, which is changed; return both parts."""
     left, out = list(indices), []
     for index in sorted(gone, reverse=True):
         at = bisect_left(left, index)

@@ -1,11 +1,8 @@
-"""What a Redis says of itself, judged: whether it keeps claims, and what to set. Pure.
+"""What a Redis says of itself, judged: whether it keeps claims, and what to set.
 
-Whether a Redis deletes keys where its memory is full, and with them claims, without a word.
-
-Looked at while the service runs: both the policy and the memory can be changed at any time. Each
-look is one INFO, which managed servers allow where they forbid CONFIG.
-
-What the claim store reports about itself, and what the configured user may do there.
+Whether it deletes keys when its memory is full is checked while the service runs, for both the
+policy and the memory can be changed at any time. Each check is one INFO, which managed servers
+allow where they forbid CONFIG.
 
 Permissions are found by trying. What is tried writes one key that is gone a second later; claims
 are not touched, and no epoch is begun: a store that was emptied must stay recognisable as one.
@@ -30,6 +27,13 @@ if TYPE_CHECKING:
 
 
 KEEPS = "noeviction"
+VERSION_MIN: Final = (6, 2)
+BYTES_PER_ID: Final = 40
+"""Of a claim in its bucket, its part of the bucket's key included (31 measured, rounded up)."""
+LIVES: Final = 2
+"""A claim is kept for one to two TTLs: segments go as a whole."""
+_NO_SCRIPT = "0" * 40
+_SETTINGS = ("maxmemory-policy", "appendfsync", "save", "min-replicas-to-write")
 
 
 class Eviction:
@@ -63,7 +67,7 @@ class Eviction:
             raise ClaimsUnavailableError(self.problem)
 
     def _evicted(self, info: Mapping[str, Any]) -> int:
-        """Return how many keys were evicted since the last look at the same server."""
+        """Return how many keys were evicted since the last answer of the same server."""
         before, self._seen = self._seen, (info.get("run_id"), evicted_keys(info))
         return self._seen[1] - before[1] if before[0] == self._seen[0] else 0
 
@@ -74,25 +78,14 @@ def evicts(policy: str) -> str:
 
 
 def evicted_keys(info: Mapping[str, Any]) -> int:
-    """Return how many keys a server has evicted since it started, as far as it says."""
     text = str(info.get("evicted_keys", ""))
     return int(text) if text.isdecimal() else 0
-
-
-VERSION_MIN: Final = (6, 2)
-BYTES_PER_ID: Final = 40
-"""Of a claim in its bucket, its part of the bucket's key included (31 measured, rounded up)."""
-LIVES: Final = 2
-"""A claim is kept for one to two TTLs: segments go as a whole."""
 
 
 def judged_health(
     place: str, info: Mapping[str, str], settings: Mapping[str, str], **facts: Any
 ) -> StoreHealth:
-    """Return the health of a server that gave an answer.
-
-    ``info``: fields of INFO. ``settings``: of CONFIG GET. ``facts``: see StoreHealth.
-    """
+    """``info``: fields of INFO. ``settings``: of CONFIG GET."""
     aspects = {
         "version": _version(info),
         "permissions": _permissions(info, facts.get("refused", ())),
@@ -117,15 +110,11 @@ def judged_health(
 
 
 def outdated(version: str) -> bool:
-    """Whether a server is older than what claims need."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < VERSION_MIN
 
 
 def server_name(info: Mapping[str, object]) -> str:
-    """Return what a server is, with its version: ``redis_version`` is what it is compatible with.
-
-    ``info``: what it says of itself.
-    """
+    """Return product and version: ``redis_version`` is what it is compatible with."""
     for name in ("valkey", "dragonfly", "garnet", "redis"):
         if version := info.get(f"{name}_version"):
             return f"{name.capitalize()} {version}"
@@ -245,10 +234,6 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-_NO_SCRIPT = "0" * 40
-_SETTINGS = ("maxmemory-policy", "appendfsync", "save", "min-replicas-to-write")
-
-
 def health_of(client: Redis, base: str) -> StoreHealth:
     """Return what a server says of itself and of the claims of this app; takes seconds at most."""
     began_ms = time.time() * 1000
@@ -293,7 +278,6 @@ def _setting(client: Redis, name: str) -> dict[str, str]:
 
 
 def _refused(client: Redis, base: str) -> tuple[str, ...]:
-    """Return what a claim needs and our user cannot do."""
     key = f"{base}:doctor"
     tried: dict[str, Callable[[], Any]] = {
         "hset": lambda: client.hset(key, "at", "1"),
@@ -305,7 +289,7 @@ def _refused(client: Redis, base: str) -> tuple[str, ...]:
         "del": lambda: client.delete(key),
         "set": lambda: client.set(f"{key}:mark", "1", px=1000),
         "get": lambda: client.get(f"{key}:mark"),
-        # After the last write, or that could make the key again, for ever.
+        # After the last write, or that could make the key again, permanently.
         "pexpireat": lambda: client.pexpireat(key, int(time.time() * 1000) + 1000),
         "script load": lambda: client.script_load("return 1"),
         "evalsha": lambda: client.evalsha(_NO_SCRIPT, 1, key),
@@ -315,17 +299,14 @@ def _refused(client: Redis, base: str) -> tuple[str, ...]:
         try:
             attempt()
         except NoScriptError:
-            continue  # the answer of a server that lets us run scripts
+            continue  # the answer of a server that allows scripts
         except RedisError as error:
             refused.append(f"{name}: {reason_of(error)}")
     return tuple(refused)
 
 
 def preflight(client: Redis) -> Preflight:
-    """Check version, eviction policy and durability of a server that answers.
-
-    Raises RedisError when it does not answer or is a replica; what an ACL hides becomes a warning.
-    """
+    """Raise RedisError: no answer, or a replica; what an ACL hides becomes a warning."""
     found = Preflight([], [])
     server = _info(client, "server")
     if not server:

@@ -1,12 +1,9 @@
-"""Where a claim stands in Redis: buckets, fields, dates, and requests for many of them. Pure.
+"""Where a claim is in Redis: buckets, fields, dates, owners, and requests for many of them. Pure.
 
-Called by claims/redis_buckets.py, whose scripts (redis_turn.lua) divide ids in the same way.
-
-Owners as they stand in a bucket, behind the date: topic's number, partition, offset. Pure.
-
-3 bytes of the topic's number; the partition twice over, and one more where the offset needs more
-than 32 bits, 7 bits a byte; these high bits of the offset; its low 4 bytes. One spelling only:
-owners are compared as bytes.
+The scripts (redis_turn.lua) divide ids in the same way. After the date, a bucket has the owner: 3
+bytes of the topic's number; the partition twice over, and one more where the offset needs more than
+32 bits, 7 bits a byte; these high bits of the offset; its low 4 bytes. One spelling only: owners
+are compared as bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +21,12 @@ if TYPE_CHECKING:
 
 MORE = 0x80
 """The bit that says that more bytes of a number follow: 7 bits a byte."""
+DATES: Final = 65_536
+"""Dates are numbers of units, modulo this."""
+DATE_BYTES: Final = 2
+DIGEST_BYTES: Final = 16
+_LOW: Final = 2**32
+_NUMBER_BYTES: Final = 3
 
 
 def command(*parts: bytes | str | int) -> bytes:
@@ -41,7 +44,6 @@ def stored_topic(topic: str, topic_id: str | None) -> str:
 
 
 def first_varint(packed: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins there, and where it ends."""
     number = shift = 0
     while True:
         byte = packed[at]
@@ -52,17 +54,13 @@ def first_varint(packed: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-DATES: Final = 65_536
-"""Dates are numbers of units, modulo this."""
-DATE_BYTES: Final = 2
-DIGEST_BYTES: Final = 16
 _MASKS: Final = [
     [bytes([value & (0xFF << (8 - bits))]) for value in range(256)] for bits in range(8)
 ]
 
 
 class HashField(NamedTuple):
-    """Where a claim stands in Redis."""
+    """Where a claim is in Redis."""
 
     key: bytes
     field: bytes
@@ -81,14 +79,12 @@ class Layout(NamedTuple):
         return 24 - min(self.old, self.new)
 
     def bits(self, digest: bytes) -> int:
-        """Return how many bits name the bucket of this id."""
         if self.old == self.new:
             return self.old
         index = int.from_bytes(digest[:3], "big") >> self.shift
         return self.new if index < self.cursor else self.old
 
     def agrees(self, other: Layout) -> bool:
-        """Whether every id stands in the same bucket in both."""
         return self == other or self.old == self.new == other.old == other.new
 
     def token(self, epoch: bytes) -> bytes:
@@ -104,7 +100,7 @@ def bucket_prefix(base: bytes, epoch: bytes) -> bytes:
 
 
 def place(prefix: bytes, bits: int, digest: bytes) -> HashField:
-    """Return where an id stands; ``prefix``: of all buckets of an epoch."""
+    """Return where an id is; ``prefix``: of all buckets of an epoch."""
     whole, rest = divmod(bits, 8)
     masked = _MASKS[rest][digest[whole]] if rest else b""
     return HashField(b"%b%c%b%b" % (prefix, 64 + bits, digest[:whole], masked), digest[whole:])
@@ -139,7 +135,6 @@ def setnx(
 
 
 def get(prefix: bytes, layout: Layout, digests: Sequence[bytes]) -> bytes:
-    """Return the commands that ask for the claims of these ids."""
     return b"".join(
         b"*3\r\n$4\r\nHGET\r\n%b%b" % (_bulk(key), _bulk(field))
         for key, field in _places(prefix, layout, digests)
@@ -164,7 +159,6 @@ def _bulk(text: bytes) -> bytes:
 
 
 def date(ms: float, unit_ms: int) -> int:
-    """Return the date of a time by Redis' clock."""
     return int(ms // unit_ms) % DATES
 
 
@@ -174,12 +168,7 @@ def age(now: int, then: int) -> int:
     return units if units < DATES // 2 else 0
 
 
-_LOW: Final = 2**32
-_NUMBER_BYTES: Final = 3
-
-
 def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
-    """Return the topics, each once."""
     if isinstance(owners, RecordPath):
         return list(dict.fromkeys(topic for topic, *_ in owners.runs))
     return list(dict.fromkeys(owner.topic for owner in owners))
@@ -188,7 +177,6 @@ def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
 def owner_texts(
     owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]
 ) -> list[bytes]:
-    """Return the owners as bytes; ``numbers``: of the topics."""
     texts = []
     topic, partition, first, end, head = "", -1, 0, -1, b""
     for owner in owners:
@@ -208,7 +196,6 @@ def owner_head(number: bytes, partition: int, high: int) -> bytes:
 
 
 def owner_coordinates(packed: bytes, topic_of: Callable[[bytes], str]) -> Coordinates:
-    """Return the owner that these bytes stand for."""
     flagged, at = first_varint(packed, _NUMBER_BYTES)
     high = 0
     if flagged % 2:

@@ -1,6 +1,6 @@
 """Claims of native records: their digests, owners and commands without an object for each.
 
-What these sequences hold is what redis_layout.py and redis_owners.py return for a list of records;
+What these sequences hold is what redis_layout.py returns for a list of records;
 the commands of a whole batch are put together by the native ids themselves.
 """
 
@@ -40,10 +40,7 @@ class Digests(Sequence[bytes]):
 
 
 class Owners(Sequence[bytes]):
-    """The owners of a batch as bytes.
-
-    heads  what the owners of each run have in common
-    """
+    """The owners of a batch as bytes; ``heads``: what the owners of each run have in common."""
 
     def __init__(self, records: RecordPath, numbers: Mapping[str, bytes]) -> None:
         self._offsets = records.offsets

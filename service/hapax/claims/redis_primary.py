@@ -42,7 +42,6 @@ class Primary:
         return self.address
 
     def place(self) -> str:
-        """Name the server and what was asked for."""
         return self.name if self.address is None else "{}:{} of {}".format(*self.address, self.name)
 
     def _asked(self) -> tuple[str, int]:
@@ -96,10 +95,7 @@ class SlotOwner(Primary):
 
 
 class Plain(NamedTuple):
-    """An address of several servers, taken apart.
-
-    tls  whether all of them are reached by TLS
-    """
+    """An address of several servers; ``tls``: whether all of them are reached by TLS."""
 
     parts: SplitResult
     places: tuple[tuple[str, int], ...]

@@ -79,7 +79,6 @@ class RedisKind:
     wanted = "write host, port and number of the database: redis://host:6379/0"
 
     def check(self, parts: SplitResult) -> None:
-        """Raise ValueError for a missing host, a database that is no number, and wrong options."""
         _check_options(parts.query)
         if parts.scheme == "unix":
             if not parts.path:
@@ -94,11 +93,9 @@ class RedisKind:
         return () if parts.scheme == "unix" else places_of(parts, PORT)[:1]
 
     def database(self, parts: SplitResult) -> str:
-        """Return the database that the path names; empty: none."""
         return "" if parts.scheme == "unix" else parts.path.strip("/")
 
     def transport(self, url: str) -> Transport:
-        """Return the way that the address describes."""
         parts = urlsplit(url)
         query = {name: values[-1].lower() for name, values in parse_qs(parts.query).items()}
         wrong = (
@@ -119,7 +116,6 @@ class RedisKind:
         return StoreRights("Redis, a line of its ACL file", line)
 
     def open(self, url: str, options: StoreOptions) -> ClaimStore:
-        """Return the store; connect to nothing yet."""
         # Imported only where it is used: 140 ms that a restart without claims need not wait for.
         from hapax.claims.redis import RedisClaims
 
@@ -137,17 +133,14 @@ class SentinelKind(RedisKind):
     )
 
     def check(self, parts: SplitResult) -> None:
-        """Raise ValueError where a host or the name of the service is missing."""
         super().check(parts)
         if not service_of(parts):
             raise ValueError(self.wanted)
 
     def places(self, parts: SplitResult) -> tuple[tuple[str, int], ...]:
-        """Return host and port of every sentinel."""
         return places_of(parts, SENTINEL_PORT)
 
     def database(self, parts: SplitResult) -> str:
-        """Return the database, which stands after the name of the service."""
         return parts.path.strip("/").partition("/")[2]
 
 
@@ -162,13 +155,11 @@ class ClusterKind(RedisKind):
     )
 
     def check(self, parts: SplitResult) -> None:
-        """Raise ValueError where a host is missing, or for another database than 0."""
         super().check(parts)
         if self.database(parts) not in {"", "0"}:
             raise ValueError(self.wanted)
 
     def places(self, parts: SplitResult) -> tuple[tuple[str, int], ...]:
-        """Return host and port of every node that is named."""
         return places_of(parts, PORT)
 
 
@@ -183,7 +174,6 @@ def places_of(parts: SplitResult, port: int) -> tuple[tuple[str, int], ...]:
 
 
 def service_of(parts: SplitResult) -> str:
-    """Return the name under which sentinels watch a primary."""
     return unquote(parts.path.strip("/").partition("/")[0])
 
 

@@ -188,8 +188,8 @@ def _end(settings: Settings, progress: Advance, *, left: bool, as_json: bool) ->
         _line(state, progress, **({"hand_over": hand_over} if progress.complete else {}))
     elif progress.complete:
         typer.echo(
-            f"done: {progress.total:,} offsets. HAPAX_APP={settings.app} hapax run continues there,"
-            f" without {' and '.join(SPAN)}"
+            f"done: {progress.total:,} offsets. HAPAX_APP={settings.app} HAPAX_ENGINE=worker hapax"
+            f" run continues there, without {' and '.join(SPAN)}"
         )
     else:
         why = "left to open transactions" if left else "stopped"

@@ -137,7 +137,7 @@ def _figures(findings: Sequence[Finding]) -> dict[str, Any]:
 def _show(findings: Sequence[Finding], *, everything: bool = False) -> None:
     """Print what is wrong, worst first, and one line that sums up; with ``everything`` the rest.
 
-    Before what can happen one day stands what is broken now.
+    What is broken now comes before what can happen one day.
     """
     for finding in worst_first(findings):
         if everything or finding.verdict in _LISTED:

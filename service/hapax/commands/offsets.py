@@ -239,7 +239,7 @@ def translate(
     yes: Yes = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find where a consumer group goes on when it moves to the mirror of its topic.
+    """Find where a consumer group continues when it moves to the mirror of its topic.
 
     For a pipeline without a transform whose outputs go to another cluster. The
     place is exact: the first record there that comes from the committed offset

@@ -70,9 +70,9 @@ def set_(
     The group must have no members. Records that are passed have no effect, and
     their claims are forgotten, so that a repeat of them is processed;
     --keep-claims where they had their effect before a rewind. Records that are
-    read again have their effect again. outputs: behind the last records that
+    read again have their effect again. outputs: after the last records that
     outputs and dead letters name, where the group's offsets have expired. The
-    topic's id is kept beside the offset.
+    topic's id is kept with the offset.
 
     Examples:
       hapax offsets set orders/3/4711

@@ -70,7 +70,7 @@ def show(
 ) -> None:
     """Print one line a row, or ``json`` where programs read it; ``total``: a line of sums below.
 
-    A column is what it is called and what it shows of a row. Numbers stand at the right, with
+    A column is what it is called and what it shows of a row. Numbers are at the right, with
     separators; None is a dash.
     """
     if json is not None:
@@ -99,9 +99,9 @@ def print_table(
     *,
     numbers: Collection[str] = (),
 ) -> None:
-    """Print rows under columns; those named in ``numbers`` stand at the right.
+    """Print rows under columns; those named in ``numbers`` are at the right.
 
-    Text from outside may stand in a cell as it is: what a terminal would obey is escaped. A cell
+    Text from outside may be in a cell as it is: what a terminal would obey is escaped. A cell
     with colours is a ``rich.text.Text``, and its maker's business. On a terminal that is so narrow
     that words and numbers would be broken, each row is a few lines, one for each column.
     """
@@ -140,7 +140,7 @@ def refusals(
 ) -> Iterator[None]:
     """Show an error that says what to do without the way it came, and leave with its exit code.
 
-    ``prefix`` stands before each sentence. ``otherwise`` is the code of errors without one.
+    ``prefix`` comes before each sentence. ``otherwise`` is the code of errors without one.
     """
     try:
         yield
@@ -308,7 +308,7 @@ class ProgressLine:
         self._phase = ""
 
     def show(self, text: str, phase: str = "") -> None:
-        """Show what goes on; off a terminal now and then, and nothing of what is soon over.
+        """Show what happens; off a terminal now and then, and nothing of what is soon over.
 
         Off a terminal a new ``phase`` is shown at once.
         """

@@ -68,7 +68,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     outputs              records written, by topic, dead letters included
     duplicates           records whose id belongs to other coordinates
     filtered             records for which the transform had no output
-    looped               records that have been on the cluster of the outputs (mirror.py)
+    looped               records that have been on the cluster of the outputs (plan.py)
     retried              records that asked for a later try and wait in the retry topic
     moved                records that were not due yet and wait on in another level of it
     dead_letters         records that became dead letters
@@ -77,7 +77,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     without_id           records processed although no source of ids found one
     unchecked            records processed without claims (outage policy ``pass``)
     claims_new_or_own    ids claimed by their own records, new or seen before
-    claims_taken_over    ids among them that belonged to records that are gone (claim_owners.py)
+    claims_taken_over    ids among them that belonged to records that are gone (deduplicate.py)
     ids                  what is wrong with the ids of this batch (id_findings.py); None: nothing
     bytes_in             values of the input, in bytes
     phases_s             seconds of this thread by step: identify, claim, transform, plan, send,
@@ -203,7 +203,6 @@ class Begun(msgspec.Struct, gc=False):
     results: list[Result | None] | None = None
 
     def add(self, event_id: bytes, result: Result | None) -> None:
-        """Append one record whose steps 2 to 4 are done."""
         assert self.results is not None
         self.found.ids.append(event_id)  # type: ignore[attr-defined] # a list, made for this
         self.results.append(result)

@@ -1,14 +1,13 @@
 """Calls of the transform alongside each other: what one call is, and in which order calls begin.
 
 Records of one key are called one at a time, in input order; keys overlap. Records without a key
-have no order among each other. Who makes the calls (an event loop, threads) implements ``Calls``.
+have no order among each other. An event loop or threads make the calls (``Calls``).
 
-The window: records between intake and plan whose calls are made alongside each other.
-
-Records enter per partition in input order and leave as the finished prefix of their partition, so
-that plan, transaction and settle see what they always see: outputs in input order, and no offset
-beyond an unfinished record. Results are kept by coordinates: after an abort the same records are
-read again and meet their results, so that no function is called twice without a crash.
+Records enter the ``Window`` per partition in input order and leave it as the finished prefix of
+their partition, so that plan, transaction and settle see what they always see: outputs in input
+order, and no offset beyond an unfinished record. Results are kept by coordinates: after an abort
+the same records are read again and meet their results, so that no function is called twice without
+a crash.
 """
 
 from __future__ import annotations
@@ -106,12 +105,10 @@ class Call:
 
     @property
     def done(self) -> bool:
-        """Whether it has an outcome."""
         return self.result is not PENDING or self.fate is not PENDING
 
     @property
     def outcome(self) -> Result | None:
-        """What becomes of the record, once it is done."""
         known = self.result if self.fate is PENDING else self.fate
         assert not isinstance(known, Pending)
         return known
@@ -148,7 +145,6 @@ class CallQueue:
         return len(self._ready)
 
     def add(self, calls: Iterable[Call]) -> None:
-        """Append calls in input order."""
         for call in calls:
             key = call.key
             if key is None or not self._ordered:
@@ -274,10 +270,7 @@ class Calls(Protocol):
 
 
 class Window:
-    """Calls by partition, in input order. One thread only; results may come from others.
-
-    records, bytes  of the records inside, values alone
-    """
+    """Calls by partition, in input order. One thread only; results may come from others."""
 
     def __init__(self) -> None:
         self._lines: dict[TopicPartition, deque[Call]] = {}
@@ -288,22 +281,16 @@ class Window:
         self.bytes = 0
 
     def depth(self, where: TopicPartition) -> int:
-        """Return how many records of a partition are inside."""
         return len(self._lines.get(where, ()))
 
     def firsts(self) -> Progress:
-        """Return by partition the offset of the first record inside."""
         return {where: line[0].record.offset for where, line in self._lines.items()}
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the partitions with records inside."""
         return list(self._lines)
 
     def admit(self, batch: Batch, begun: Begun) -> list[Call]:
-        """Let the records of a batch in; return those calls that are to be made.
-
-        What has its fate already (a duplicate, a record without a readable id) is not called.
-        """
+        """Return the calls to make: none for duplicates and records without a readable id."""
         assert begun.claimed is not None
         fates, unchecked = begun.fates, begun.claimed.unchecked
         taken_over = begun.claimed.taken_over
@@ -324,10 +311,7 @@ class Window:
         return new
 
     def ready(self, records_max: int) -> tuple[Batch, Begun] | None:
-        """Return the finished prefix of each partition, no more than so many records.
-
-        They stay inside until ``settle`` or ``put_back``.
-        """
+        """Return finished prefixes; they stay inside until ``settle`` or ``put_back``."""
         records: list[Record] = []
         begun = Begun(Identified([], [], {}, {}), None, {"identify": 0.0}, results=[])
         batch = Batch(records, {}, {})
@@ -358,14 +342,12 @@ class Window:
         return batch, begun
 
     def hand_over_ends(self) -> Progress:
-        """Return and forget the ends of partitions without a record inside."""
         loose = self.loose_ends()
         for where in loose:
             del self._ends[where]
         return loose
 
     def loose_ends(self) -> Progress:
-        """Return the ends of partitions without a record inside."""
         return {where: end for where, end in self._ends.items() if where not in self._lines}
 
     def settle(self, progress: Mapping[TopicPartition, int]) -> None:
@@ -382,10 +364,7 @@ class Window:
                 self._purge(where, offset)
 
     def put_back(self) -> Progress:
-        """Take everything out; return per partition where to read again.
-
-        The calls continue, and their records find them when they are read again.
-        """
+        """Take everything out but the calls, which continue; return where to read again."""
         first: Progress = {}
         for where, line in self._lines.items():
             first[where] = line[0].record.offset
@@ -424,11 +403,9 @@ class Window:
                 del self._lines[where], self._ends[where]
 
     def _key(self, record: Record) -> Hashable:
-        """Return what orders the calls of a record."""
         return key_of(record)
 
     def _enter(self, where: TopicPartition, call: Call) -> bool:
-        """Let a call in; return whether it is to be made now."""
         self._lines.setdefault(where, deque()).append(call)
         return not call.started and not call.done
 

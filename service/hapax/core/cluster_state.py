@@ -14,6 +14,8 @@ import msgspec
 from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
 from hapax.core.ports import Stuck  # noqa: TC001 - as above
 
+IN_SYNC_MIN = "min.insync.replicas"
+
 
 class Right(msgspec.Struct, frozen=True):
     """One grant in the words of Kafka's authorizer (KIP-11; prefixes: KIP-290).
@@ -36,7 +38,6 @@ class Right(msgspec.Struct, frozen=True):
 
 
 TopicPartition = tuple[str, int]
-IN_SYNC_MIN = "min.insync.replicas"
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -133,13 +134,11 @@ class Log(msgspec.Struct, frozen=True):
 
     @property
     def unread(self) -> bool:
-        """Whether readers have records to read after ``committed``."""
         known = self.offsets is not None and self.committed is not None
         return known and self.offsets.lag(self.committed) > 0  # type: ignore[union-attr, arg-type]
 
     @property
     def stuck(self) -> bool:
-        """Whether the last stable offset did not move before the end of the log."""
         if self.offsets is None or self.offsets.last_stable != self.last_stable_later:
             return False
         return self.offsets.last_stable_offset_lag > 0

@@ -1,22 +1,20 @@
 """Whether a process died over the records at a committed offset, and which ones are suspects.
 
-A process that is killed by a record logs nothing. So it writes beforehand, with the offset that
-it works at, that it is at work there (``Mark``); who finds the mark later knows that a process
-ended without committing. Progress drops it, and costs nothing for it:
+A process that is killed by a record logs nothing. So it writes beforehand, with the offset that it
+works at, that it is at work there (``Mark``); who finds the mark later knows that a process ended
+without committing. Progress drops it, and costs nothing for it:
 
 1  first records of a partition since its assignment: the same offset is committed once more, with
    ``deaths`` one above what was found and ``until`` the end of the batch
 2  each commit carries a mark for the batch after it, until as many records as one batch may hold
    have passed since the assignment, or there was nothing to read. What a dead process held lies
    within them: its batch was not larger
-3  found with deaths: ``suspects_until`` returns up to where each call of the transform is made in a
-   process of its own (core/crash_markers.py), which may die; the record that kills it is known then
+3  found with deaths: ``suspects_until`` returns up to where ``Isolation`` makes each call of the
+   transform in a process of its own
 
-Step 4 for records that may have killed a process: their calls are made in another one.
-
-The other process may crash, run out of memory or hang: the record in its hands is the culprit, by
+That process may crash, run out of memory or hang: the record in its hands is the culprit, by
 observation and not by guess, and becomes a dead letter. No kill from outside can condemn a record:
-who kills the service ends the other process with it, before any verdict.
+what kills the service ends the other process with it, before any verdict.
 """
 
 from __future__ import annotations
@@ -35,6 +33,9 @@ if TYPE_CHECKING:
     from hapax.core.records import Record, TopicPartition
     from hapax.core.transform import Result
 
+KILLED = "Killed"
+"""Reason of the dead letter."""
+
 
 class Mark(NamedTuple):
     """The metadata of the offset that is being worked at.
@@ -51,7 +52,6 @@ Marks = dict["TopicPartition", Mark]
 
 
 def marked(text: str | None, mark: Mark) -> str:
-    """Return the metadata of an offset with the mark in it; the rest of it is kept."""
     known = CommittedMetadata.decode(text)
     return msgspec.structs.replace(known, deaths=mark.deaths, until=mark.until).encode()
 
@@ -71,10 +71,6 @@ def suspects_until(found: CommittedMetadata, first: int, records_max: int) -> in
     return found.until if found.until is not None else first + 2 * records_max
 
 
-KILLED = "Killed"
-"""Reason of the dead letter."""
-
-
 class IsolationError(Exception):
     """There is no other process to make calls in."""
 
@@ -91,10 +87,7 @@ class Elsewhere(Protocol):
     """Makes calls of the transform in a process of its own."""
 
     def call(self, records: Sequence[Record]) -> Sequence[Result]:
-        """Return the records' results; raise Death or IsolationError.
-
-        More than one is called alongside each other, as far as the settings allow.
-        """
+        """Return the results, called together as far as allowed; raise Death or IsolationError."""
 
     def close(self) -> None:
         """End the process; the next call starts another one."""
@@ -162,7 +155,6 @@ class Isolation:
         return group
 
     def suspect(self, where: TopicPartition, until: int, deaths: int) -> None:
-        """Make calls for records below ``until`` elsewhere."""
         self.suspects[where] = (until, deaths)
 
     def record_progress(self, where: TopicPartition, offset: int) -> None:
@@ -176,17 +168,14 @@ class Isolation:
             self.forget(where)
 
     def forget(self, where: TopicPartition) -> None:
-        """Suspect nothing of a partition any more."""
         self._hung.discard(where)
         if self.suspects.pop(where, None) is not None and not self.suspects:
             self._elsewhere.close()
 
     def close(self) -> None:
-        """End the other process."""
         self._elsewhere.close()
 
     def holds(self, record: Record) -> bool:
-        """Whether this record is a suspect."""
         if not self.suspects:
             return False
         return record.offset < self.suspects.get((record.topic, record.partition), (0, 0))[0]

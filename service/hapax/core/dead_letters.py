@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 REFUSED: Final = "Refused"
 """Reason of the dead letter of a record whose outputs the brokers refused."""
+_SPAN_MAX = 100_000
+"""Longer than any note that Hapax writes; one of another program must not fill the memory."""
 
 
 def condemn(coordinates: Coordinates, reason: str, before: Failure | None) -> Failure:
@@ -71,7 +73,6 @@ class DeadLetter(Failed, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """The exception's type alone."""
         return self.error.partition(":")[0]
 
 
@@ -98,10 +99,7 @@ def dead_letter(record: Record, *, readable: bool = True) -> DeadLetter | None:
 
 
 def is_original(one: DeadLetter, record: Record) -> bool:
-    """Whether a record at the coordinates of a truncated dead letter is the one that it was.
-
-    A topic that was deleted and created again has other records at the same offsets.
-    """
+    """Whether it is: a topic that was recreated has other records at the same offsets."""
     left, letter = _left_out(one.truncated), one.record
     key_is_same = (
         len(record.key or b"") == left["key"] if "key" in left else record.key == letter.key
@@ -114,7 +112,6 @@ def is_original(one: DeadLetter, record: Record) -> bool:
 
 
 def _left_out(truncated: str) -> dict[str, int]:
-    """Return the sizes of what a dead letter leaves out or replaces, the timestamp with itself."""
     pairs = (pair.partition("=") for pair in truncated.split(","))
     return {name: int(size) for name, _, size in pairs if size.removeprefix("-").isdecimal()}
 
@@ -135,7 +132,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
     def has(self, one: DeadLetter) -> bool:
-        """Whether it is meant."""
         time_ms = one.record.timestamp_ms
         return (
             self.reason.lower() in one.error.lower()
@@ -166,7 +162,6 @@ def replay(one: DeadLetter, inputs: Collection[str]) -> Message:
 
 
 def note(topic: str, partition: int, offsets: Iterable[int], *, app: str, now_ms: int) -> Message:
-    """Return the note that these dead letters were replayed."""
     spans = _spans(sorted(offsets))
     value = msgspec.json.encode({"partition": partition, "offsets": spans})
     # A key of its own: compaction must neither refuse a note nor take it for another's.
@@ -179,7 +174,6 @@ def note(topic: str, partition: int, offsets: Iterable[int], *, app: str, now_ms
 
 
 def is_note(record: Record) -> bool:
-    """Whether a record of the dead-letter topic is a note of a replay."""
     return any(name == REPLAYED for name, _ in record.headers)
 
 
@@ -196,10 +190,7 @@ class Replayed:
         self._offsets: dict[int, set[int]] = {}
 
     def take(self, record: Record) -> bool:
-        """Learn from a record; return whether it was a note.
-
-        Raises HapaxError for one that cannot be read: it must not be ignored.
-        """
+        """Return whether it was a note; raise HapaxError for one that cannot be read."""
         if not is_note(record):
             return False
         try:
@@ -222,10 +213,6 @@ class Replayed:
         return offset in self._offsets.get(partition, ()) or any(
             first <= offset <= last for first, last in self._spans.get(partition, ())
         )
-
-
-_SPAN_MAX = 100_000
-"""Longer than any note that Hapax writes; one of another program must not fill the memory."""
 
 
 def _spans(offsets: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,24 +1,10 @@
 """Step 3, claim: whose is each id, and whether a duplicate of it may be dropped.
 
-One call for a batch; more only when owners are gone.
-
-Offsets that a partition's reader passed over since its assignment: nothing was read there.
-
-Below the committed offset "processed" and "removed before it was read" look alike. What a dead
-process had claimed and not committed lies within two batches of the offset that was committed when
-its partition was assigned again: the one in work, and the one whose claim travelled ahead. So the
-offsets from there on that hold no record are kept, for two batches and as much again; most are
-control records, and no claim names those.
-
-Kept in memory, for the life of the process: a successor starts without them.
-
-Whether a duplicate may be dropped: its owner has had its effect, or can still have it.
-
 A claim names the record that was seen first. To drop another record with the same id is safe only
 when that owner
 
 - lies below the committed offset of its partition: it had its effect with that offset, unless this
-  very process passed over it (unread.py); or
+  very process passed over it; or
 - lies at or above it and can still be read there, as the event that was claimed: the reader of its
   partition meets its own coordinates and processes it.
 
@@ -27,16 +13,23 @@ happens when a record is claimed, not committed, and then compacted away or dele
 leaves the input topics; when its coordinates belong to another record, because the topic was
 recreated, its log truncated, or the brokers are those of another cluster.
 
-Cost. Owners in the batch itself, and those below what this process has committed or once looked
-up, are known without a request. Others cost a request for the group's committed offsets. Only
-those at or above them are read, one fetch for each partition.
+Passed over (``Unread``). Below the committed offset "processed" and "removed before it was read"
+look alike. What a dead process had claimed and not committed lies within two batches of the offset
+that was committed when its partition was assigned again: the one in work, and the one whose claim
+was sent ahead. So the offsets from that one on that hold no record are kept in memory, for two
+batches and as much again; most are control records, and no claim names those. A successor starts
+without them.
 
-Order. The committed offsets are looked up again *after* a record was found missing: its reader may
+Cost. Owners in the batch itself, and those below what this process has committed or once queried,
+are known without a request. Others cost a request for the group's committed offsets. Only those at
+or above them are read, one fetch for each partition.
+
+Order. The committed offsets are queried again *after* a record was found missing: its reader may
 have committed it before it was removed. That answer is stable (KIP-447): it waits for transactions
-that hold an offset. The first look does not wait: another member has an offset pending most of the
+that hold an offset. The first query does not wait: another member has an offset pending most of the
 time (1.5 to 3.6 s for a batch, measured under load), and what it had committed before is enough.
 What remains: a member that read the owner before it was removed and sends its offsets after this
-look gives the event a second effect (docs/guarantees.md).
+query gives the event a second effect (docs/guarantees.md).
 """
 
 from __future__ import annotations
@@ -61,6 +54,12 @@ if TYPE_CHECKING:
 
 GAPS_MAX = 100_000
 """Of all partitions, some 10 MB: what comes beyond is trusted as if it had been read."""
+FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0
+AT_ONCE = 2
+"""Batches that a process may have claimed and not committed: the one in work, the one ahead."""
+TAKEOVERS_MAX = 5
+"""Rounds in which claims are taken over. One is the rule; each further one means
+that another member has claimed an id in between and its record is gone, too."""
 
 
 class Reading(msgspec.Struct):
@@ -81,7 +80,6 @@ class Unread:
         self._count = 0
 
     def holds(self, where: TopicPartition, offset: int) -> bool:
-        """Whether the offset was passed over."""
         starts = self._starts.get(where)
         if not starts:
             return False
@@ -89,10 +87,7 @@ class Unread:
         return place >= 0 and offset < self._ends[where][place]
 
     def read(self, batch: Batch) -> None:
-        """Take note of what a batch holds. Beyond the first ones of an assignment it costs nothing.
-
-        The same records may come again, after an abort.
-        """
+        """Take note of what a batch holds; the same records may come again, after an abort."""
         for where, committed in batch.base.items():
             self._begin(where, committed)
         if not self._following:
@@ -129,11 +124,6 @@ class Unread:
         self._count += 1
 
 
-FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0
-AT_ONCE = 2
-"""Batches that a process may have claimed and not committed: the one in work, the one ahead."""
-
-
 class ClaimOwners:
     """Judges owners. One thread only.
 
@@ -153,7 +143,6 @@ class ClaimOwners:
         self._committed.update(progress)
 
     def read(self, batch: Batch) -> None:
-        """Take note of what was read, and of what was passed over."""
         self._unread.read(batch)
 
     def gone(
@@ -207,10 +196,7 @@ def _without(
     claims_found: Sequence[bytes],
     claims: Sequence[bytes],
 ) -> dict[int, Coordinates]:
-    """Leave out the owners that are among the records found, as the events that were claimed.
-
-    A record that the client cannot decode whole shows no id: its coordinates must do.
-    """
+    """Leave out owners found as claimed; where headers are unreadable the coordinates must do."""
     offsets = {owner.offset for owner in doubtful.values()}
     places = _places(found, offsets)
     left = {}
@@ -228,11 +214,6 @@ def _places(found: Batch, offsets: Iterable[int]) -> dict[tuple[str, int, int], 
         for index, record in enumerate(found.records)
         if record.offset in wanted
     }
-
-
-TAKEOVERS_MAX = 5
-"""Rounds in which claims are taken over. One is the rule; each further one means
-that another member has claimed an id in between and its record is gone, too."""
 
 
 class Claimed(msgspec.Struct, gc=False):
@@ -277,10 +258,7 @@ class Claiming:
         """What was asked for and is not judged, in the order of the batches."""
 
     def ask(self, batch: Batch, found: Identified) -> Asking | None:
-        """Let the claim of what has an id travel; None: there is nothing to claim.
-
-        That the store is away is learned from the answer.
-        """
+        """Let the claim travel; None: nothing to claim. The answer shows an outage."""
         if self._claims is None:
             return None
         wanted: Sequence[int] = range(len(found.claims))
@@ -315,7 +293,6 @@ class Claiming:
             return Claimed({}, unchecked=True)
 
     def settle(self, progress: Mapping[tuple[str, int], int]) -> None:
-        """Take note that everything below these offsets has had its effect."""
         self._owners.settle(progress)
 
     def _until_trusted(
@@ -342,10 +319,7 @@ class Claiming:
         raise BatchAbortedError("claims of records that are gone change hands all the time")
 
     def _taken(self, asking: Asking) -> tuple[Mapping[Coordinates, Coordinates], list[_UnderWay]]:
-        """Take it out; return what of it was given back, and what is under way after it.
-
-        What is before it was dropped, and is asked for again.
-        """
+        """Return what was given back, and what is under way after it; what is before is dropped."""
         at = next((at for at, one in enumerate(self._under_way) if one.asking is asking), None)
         if at is None:
             return {}, []
@@ -397,7 +371,6 @@ def _holds(batch: Batch, at: Coordinates) -> bool:
 def _chosen(
     batch: Batch, found: Identified, wanted: Sequence[int]
 ) -> tuple[list[bytes], list[Record], dict[int, Coordinates]]:
-    """Return ids, records and replays at these indices; the replays by place among them."""
     order = {index: place for place, index in enumerate(wanted)} if found.replays else {}
     return (
         [found.claims[index] for index in wanted],
@@ -407,5 +380,4 @@ def _chosen(
 
 
 def _placed(wanted: Sequence[int], owners: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
-    """Return owners by index into the batch: an answer goes by the ids that were asked for."""
     return {wanted[place]: owner for place, owner in owners.items()}

@@ -58,10 +58,7 @@ class RetryLater(HapaxError):  # noqa: N818 - the word that business code raises
 
 
 class ClaimsUnavailableError(HapaxError):
-    """Retriable: the claim store did not answer, or one that decides nothing.
-
-    No record is dropped for it; the outage policy says whether to hold or to pass.
-    """
+    """Retriable: the claim store is away. The outage policy says whether to hold or to pass."""
 
 
 class SchemasUnavailableError(HapaxError):

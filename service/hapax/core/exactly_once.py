@@ -104,10 +104,7 @@ class ExactlyOnce:
         return Begun(found, asking, timer.phases_s)
 
     def admit(self, batch: Batch) -> Begun:
-        """Take steps 2 and 3 for records whose calls are made alongside those of other batches.
-
-        Raises ClaimsUnavailableError, BatchAbortedError, StopError.
-        """
+        """Take steps 2 and 3; raise ClaimsUnavailableError, BatchAbortedError, StopError."""
         begun = self.ask(batch)
         to_reference(batch, begun.found)
         begun.claimed = claimed = self._claims.claim(batch, begun.found, begun.asking)
@@ -199,16 +196,12 @@ class ExactlyOnce:
         return self._transformer.apply_all(batch.records, self._interrupt, fates)
 
     def _known(self, batch: Batch) -> dict[int, Result | None]:
-        """Return by index the results of records that have been called before an abort."""
         kept, self._kept = self._kept, {}
         places = [batch.coordinates(index) for index in range(len(batch.records))]
         return {index: kept[place] for index, place in enumerate(places) if place in kept}
 
     def _keep(self, batch: Batch, results: Sequence[Any]) -> None:
-        """Remember what business code has answered, for when the batch is taken again.
-
-        The identity is called again: it costs less than to remember.
-        """
+        """Keep answers for a repetition; the identity is called again, which costs less."""
         self._kept = {
             batch.coordinates(index): (result,) if isinstance(result, Output) else result
             for index, result in enumerate(results)
@@ -244,10 +237,7 @@ class ExactlyOnce:
 
 
 def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
-    """Turn refused messages into the records to blame: adapters know only messages.
-
-    Raises DeadLetterLimitError when one is a dead letter that can be cut no further.
-    """
+    """Name records: adapters know messages. DeadLetterLimitError: a letter is cut to its end."""
     blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
     culprits = {}
     for index, reason in blamed.items():
@@ -257,7 +247,6 @@ def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
 
 
 def _name(batch: Batch, found: Identified) -> None:
-    """Give records the ids that business code may ask for."""
     for record, event_id in zip(batch.records, found.ids, strict=True):
         if event_id:
             force_setattr(record, "event_id", event_id)
@@ -286,7 +275,6 @@ def _refused(
 
 
 def _progress(batch: Batch, done: int) -> Progress:
-    """Return the progress that the first ``done`` records make."""
     if done == len(batch.records):
         return batch.next
     progress = {where: batch.next[where] for where in batch.next.keys() - batch.first.keys()}

@@ -41,7 +41,6 @@ class FixedBatch(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What is written into the marker's metadata."""
         return f"{self.manifest} {self.checksum} {self.lanes} {self.inputs or _NOTHING}"
 
     @classmethod
@@ -60,7 +59,6 @@ class LaneMarker(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """The words that are committed as metadata of the number."""
         return f"{_FORM} {self.manifest}"
 
     @classmethod

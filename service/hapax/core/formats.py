@@ -73,12 +73,10 @@ class FormatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> bool:
-        """Whether values stay bytes on both sides."""
         return self.input == self.output == "bytes"
 
     @property
     def needs_registry(self) -> bool:
-        """Whether a schema registry is asked."""
         return not WITH_REGISTRY.isdisjoint((self.input, self.output))
 
 

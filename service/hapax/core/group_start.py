@@ -39,7 +39,6 @@ def new_with_each_start(instance: str) -> str:
 
 
 def topics_of(places: Iterable[TopicPartition]) -> list[str]:
-    """Return the topics of partitions, each once, in their order."""
     return list(dict.fromkeys(topic for topic, _number in places))
 
 

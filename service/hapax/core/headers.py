@@ -102,7 +102,6 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     due: int
 
     def encode(self) -> Wire:
-        """Return the headers."""
         return [(RETRY + field, text(getattr(self, field))) for field in self.__struct_fields__]
 
     @staticmethod
@@ -117,7 +116,6 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text(value: str | int) -> bytes:
-    """Return how a header spells a text or a number."""
     return str(value).encode("utf-8", "backslashreplace")
 
 

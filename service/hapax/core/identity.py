@@ -1,11 +1,8 @@
 """Step 2, identify: find each event's id, without which no duplicate can be recognised.
 
 An id counts within its source: the key ``5`` and the header ``5`` are two events. Otherwise a
-record that happens to carry another record's id in another place would be dropped.
-
-The sources of ids, each in one place: how it is written and found, and which ids it can give.
-
-A further source is one function here and its row in ``SOURCES``.
+record that happens to carry another record's id in another place would be dropped. A further source
+is one function here and its row in ``SOURCES``.
 """
 
 from __future__ import annotations
@@ -37,6 +34,10 @@ _HEADER: Final = re.compile(r"[^\s,]+")
 _PARTS: Final = re.compile(r"(?:[^+]|\+\+)+|\+")
 _NO_NUMBERS: Final = frozenset({b"NaN", b"Infinity", b"-Infinity"})
 """How serializers write numbers that JSON does not have: the same for all records that lack one."""
+_NONE: Final = (None, b"")
+"""What is no id: one that is empty would be that of many records."""
+NAMES_MAX = 1000
+"""Header names to remember: any program can choose them."""
 
 
 class IdSource(NamedTuple):
@@ -157,10 +158,6 @@ SOURCES: Final[dict[str, tuple[str, Callable[[str, str], IdSource | None]]]] = {
 """By the word before the colon: how it is written, and what makes it of text and argument."""
 
 
-_NONE: Final = (None, b"")
-"""What is no id: one that is empty would be that of many records."""
-
-
 def _composite(text: str, parts: Sequence[IdSource]) -> IdSource:
     """Return a source whose id has several parts, all of which a record must have.
 
@@ -215,10 +212,6 @@ def _of_output(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | 
     return event_id + b"\0" + part if event_id and part else event_id
 
 
-NAMES_MAX = 1000
-"""Header names to remember: any program can choose them."""
-
-
 class Identified(msgspec.Struct, gc=False):
     """What step 2 found for the records of a batch, all by index.
 
@@ -235,7 +228,6 @@ class Identified(msgspec.Struct, gc=False):
 
     @property
     def complete(self) -> bool:
-        """Whether every record has an id to claim."""
         if isinstance(self.claims, Ids):
             return not self.claims.missing
         return b"" not in self.claims
@@ -324,11 +316,7 @@ def _holds(pair: tuple[str, bytes | None]) -> bool:
 
 
 def _steps(sources: Sequence[IdSource]) -> Iterator[tuple[bytes, Finder]]:
-    """Yield tag and finder of each source, in order.
-
-    What may be in a value is looked for after the headers that follow, which cost less to ask:
-    a record that one of them names is not searched.
-    """
+    """Yield those that look in values after the headers that follow, which cost less to ask."""
     late: list[tuple[bytes, Finder]] = []
     for source in sources:
         if source.kind != "header":

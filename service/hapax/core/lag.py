@@ -2,11 +2,10 @@
 
 Pure: no I/O, and the clock is a parameter. Times are Unix seconds.
 
-Finds the time of the next unread record by asking for offsets only.
-
-Brokers answer "the first offset of this time or later". Halving the age of the question, a dozen
-of questions, each for all partitions at once, finds the newest time of any record up to the next
-unread one, within a hundredth of its age. No record is fetched.
+``TimestampSearch`` finds the time of the next unread record without fetching one. Brokers answer
+"the first offset of this time or later": halving the age of the question, a dozen of questions,
+each for all partitions at once, finds the newest time of any record up to the next unread one,
+within a hundredth of its age.
 """
 
 from __future__ import annotations
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 PACE_WINDOW_S = 3600.0
 """How far back the advance of a log's beginning is measured. Brokers check for segments to delete
 every five minutes unless configured otherwise, so much less would see steps and no pace."""
+AGE_MIN_S, AGE_MAX_S = 0.1, 3.2e9
+"""Younger is 0, and nothing is older than a century."""
+PRECISION = 1.01
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -109,7 +111,6 @@ class LagTracker:
         self._lows: dict[TopicPartition, list[tuple[float, int]]] = {}
 
     def of(self, snapshot: OffsetSnapshot, progress: GroupProgress) -> list[PartitionLag]:
-        """Return the lags of all partitions in the snapshot, in order."""
         if not snapshot.failures:
             self._forget(snapshot.offsets)
         return [
@@ -147,7 +148,6 @@ class LagTracker:
         )
 
     def _open_s(self, where: TopicPartition, offsets: LogOffsets, now_s: float) -> float:
-        """Return for how long the last stable offset has been the same, below the end."""
         if offsets.last_stable >= offsets.high_watermark:
             self._stood.pop(where, None)
             return 0.0
@@ -215,10 +215,7 @@ def _margin_s(
 
 
 def retention_of(config: Mapping[str, str | None]) -> Retention | None:
-    """Read a topic's configuration; None when it does not say.
-
-    ``cleanup.policy`` without ``delete`` keeps the newest record of each key indefinitely.
-    """
+    """``cleanup.policy`` without ``delete`` keeps the newest record of each key indefinitely."""
     policy, time_text, bytes_text = (
         config.get(name) for name in ("cleanup.policy", "retention.ms", "retention.bytes")
     )
@@ -228,11 +225,6 @@ def retention_of(config: Mapping[str, str | None]) -> Retention | None:
         return Retention(None, None)
     time_ms, bytes_max = int(time_text), int(bytes_text)
     return Retention(time_ms if time_ms >= 0 else None, bytes_max if bytes_max >= 0 else None)
-
-
-AGE_MIN_S, AGE_MAX_S = 0.1, 3.2e9
-"""Younger is 0, and nothing is older than a century."""
-PRECISION = 1.01
 
 
 class TimestampSearch:
@@ -252,10 +244,7 @@ class TimestampSearch:
         }
 
     def answer(self, found: Mapping[TopicPartition, int | None]) -> None:
-        """Take the first offsets of the times asked for; None: no record is so young.
-
-        A partition without an answer is searched no further.
-        """
+        """Take first offsets (None: no record is so young); search on where there is an answer."""
         for where in self.questions():
             if where not in found:
                 del self._bounds[where]

@@ -45,13 +45,11 @@ class LaterCalls:
         interrupt: Interrupt,
         fates: dict[int, Result | None],
     ) -> list[Result | None]:
-        """Return the results of the records, as the port says."""
         known = {**self.not_due(records), **fates}
         called = self._calls.apply_all(records, interrupt, known)
         return self.finish(records, called, kept=fates)
 
     def not_due(self, records: Sequence[Record]) -> dict[int, Result | None]:
-        """Return by index the results of records that are not to be called now."""
         topic, now_ms = self._topic, self._now_ms()
         known: dict[int, Result | None] = {}
         for index, record in enumerate(records):

@@ -1,8 +1,7 @@
 """Everything has a limit; past it, the service stops with an error instead of repeating.
 
-How a batch is taken again whose content the brokers refuse: smaller, or with records rejected.
-
-One policy for both engines: the worker has one, the Spark driver one for each lane.
+A batch whose content the brokers refuse is taken again smaller, or with records rejected, by one
+policy for both engines: the worker has one, the Spark driver one for each lane.
 """
 
 from __future__ import annotations
@@ -79,11 +78,9 @@ class DeadLetterRate:
 
     @property
     def recent(self) -> tuple[int, int]:
-        """Records and failures of the window."""
         return self._records, self._failures
 
     def _recent(self, count: int, failures: int) -> tuple[int, int]:
-        """Return records and failures of the window as it would be with this batch."""
         records, failed = self._records + count, self._failures + failures
         for old_count, old_failures in self._window:
             if records - old_count < self._records_min:
@@ -123,11 +120,9 @@ class FenceBudget:
         self._unanswered = 0
 
     def unanswered(self) -> None:
-        """Count a registration that got no answer."""
         self._unanswered += 1
 
     def commit(self) -> None:
-        """Count a committed batch."""
         self._committed += 1
 
     def fence(self, now_s: float, *, explained: bool) -> bool:
@@ -294,7 +289,6 @@ class RetryPolicy:
         return not self.attempts and self.records_max is None and not self.rejected
 
     def limit(self, records_max: int) -> int:
-        """Return how many records the next batch may hold."""
         return records_max if self.records_max is None else min(records_max, self.records_max)
 
     def blame(

@@ -91,7 +91,6 @@ class Marker(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """The words that are committed as metadata of the number."""
         words = f"{self.query} {self.inputs or _UNKNOWN}"
         if self.fixed is None:
             return f"{_FORM} {words}"
@@ -99,12 +98,10 @@ class Marker(NamedTuple):
 
     @classmethod
     def after(cls, batch: MicroBatch) -> Marker:
-        """Return the marker for this micro-batch as published."""
         return cls(batch.number + 1, batch.query, batch.inputs)
 
     @classmethod
     def fixing(cls, batch: MicroBatch, former: Marker | None, fixed: FixedBatch) -> Marker:
-        """Return the marker for this micro-batch as the next, with its rows chosen."""
         return cls(batch.number, batch.query, "" if former is None else former.inputs, fixed)
 
     @classmethod

@@ -3,13 +3,11 @@
 The source makes the value: it knows which partitions are assigned, whether it is a live member, and
 what is written with an offset. The transaction only sends it, so neither knows the other.
 
-What is written with a committed offset, in the text that Kafka keeps for it.
-
-``hapax topic=<id> cluster=<id> began=<partitions> span=<start>:<stop>:<name> deaths=<n>
-until=<offset> elsewhere=<id>``: words with a value, separated by spaces, in this order, each left
+The metadata of a committed offset is a text, of which brokers keep 4096 bytes
+(``offset.metadata.max.bytes``): ``hapax topic=<id> cluster=<id> began=<partitions>
+span=<start>:<stop>:<name> deaths=<n> until=<offset> elsewhere=<id>``, in this order, each word left
 out when it is not known. Offsets that Kafka's own tools wrote have none of them, and earlier
-versions wrote only ``topic``; both are read as "not known". Brokers keep 4096 bytes of it
-(``offset.metadata.max.bytes``).
+versions wrote only ``topic``; both are read as "not known".
 """
 
 from __future__ import annotations
@@ -92,7 +90,6 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, answer: CommittedText) -> CommittedMetadata:
-        """Read the text of a committed offset; other clients' texts are ignored."""
         return cls.decode(text_of(answer))
 
     @classmethod
@@ -127,7 +124,7 @@ def _number(word: str | None) -> int | None:
 class GroupOffset(NamedTuple):
     """One offset to commit: the next one to read.
 
-    metadata      the text to keep with it (committed_metadata.py)
+    metadata      the text to keep with it (CommittedMetadata)
     leader_epoch  of the records before it (KIP-320)
     """
 
@@ -160,10 +157,7 @@ def send_progress(
     progress: Mapping[TopicPartition, int],
     marks: Marks | None = None,
 ) -> None:
-    """Add progress to the open transaction; a refusal by the source rolls it back.
-
-    The assignment and the group metadata are read here, just before they are sent.
-    """
+    """Read assignment and group metadata just before they are sent; a refusal rolls it back."""
     try:
         commit = source.offset_commit(progress, marks)
     except (BatchAbortedError, MemberFencedError):

@@ -1,11 +1,10 @@
 """A group's committed offset moved by hand: from where to where, and what that means. Pure.
 
-Offsets of a topic to those of its mirror: where the other side has the same record. Pure.
-
-The outputs of an input partition are in one partition of the mirror, in the order of the input,
-each with the coordinates of its record. So the place of an offset is the first record there that
-comes from it or from a later one, and can be found by halving: offsets of markers, of aborted and
-of compacted records lie between, and cost nothing.
+``Halving`` translates offsets of a topic to those of its mirror. The outputs of an input partition
+are in one partition of the mirror, in the order of the input, each with the coordinates of its
+record. So the place of an offset is the first record there that comes from it or from a later one,
+and can be found by halving: offsets of markers, of aborted and of compacted records lie between,
+and cost nothing.
 """
 
 from __future__ import annotations
@@ -61,13 +60,11 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skipped(self) -> int:
-        """Offsets that are passed without an effect."""
         start = self.placed.log.log_start if self.placed.position is None else self.placed.position
         return max(0, self.offset - max(start, self.placed.log.log_start))
 
     @property
     def again(self) -> int:
-        """Offsets that are read once more."""
         return 0 if self.placed.committed is None else max(0, self.placed.committed - self.offset)
 
     @property
@@ -93,10 +90,7 @@ def moved_to(placed: Placed, offset: int, *, topic_id: str | None) -> Move:
 
 
 def moved_back(placed: Placed, offset: int, *, topic_id: str | None) -> Move | None:
-    """Return the move to an earlier offset; None for a partition that is not beyond it.
-
-    What retention has deleted cannot be read again: then the move ends at the first offset.
-    """
+    """Return it, or None; what retention has deleted ends it at the first offset in the log."""
     if placed.committed is None or offset >= placed.committed:
         return None
     if topic_id is not None and placed.beside.topic_id not in {None, topic_id}:
@@ -161,7 +155,6 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> tuple[str, str]:
-        """Type and text of the error in its dead letter."""
         if not self.reason:
             return "Skipped", "passed by hapax offsets skip"
         last = self.next - 1
@@ -212,7 +205,6 @@ class Halving:
 
     @property
     def end(self) -> int:
-        """Where the look ends."""
         return self._high
 
     def see(self, record: Record | None) -> None:

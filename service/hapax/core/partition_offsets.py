@@ -36,10 +36,7 @@ class LogOffsets(msgspec.Struct, frozen=True):
         return cls(log_start, last_stable, max(high_watermark, last_stable))
 
     def lag(self, next_offset: int) -> int:
-        """Offsets from the next one to the last stable one, control records included.
-
-        What was deleted before it was read is no lag.
-        """
+        """Offsets up to the last stable one, control records included, deleted ones left out."""
         return max(0, self.last_stable - max(next_offset, self.log_start))
 
     @property
@@ -78,22 +75,16 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> tuple[str, int]:
-        """Topic and partition."""
         return self.topic, self.partition
 
     @property
     def lag(self) -> int:
-        """Offsets between the committed one and the last stable one.
-
-        Without a committed offset it counts from where a start would begin, or from the beginning
-        of the log.
-        """
+        """Count from the committed offset, or without one from where a start would begin."""
         begin = self.position if self.committed is None else self.committed
         return self.log.lag(begin or 0)
 
     @property
     def lost(self) -> int:
-        """Offsets that were deleted before they were read."""
         return 0 if self.committed is None else max(0, self.log.log_start - self.committed)
 
     def log_figures(self) -> dict[str, str | int | None]:
@@ -106,7 +97,6 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def figures(self) -> dict[str, str | int | None]:
-        """Return everything, as JSON spells it everywhere."""
         group = {
             "committed": self.committed,
             "position": self.position,

@@ -1,10 +1,9 @@
 """Step 5, plan: claims and results to outputs, dead letters and progress. No I/O, no clock.
 
-What outputs on another cluster carry in addition: where they came by, and their place. Pure.
-
-A record names the clusters that it came through, in ``hapax-path``. One that has been on the
-cluster of the outputs is not mirrored there again: of two clusters that mirror each other no record
-goes round. For a function the header says nothing: any sender may set it, and what it makes is new.
+An output on another cluster names the clusters that its record came through, in ``hapax-path``. A
+record that has been on the cluster of the outputs is not mirrored there again: two clusters that
+mirror each other copy no record in circles. For a function the header says nothing: any sender may
+set it, and what the function makes is new.
 """
 
 from __future__ import annotations
@@ -43,6 +42,10 @@ if TYPE_CHECKING:
 
 
 APART = b","
+SHORT_BYTES = 300
+"""Longest id and longest coordinates that a dead letter of last resort keeps."""
+ERROR_CHARS_MAX = 1000
+"""Length of a dead letter's error text: enough for a cause, too short to fill a topic."""
 
 
 class OtherCluster(msgspec.Struct, frozen=True):
@@ -60,18 +63,13 @@ class OtherCluster(msgspec.Struct, frozen=True):
     partitions: int = 0
 
     def loops(self, record: Record) -> bool:
-        """Whether a mirror would send a record back to the cluster of the outputs."""
         return self.mirrors and self.target in _path(record)
 
     def stamped(self, record: Record, headers: Wire) -> Wire:
-        """Return the headers of an output with the clusters that it came through."""
         return [*headers, (PATH, APART.join([*_path(record), self.source]))]
 
     def mirrored(self, record: Record, stamp: Wire) -> Wire | None:
-        """Return the headers of a mirrored record, all of its own among them; None: it is none.
-
-        Those that say where it came from are those of this step.
-        """
+        """Return all headers of the record, with the origin of this step; None: not mirrored."""
         if not self.partitions:
             return None
         kept = [pair for pair in record.headers if pair[0] not in {SOURCE, PATH}]
@@ -84,17 +82,10 @@ class OtherCluster(msgspec.Struct, frozen=True):
 
 
 def _path(record: Record) -> list[bytes]:
-    """Return the clusters that a record came through, the first one first."""
     for name, value in reversed(record.headers):
         if name == PATH:
             return value.split(APART) if value else []
     return []
-
-
-SHORT_BYTES = 300
-"""Longest id and longest coordinates that a dead letter of last resort keeps."""
-ERROR_CHARS_MAX = 1000
-"""Length of a dead letter's error text: enough for a cause, too short to fill a topic."""
 
 
 class Destinations(msgspec.Struct, frozen=True):
@@ -138,7 +129,6 @@ class Plan(msgspec.Struct, gc=False):
     failures: dict[int, Failure] = msgspec.field(default_factory=dict)
 
     def outputs(self) -> dict[str, int]:
-        """Return how many messages there are by topic."""
         if isinstance(self.messages, Prepared):
             return {self.messages.topic: len(self.messages)} if len(self.messages) else {}
         return dict(Counter([message.topic for message in self.messages]))
@@ -159,11 +149,7 @@ class Planner:
         *,
         unchecked: bool = False,
     ) -> Plan:
-        """Return the plan.
-
-        ``results`` holds by index the outputs, a Failure, or None for a duplicate.
-        ``unchecked`` marks outputs made while the claim store was away.
-        """
+        """``results``: outputs, Failure, None: a duplicate. ``unchecked``: made without claims."""
         if isinstance(records, RecordPath):
             counts = records.tally(results)
             if counts is not None and not unchecked:
@@ -264,12 +250,11 @@ class Planner:
         result: Failure | Later | Put | Undecided,
         stamp: Wire,
     ) -> list[Message]:
-        """Return what is written for a record that has none, and count it."""
         if isinstance(result, Put):
             plan.retried += result.called
             plan.moved += not result.called
             return [self._waiting(record, result)]
-        assert not isinstance(result, Undecided)  # the batch ends before it (undecided.py)
+        assert not isinstance(result, Undecided)  # the batch ends before it (transform.decided)
         failure = _failure(result)
         plan.failures[index] = failure
         return [self._dead_letter(record, failure, stamp)]

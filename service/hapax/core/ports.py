@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.01
 """How late a pause hears that it is to end."""
+IN_DOUBT = "a request of the last transaction may still be on its way"
+"""Why nothing begins before a new producer is registered."""
 
 
 class KilledError(BaseException):
@@ -120,8 +122,6 @@ class Answered(Protocol):
         """
 
 
-IN_DOUBT = "a request of the last transaction may still be on its way"
-"""Why nothing begins before a new producer is registered."""
 Watch = Callable[[str], AbstractContextManager[None]]
 """``with watch("commit_transaction"):`` around a blocking call: the process ends when the call
 overruns every bound, because some client calls ignore their own timeout."""
@@ -137,9 +137,9 @@ class Batch(msgspec.Struct, gc=False):
              may be after control records and aborted data, and a partition may be here
              without records (end-of-partition events)
     unreadable  by index: records that the client cannot decode whole, with the reason
-    marks    what to write into the metadata of the offsets that this batch commits (suspicion.py)
+    marks    what to write into the metadata of the offsets that this batch commits
     base     per partition, with its first batch since the assignment: the offset that was committed
-             then; it may lie below ``first``, where there is no record (unread.py)
+             then; it may lie below ``first``, where there is no record (deduplicate.py)
     """
 
     records: Sequence[Record]
@@ -307,7 +307,7 @@ class Core(Protocol):
         """Do what can be done for a batch while the one before it is in work."""
 
     def admit(self, batch: Batch) -> Begun:
-        """Take the steps before the transform, for records that enter a window (window.py)."""
+        """Take the steps before the transform, for records that enter a window (call_window.py)."""
 
     def run(
         self,

@@ -29,7 +29,6 @@ class Counted:
         self._runs = array("q")  # of each run its first offset, and the one after its last
 
     def add(self, offset: int) -> None:
-        """Count a record after all others."""
         runs = self._runs
         if runs and runs[-1] == offset:
             runs[-1] = offset + 1
@@ -48,7 +47,6 @@ class Counted:
         return first, max(first, runs[-2] if runs[-1] == self.end else self.end)
 
     def drop_before(self, offset: int) -> None:
-        """Forget what lies before an offset, which is then the start."""
         runs, done = self._runs, 0
         while done < len(runs) and runs[done] < offset:
             kept = min(runs[done + 1], offset)
@@ -90,12 +88,10 @@ class ReaderLag(NamedTuple):
 
     @property
     def records_min(self) -> int:
-        """Records that the group has still to read, at least."""
         return self.records if self.placed else 0
 
     @property
     def records_max(self) -> int:
-        """Records that the group has still to read, at most."""
         return self.records + self.uncounted
 
     @property
@@ -106,7 +102,6 @@ class ReaderLag(NamedTuple):
 
     @property
     def deleted(self) -> int:
-        """Offsets that were deleted before the group read them."""
         at = self.committed if self.committed is not None and self.placed else self.log.log_start
         return max(0, self.log.log_start - at)
 
@@ -115,10 +110,7 @@ class ReaderProbe(Protocol):
     """Counts what one group has not read. Takes bounded time."""
 
     def look(self, offsets_max: int) -> list[ReaderLag]:
-        """Return it by partition, after reading so many more offsets at the most.
-
-        Raises when the group or its records cannot be asked for.
-        """
+        """Read so many more offsets at most; raise when group or records cannot be asked for."""
 
 
 def stretch(committed: int | None, log: LogOffsets) -> tuple[int, int]:

@@ -30,7 +30,7 @@ Progress = dict[TopicPartition, int]
 
 
 class Coordinates(NamedTuple):
-    """Where a record stands for ever: its topic, partition and offset."""
+    """Where a record is in Kafka."""
 
     topic: str
     partition: int
@@ -60,12 +60,9 @@ def _number(text: str, most: int) -> int:
     return number if number <= most else -1
 
 
+# gc=False: a record holds bytes and text only, so it can never be part of a cycle.
 class Record(msgspec.Struct, Generic[Data], frozen=True, gc=False):
-    """One input record, exactly as Kafka delivered it.
-
-    ``gc=False``: a record holds bytes and text only, so it can never be part of a cycle, and a
-    batch of ten thousand costs the garbage collector nothing.
-    """
+    """One input record, exactly as Kafka delivered it."""
 
     topic: str
     partition: int

@@ -1,21 +1,18 @@
 """Retry later: a record whose call failed waits in the retry topic, and is called again when due.
 
-It goes there in the transaction of its offset, as a dead letter does, and is read back alongside
-the inputs. Who reads it sees it as it first came, with its coordinates of then. Three steps:
+It is written there in the transaction of its offset, as a dead letter is, and is read back with the
+inputs. Readers see it as it first came, with its coordinates of then. Three steps:
 
 Transformer  what was raised becomes ``Later``, after the attempts that follow each other at once
 LaterCalls   has the clock and knows the attempts: ``Later`` becomes ``Put``, or a Failure after the
              last one; a record that is read back before it is due is ``Put`` again without a call
-Planner      writes what is ``Put`` to its level (retry_levels.py)
+Planner      writes what is ``Put`` to its level
 
-Where a record waits: a timer wheel in the partitions of the retry topic. Pure arithmetic.
-
-The number of a partition is its level, and all records of a level wait the same time from when they
-were written. So the first of a partition never holds up those after it for longer than that, and a
-record of 12 hours never holds up one of 5 seconds. A record goes to the highest level whose wait is
-no longer than what is left of its delay. After that wait it goes to a level below, or again to the
-highest while that much is left. In level 0 less than LOWEST_MS is left, and it waits until it is
-due.
+The partitions of the retry topic are a timer wheel: the number of a partition is its level, and all
+records of a level wait the same time from when they were written. So the first of a partition never
+holds up those after it for longer than that. A record goes to the highest level whose wait is no
+longer than what is left of its delay, and after that wait to a level below, or again to the highest
+while that much is left. In level 0 less than LOWEST_MS is left, and it waits until it is due.
 
 The levels are the same in every process and for every topic: processes that counted the partitions
 and came to other waits would hold up each other's records.
@@ -49,6 +46,12 @@ WAITS_MS: Final = (0, *(LOWEST_MS * FACTOR**power for power in range(10)))
 """By level; of level 0 what is left. 0.25, 1, 4, 16 and 64 s, 4.3, 17 and 68 min, 4.6 and 18.2 h:
 a delay of 24 h is moved at most 3 times in each of them."""
 LEVELS: Final = len(WAITS_MS)
+JITTER = 0.1
+"""Of a delay by policy: what chance may add, so that records do not all come back at once."""
+PAUSE_MAX_S = 1.0
+"""Longest pause between two attempts that follow each other."""
+OFF = "no later try is set up: set HAPAX_RETRY__TOPIC, or HAPAX_RETRY__LATER for types of errors"
+NOT_OURS = "it is in the retry topic, and its headers name no record of HAPAX_INPUT__TOPICS"
 
 
 class Spot(NamedTuple):
@@ -67,22 +70,12 @@ def place(left_ms: int) -> Spot:
 
 
 def create_command(topic: str, partitions: int = LEVELS, *, existing: bool = False) -> str:
-    """Return the command that gives a topic the partitions that it needs."""
     if existing:
         return f"kafka-topics.sh --alter --topic {topic} --partitions {partitions}"
     return (
         f"kafka-topics.sh --create --topic {topic} --partitions {partitions}"
         " --config cleanup.policy=delete --config retention.ms=604800000"
     )
-
-
-JITTER = 0.1
-"""Of a delay by policy: what chance may add, so that records do not all come back at once."""
-PAUSE_MAX_S = 1.0
-"""Longest pause between two attempts that follow each other."""
-OFF = "no later try is set up: set HAPAX_RETRY__TOPIC, or HAPAX_RETRY__LATER for types of errors"
-
-NOT_OURS = "it is in the retry topic, and its headers name no record of HAPAX_INPUT__TOPICS"
 
 
 class Later(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -112,10 +105,7 @@ class RetryTopic(msgspec.Struct, frozen=True):
     inputs: frozenset[str]
 
     def read(self, record: Record) -> Retried | None:
-        """Return what a record of the topic holds about its wait; None for any other record.
-
-        Also None for one that names no record of the inputs: this pipeline has not written it.
-        """
+        """Return its wait; None: any other record, or one that names no record of the inputs."""
         if record.topic != self.name:
             return None
         found = Retried.decode(dict(record.headers))
@@ -143,7 +133,6 @@ class RetryTopic(msgspec.Struct, frozen=True):
         )
 
     def all_restored(self, records: Iterable[Record]) -> list[Record]:
-        """Return all records so."""
         return [
             record if record.topic != self.name else self.restored(record) for record in records
         ]
@@ -172,7 +161,6 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
         return uniform(longest_s / 2, longest_s)  # noqa: S311 - not to come back in step
 
     def asks(self, error: Exception) -> bool:
-        """Whether the record of this error waits, instead of becoming a dead letter."""
         if self.topic is None or isinstance(error, Poison):
             return False
         if isinstance(error, RetryLater):
@@ -224,7 +212,6 @@ def put(record: Record, before: Retried | None, after_ms: int, calls: int, now_m
 
 
 def put_again(retried: Retried, now_ms: int) -> Put:
-    """Return where a record that is not due waits on."""
     level, wait_ms = place(retried.due - now_ms)
     moved = msgspec.structs.replace(retried, move=retried.move + 1, until=now_ms + wait_ms)
     return Put(moved, level, called=False)

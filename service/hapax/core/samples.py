@@ -45,7 +45,6 @@ HASHES: Mapping[str, Callable[[bytes], int]] = {"murmur2": murmur2, "crc32": crc
 
 
 def sample_of(records: Iterable[Sampled], partitions: int, seen_ms: int) -> LastRecords:
-    """Return what records say; those of one partition come in order."""
     stamps, latest, behind_ms = [], dict[int, int](), 0
     seen: dict[bytes, set[int]] = {}
     for partition, key, timestamp_ms in records:

@@ -39,7 +39,6 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     name: str
 
     def encode(self) -> str:
-        """Return one word for the metadata of a committed offset."""
         return f"{self.start}:{self.stop}:{self.name}"
 
     @classmethod
@@ -51,7 +50,6 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         return cls(int(start), int(stop), name) if whole else None
 
     def done(self, committed: int) -> int:
-        """Return how many offsets of it lie below a committed one."""
         return min(max(committed - self.start, 0), self.stop - self.start)
 
 
@@ -68,7 +66,6 @@ class SpanWords(msgspec.Struct, frozen=True):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def problems(self, now_ms: int) -> list[str]:
-        """Return what is wrong with the span at this time, in sentences."""
         start, end = time_of(self.start, now_ms), time_of(self.end or "", now_ms)
         found = []
         if end is not None and end > now_ms:
@@ -117,10 +114,7 @@ def time_of(text: str, now_ms: int) -> int | None:
 
 
 def offsets_of(text: str) -> dict[tuple[str, int], int] | None:
-    """Return the offsets of a list of TOPIC/PARTITION/OFFSET; None: it is none.
-
-    Raises ValueError for a partition that is named twice.
-    """
+    """Read TOPIC/PARTITION/OFFSET lists; None: it is none. ValueError: a partition named twice."""
     found: dict[tuple[str, int], int] = {}
     for one in text.split(","):
         match = _PLACE.fullmatch(one.strip())

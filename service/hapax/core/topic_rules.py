@@ -45,10 +45,7 @@ class TopicRules(msgspec.Struct, frozen=True):
     def refusal(
         self, topic: str, key: bytes | None, timestamp_ms: int | None, now_ms: int
     ) -> str | None:
-        """Return why the topic refuses such a record; None: it does not, as far as is known.
-
-        The sentence is the same object for all records of a topic, however many are refused.
-        """
+        """Return the one sentence for all such records; None: taken, as far as is known."""
         if self.compacted and key is None:
             return _keyless(topic)
         if timestamp_ms is None or timestamp_ms == NO_TIMESTAMP:
@@ -61,7 +58,6 @@ class TopicRules(msgspec.Struct, frozen=True):
 
 
 def _limit_ms(settings: Mapping[str, str], side: str) -> int:
-    """Return a limit; the one for both sides, of brokers before 4.0, is for where it is not set."""
     own = int(settings.get(f"message.timestamp.{side}.max.ms", UNLIMITED))
     both = int(settings.get("message.timestamp.difference.max.ms", UNLIMITED))
     return both if own == UNLIMITED else own
@@ -116,7 +112,6 @@ class RowNeeds(msgspec.Struct, frozen=True):
     times_ms: tuple[int, ...] = ()
 
     def and_also(self, other: RowNeeds) -> RowNeeds:
-        """Return the needs of both."""
         times = (*self.times_ms, *other.times_ms)
         return RowNeeds(
             min(self.partition_min, other.partition_min),
@@ -136,7 +131,6 @@ class TopicTakes(msgspec.Struct, frozen=True):
 
 
 def needs_of_all(each: Iterable[Mapping[str, RowNeeds]]) -> dict[str, RowNeeds]:
-    """Return by topic what all of these need."""
     found: dict[str, RowNeeds] = {}
     for needs in each:
         for topic, one in needs.items():

@@ -52,7 +52,6 @@ class TransactionState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def undecided(self) -> bool:
-        """Whether a transaction is open, or is just being ended."""
         return self.state in _UNDECIDED
 
     def age_s(self, now_ms: int) -> float | None:
@@ -62,7 +61,6 @@ class TransactionState(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, (now_ms - max(self.started_ms, 0)) / 1000)
 
     def overdue(self, now_ms: int) -> bool:
-        """Whether it should have timed out long ago, by twice its timeout."""
         age_s = self.age_s(now_ms)
         return age_s is not None and age_s > 2 * self.timeout_ms / 1000
 
@@ -89,11 +87,7 @@ def decisions(state: TransactionState) -> dict[tuple[int, TopicPartition], Decis
 
 
 def state_of(key: bytes | None, value: bytes | None) -> TransactionState | str | None:
-    """Read one record of the log.
-
-    The id alone is the answer when it was forgotten (expired); None for versions that are not
-    known, and for what cannot be read.
-    """
+    """Return the id alone when it has expired; None: unknown versions, or unreadable."""
     try:
         transactional_id = _transactional_id(key or b"")
         if transactional_id is None or value is None:
@@ -110,7 +104,6 @@ def ours(transactional_id: str, app: str) -> bool:
 
 
 def blamed(where: TopicPartition, states: Sequence[TransactionState]) -> list[str]:
-    """Return the ids whose undecided transaction has records in this partition."""
     return [
         one.transactional_id for one in states if one.undecided and where in set(one.partitions)
     ]

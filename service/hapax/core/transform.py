@@ -1,9 +1,7 @@
 """Step 4, transform: business code, and what its answers mean.
 
-Here a function of one record is called for one record at a time, in order. The other forms of a
-transform (forms.py) are called through calls.py, alongside each other.
-
-The forms of a transform, recognised by signature and annotation.
+A function of one record is called here for one record at a time, in order; the other forms are
+called through call_window.py, concurrently. The form is recognised by signature and annotation:
 
 ``def f(record)``                 one record; with HAPAX_CALL__CONCURRENCY above 1 on threads
 ``async def f(record)``           one record; calls overlap on an event loop
@@ -11,9 +9,8 @@ The forms of a transform, recognised by signature and annotation.
 ``async def f(records: list[Record])``  both
 
 Each may also be the ``__call__`` of a class, which is made once and may have ``setup`` and
-``teardown`` (plain or async), or what a context manager without parameters yields
-(``@contextmanager``, ``@asynccontextmanager``): what is opened once is closed when the service
-drains.
+``teardown`` (plain or async), or what a context manager without parameters yields: what is opened
+once is closed when the service drains.
 """
 
 from __future__ import annotations
@@ -49,6 +46,14 @@ if TYPE_CHECKING:
 
     Transform = Callable[[Record], Output | Iterable[Output] | None]
 
+PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
+"""What the client's C types hold."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+FINAL = (Poison, RetryLater, SchemasUnavailableError)
+"""After these a record is not called again at once."""
+_LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 class Cut(IntEnum):
     """What a dead letter leaves out: each step after the brokers refused the one before.
@@ -79,10 +84,6 @@ class Undecided(msgspec.Struct, frozen=True, gc=False, tag=True):
     refused: bool = False
 
 
-PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
-"""What the client's C types hold."""
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
 Result = tuple[Output, ...] | Failure | Later | Put | Undecided
 """What one record's call came to; Later and Put: it waits (retry_later.py)."""
 
@@ -90,10 +91,6 @@ Result = tuple[Output, ...] | Failure | Later | Put | Undecided
 def identity(record: Record) -> Output:
     """Pass the record on as it is: the default transform."""
     return Output(record.value)
-
-
-FINAL = (Poison, RetryLater, SchemasUnavailableError)
-"""After these a record is not called again at once."""
 
 
 def is_final(error: BaseException) -> bool:
@@ -155,7 +152,6 @@ class Transformer:
             return self._again(record, error)
 
     def _judge(self, record: Record, answer: object, error: BaseException | None) -> Result:
-        """Return what a call amounts to that the native path has made: its answer or its error."""
         if error is None:
             try:
                 return outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
@@ -178,7 +174,6 @@ class Transformer:
 def ended(
     error: BaseException, attempts: int, retrying: Retrying, reason: str | None = None
 ) -> Failure | Later | Undecided:
-    """Return what a record becomes whose last attempt at once has raised ``error``."""
     if is_from_outside(error):
         raise error
     if isinstance(error, SchemasUnavailableError):
@@ -296,9 +291,6 @@ def decided(
     return results
 
 
-_LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
-
-
 class TransformForm(msgspec.Struct, frozen=True):
     """How a transform is called.
 
@@ -393,10 +385,7 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
 
 
 def data_type(annotation: Any) -> Any:
-    """Return what ``Record[…]`` names in the annotation of a form; Any: nothing.
-
-    Raises ValueError where the name is missing when the program runs.
-    """
+    """Return what ``Record[…]`` names; Any: nothing. ValueError: no such name at run time."""
     if isinstance(annotation, str):
         if "Record[" in annotation:
             raise ValueError(
@@ -414,7 +403,6 @@ _NONE_TAKEN: Any = object()
 
 
 def _parameter(function: Callable[..., Any]) -> Any:
-    """Return the annotation of the one parameter that a call fills."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -437,9 +425,6 @@ def _parameter(function: Callable[..., Any]) -> Any:
         hints = {}  # names that are imported for type checkers alone
     first = (needed or places)[0]
     return hints.get(first.name, first.annotation)
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _yields(function: Callable[..., Any], *, asynchronous: bool = False) -> bool:

@@ -55,7 +55,6 @@ def shadowed(name: str) -> str:
 
 
 def shadowed_files() -> list[str]:
-    """Return what ``shadowed`` says of all files in the working folder."""
     with suppress(OSError):
         names = {each.stem for each in Path.cwd().iterdir() if each.suffix in {"", ".py"}}
         return [problem for name in sorted(names) if (problem := shadowed(name))]

@@ -54,7 +54,6 @@ class DemoFault(msgspec.Struct):
 
 
 def break_workers(stage: Stage, until_s: float) -> list[DemoFault]:
-    """Start two workers, and kill and freeze them, again and again until the time is up."""
     stage.screen.phase("Publishing; two workers and an ordinary loop start")
     stage.begin()
     struck = _round(stage, *stage.workers)
@@ -74,7 +73,6 @@ def _round(stage: Stage, first: ManagedProcess, second: ManagedProcess) -> list[
 
 
 def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
-    """Show what has happened, and return it."""
     for fault in faults:
         stage.screen.note(fault.sentence)
     return list(faults)
@@ -84,10 +82,7 @@ def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
 
 
 def kill_inside(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
-    """Kill a worker inside a transaction, and the ordinary loop between produce and commit.
-
-    Both are frozen first, for as long as it takes to see that they exist.
-    """
+    """Freeze worker and loop first, for as long as it takes to see that transactions exist."""
     other = freeze_uncommitted(stage)
     inside = freeze_inside(stage, worker)
     return _kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])
@@ -105,7 +100,6 @@ def kill_both(stage: Stage, *workers: ManagedProcess) -> list[DemoFault]:
 def _kill(
     stage: Stage, other: DemoFault, faults: list[DemoFault], workers: Sequence[ManagedProcess]
 ) -> list[DemoFault]:
-    """Kill workers and loop and start them at once; return when the workers have committed."""
     for process in (*workers, stage.ordinary):
         stage.kill(process)
     killed_s = time.monotonic()
@@ -179,7 +173,6 @@ def is_inside(stage: Stage) -> bool:
 
 
 def _open(stage: Stage) -> set[tuple[tuple[str, int], int]]:
-    """Return partition and last stable offset wherever a transaction is open."""
     found = undecided(stage.offsets, OUTPUTS)
     return {(where, stable) for where, (stable, _high) in found.items()}
 
@@ -201,7 +194,6 @@ def freeze_uncommitted(stage: Stage) -> DemoFault:
 
 
 def _last_sources(stage: Stage) -> list[tuple[int, int]]:
-    """Return which input records the loop's last outputs come from."""
     outputs = [(ORDINARY_PRICED, number) for number in range(PARTITIONS)]
     ends = stage.ordinary_offsets.last_stable(outputs)
     spans = {where: (end - 1, end) for where, end in ends.items() if end}

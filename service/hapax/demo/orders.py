@@ -40,10 +40,7 @@ class Shipment(msgspec.Struct, frozen=True):
 
 
 def price(record: Record) -> list[Output]:
-    """Return one shipment, or two for a large order.
-
-    Raises ValueError for what is no order: text that is not JSON, no lines, a quantity below 1.
-    """
+    """Raise ValueError for what is no order: not JSON, no lines, a quantity below 1."""
     order = msgspec.json.decode(record.value or b"", type=Order)
     if not order.lines or any(line.quantity < 1 for line in order.lines):
         raise ValueError(f"order {order.order} cannot be shipped")

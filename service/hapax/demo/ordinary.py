@@ -59,7 +59,6 @@ def run(bootstrap_servers: str, group: str) -> None:
 
 
 def process(message: Message, producer: Producer) -> None:
-    """Transform one record and hand what it gives to the producer."""
     error = message.error()
     if error is not None:
         raise KafkaException(error)

@@ -98,7 +98,6 @@ def of_session(session: int, proc: Path = PROC) -> list[LiveProcess]:
 
 
 def python_workers(processes: Iterable[LiveProcess]) -> list[int]:
-    """Return the numbers of those that run tasks: the pool has forked them."""
     pool = {process.pid: process for process in processes if _POOL in process.command}
     return [process.pid for process in pool.values() if process.parent in pool]
 
@@ -119,7 +118,6 @@ class SparkApplication(ManagedProcess):
         self._session = self.pid
 
     def kill(self) -> bool:
-        """End driver, JVM and Python workers by SIGKILL; return whether that ended the driver."""
         while everything := self.everything():
             for pid in everything:
                 send(pid, signal.SIGKILL)
@@ -145,11 +143,9 @@ class SparkApplication(ManagedProcess):
         self.frozen = frozenset()
 
     def everything(self) -> list[int]:
-        """Return the numbers of all its processes that live."""
         return [process.pid for process in self._family()]
 
     def a_python_worker(self) -> list[int]:
-        """Return the number of one of the Python workers, which run the tasks."""
         if self.frozen:
             return list(self.frozen)
         found = python_workers(self._family())
@@ -171,7 +167,6 @@ class SparkApplication(ManagedProcess):
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; return whether the process still existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -189,7 +184,6 @@ class SparkStage(Stage):
     patience_s = 180.0  # a start took 43 s where ten others wanted the same two cores
 
     def exports(self) -> dict[str, str]:
-        """Return the variables of Spark; without HAPAX_ENGINE they are the worker's."""
         return {**self.environment(), "HAPAX_INSTANCE": INSTANCE, **SPARK}
 
     def leave(self, process: ManagedProcess) -> int:
@@ -238,10 +232,7 @@ def break_spark(stage: SparkStage, until_s: float) -> tuple[list[DemoFault], lis
 
 
 def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
-    """Kill one Python worker inside a transaction, and the ordinary loop.
-
-    Returns when Spark has logged that the worker's task is lost, and its lane has committed again.
-    """
+    """Kill both; return when Spark has logged the task's loss, and its lane commits again."""
     spark = stage.application
     other = freeze_uncommitted(stage)
     freeze_in_range(stage, "a Python worker", spark.a_python_worker)
@@ -259,10 +250,7 @@ def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
 
 
 def kill_spark(stage: SparkStage) -> list[DemoFault]:
-    """Kill driver, JVM and Python workers inside a transaction, and the ordinary loop.
-
-    Both are started again at once. Returns when Spark has committed again.
-    """
+    """Kill Spark and the loop, start both at once, and return when Spark has committed again."""
     spark = stage.application
     other = freeze_uncommitted(stage)
     freeze_in_range(stage, "Spark", spark.everything)
@@ -322,7 +310,6 @@ def freeze_in_range(stage: SparkStage, what: str, chosen: Callable[[], list[int]
 
 
 def _caught(stage: SparkStage) -> bool:
-    """Return as soon as a transaction is open; return whether one was within the time."""
     deadline_s = time.monotonic() + _CATCH_S
     while not undecided(stage.offsets, OUTPUTS):
         if time.monotonic() > deadline_s:

@@ -113,11 +113,9 @@ class Stage:
             yield cls(screen, exits, seed=seed, rate=rate)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables with which all workers run."""
         return self.sandbox.environment() | _WORKERS
 
     def exports(self) -> dict[str, str]:
-        """Return the variables with which a user continues where the demo ended."""
         return self.environment()
 
     def begin(self) -> float:
@@ -131,7 +129,6 @@ class Stage:
         return time.monotonic() - began_s
 
     def start(self, process: ManagedProcess) -> None:
-        """Start a process; from now on it must not end by itself."""
         process.start()
         self._watched.add(process)
 
@@ -142,7 +139,6 @@ class Stage:
             raise ended_by_itself(process)
 
     def leave(self, process: ManagedProcess) -> int:
-        """Ask a process to drain and exit; return its exit code."""
         self._watched.discard(process)
         code = process.terminate()
         if code == -signal.SIGKILL:
@@ -160,10 +156,7 @@ class Stage:
     def wait(
         self, condition: Callable[[], object], what: str, timeout_s: float | None = None
     ) -> None:
-        """Wait until ``condition`` holds, and see to it that the processes live meanwhile.
-
-        Raises DemoError: a worker ended, publishing failed, or the time is up.
-        """
+        """Raise DemoError: a process ended, publishing failed, or the time is up."""
         timeout_s = self.patience_s if timeout_s is None else timeout_s
         deadline_s = time.monotonic() + timeout_s
         while not condition():
@@ -203,7 +196,6 @@ class Stage:
         return [self._process(ManagedProcess, name, RUN, HAPAX_INSTANCE=name) for name in names]
 
     def _process(self, kind: type[Kind], name: str, words: Sequence[str], **more: str) -> Kind:
-        """Return a process of this very code, which ends with the block."""
         log = self.sandbox.kafka.brokers[0].folder.parent / f"{name}.log"
         log.touch()
         ours = {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
@@ -214,23 +206,18 @@ class Stage:
 
 
 def committed(client: BlockingOffsets, *, stable: bool = False) -> dict[int, int]:
-    """Return the committed offsets of a group by partition of the orders, 0 where there is none.
-
-    ``stable``: wait for the outcome of transactions that carry an offset.
-    """
+    """Return offsets by partition; ``stable``: wait for transactions that carry an offset."""
     answers = client.committed(INPUTS, stable=stable)
     return {number: 0 if at is None else at for (_topic, number), at in answers.items()}
 
 
 def lag(client: BlockingOffsets, *, stable: bool = False) -> int:
-    """Return the offsets between what is committed and the last stable offsets."""
     done = committed(client, stable=stable)
     ends = client.last_stable(INPUTS)
     return sum(end - done[partition] for (_topic, partition), end in ends.items())
 
 
 def ended_by_itself(process: ManagedProcess) -> DemoError:
-    """Return what is raised for a process that has ended although it was not asked to."""
     return DemoError(
         f"{process.name} ended by itself with exit code {process.exit_code}. Its last lines:\n"
         f"{process.last_words()}"

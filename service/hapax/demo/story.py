@@ -116,7 +116,6 @@ class DemoSummary(msgspec.Struct):
 def set_stage(
     engine: str, screen: Screen, *, seed: int, rate: int
 ) -> AbstractContextManager[Stage]:
-    """Return what runs the servers for a block; raise DemoError when the engine cannot be had."""
     if engine != SparkStage.engine:
         return Stage.opened(screen, seed=seed, rate=rate)
     check_spark()
@@ -124,10 +123,7 @@ def set_stage(
 
 
 def tell(stage: Stage, seconds: float) -> DemoSummary:
-    """Run the whole demo. Publishes for ``seconds``, or until faults are done.
-
-    Raises DemoError when it cannot continue, and HapaxError when topics cannot be read.
-    """
+    """Raise DemoError when it cannot continue, HapaxError when topics cannot be read."""
     until_s = time.monotonic() + seconds
     if isinstance(stage, SparkStage):
         faults, hand_overs = break_spark(stage, until_s)
@@ -161,7 +157,6 @@ def _publish_until(stage: Stage, until_s: float) -> None:
 
 
 def _drain(stage: Stage) -> list[int]:
-    """Wait until everything is committed, then ask all to exit; return the workers' codes."""
     names = " and ".join(worker.name for worker in stage.workers)
     stage.screen.phase(f"Published all; until lag 0: {names}")
     stage.wait(lambda: lag(stage.offsets, stable=True) == 0, f"lag 0: {names}", _DRAIN_TIMEOUT_S)
@@ -180,7 +175,6 @@ def _drain(stage: Stage) -> list[int]:
 
 
 def _judged(stage: Stage) -> list[DemoVerdict]:
-    """Audit the service and the ordinary loop, as a user does, and side by side."""
     stage.screen.phase("hapax audit of both: every record is read back and compared")
     for process in stage.judges:
         process.start()
@@ -205,7 +199,6 @@ def _judged(stage: Stage) -> list[DemoVerdict]:
 
 
 def verdict_of(found: Audit, events: int) -> DemoVerdict:
-    """Return what an audit came to, for so many distinct events."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[str]] = {}
     for name, count in found.anomalies.items():

@@ -58,7 +58,6 @@ class Traffic:
         self._number = 0
 
     def burst(self, size: int) -> tuple[Fate, list[Event]]:
-        """Return records that are sent together, and how."""
         fates = (Fate.PLAIN, Fate.COMMITTED, Fate.ABORTED)
         fate = self._random.choices(fates, weights=(6, 3, 1))[0]
         return fate, [self._event() for _ in range(size)]
@@ -123,14 +122,12 @@ class OrderPublisher(threading.Thread):
         return self.visible + self.aborted
 
     def run(self) -> None:
-        """Publish; what goes wrong is kept for the thread that waits."""
         try:
             self._publish()
         except Exception as error:  # noqa: BLE001 - as above
             self.error = error
 
     def stop(self) -> None:
-        """Ask to stop, and wait until all records are acknowledged."""
         self._asked_to_stop.set()
         if self.ident is not None:
             self.join()

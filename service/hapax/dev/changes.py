@@ -24,7 +24,6 @@ class FileChanges:
         self._seen = dict(self._files())
 
     def look(self) -> list[str]:
-        """Return the names of files that were written, made or removed since the last look."""
         before, self._seen = self._seen, dict(self._files())
         return sorted(
             os.path.relpath(name, self._folder)

@@ -15,10 +15,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,60}[a-z0-9])?")
 
 
 def create_project(name: str, parent: Path) -> list[Path]:
-    """Write the files of a project into the folder ``name``; return them.
-
-    Raises ConfigurationError for a name that cannot be used, and when the folder is not empty.
-    """
+    """Raise ConfigurationError for a name that cannot be used, and when the folder is not empty."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             [f"{name}: a project's name has lower-case letters, digits, and dashes within"]

@@ -99,10 +99,7 @@ class DevSession:
         return code
 
     def stay(self, lines: Iterable[bytes]) -> None:
-        """Run until interrupted: the service starts again when a file changes.
-
-        ``lines`` are published as they come, and outputs are shown as they come.
-        """
+        """Run until interrupted, publish ``lines`` as they come, and restart after a change."""
         changes, options = FileChanges(self._folder), self._options
         threading.Thread(target=self._show_outputs, daemon=True).start()
         threading.Thread(target=self._publish_each, args=[lines], daemon=True).start()

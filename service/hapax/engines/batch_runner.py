@@ -4,10 +4,9 @@ Under a backlog the batch after it is taken as well, so that its claim travels m
 dropped whenever the one before it is not done as a whole: both are read again, in their order, and
 the claims that were made name the coordinates of those very records.
 
-Batches whose calls are made alongside each other: the intake fills a window (core/call_window.py).
-
-What has finished is committed, batch after batch, by the very steps of batch_runner.py. Between
-two of them the source is asked for more, so that the membership never waits for a call.
+With calls that overlap (``Windowing``) the intake fills a window (core/call_window.py), and what
+has finished is committed, batch after batch, by the same steps. Between two of them the source is
+asked for more, so that the membership never waits for a call.
 """
 
 from __future__ import annotations
@@ -36,6 +35,13 @@ if TYPE_CHECKING:
     from hapax.engines.idle_offsets import Bounds
     from hapax.engines.suspects import Suspects
     from hapax.engines.watchdog import Watchdog
+
+WAIT_S = 0.005
+"""Longest wait for a call to end, before the source is asked again: records that arrive meanwhile
+wait for it."""
+SHARE = 2
+"""A partition may take this part of the window divided by the partitions: one whose first record
+takes long must leave room for the others."""
 
 
 class Sizing(msgspec.Struct, frozen=True):
@@ -93,7 +99,6 @@ class BatchRunner:
 
     @property
     def waiting(self) -> bool:
-        """Whether a batch that was taken ahead waits for its turn."""
         return self._ahead is not None
 
     @property
@@ -112,10 +117,7 @@ class BatchRunner:
         """Begin nothing new, because the process is to stop: here nothing is in work."""
 
     def take(self, wait_s: float, *, more: bool = True) -> Batch:  # noqa: ARG002 - see busy
-        """Return the batch that waits, or the next one of no more records than limits allow.
-
-        ``more`` False: take nothing, attend to what is in work.
-        """
+        """Return the waiting batch or the next; ``more`` False: attend to what is in work alone."""
         taken, self._ahead = self._ahead, None
         if taken is None:
             sizing = self.sizing
@@ -126,7 +128,7 @@ class BatchRunner:
         return taken.batch
 
     def look_ahead(self) -> bool:
-        """Take the batch after this one if it is there, and let its claim travel.
+        """Take the batch after this one if it has arrived, and let its claim travel.
 
         Only after a full batch: without a backlog, records that are still to arrive would wait for
         one batch more. And not while a batch is tried again. Return whether the source was asked:
@@ -156,7 +158,7 @@ class BatchRunner:
         """Let go of all that was taken; return it, to be put back.
 
         ``moved``: partitions that were assigned again since the batch in work was taken. Where
-        reading goes on in them is not for us to say: another member may have come further.
+        reading continues in them is not decided here: another member may have come further.
         """
         together = _together(self._current.batch, self._ahead, moved)
         for taken in (self._current, self._ahead):
@@ -173,10 +175,7 @@ class BatchRunner:
         *,
         stopping: Callable[[], bool] = bool,
     ) -> BatchResult | None:
-        """Give the batch its effects; while ``stopping``, as few of them as possible.
-
-        None: nothing had finished, and nothing was committed.
-        """
+        """Have few effects while ``stopping``; None: nothing had finished or was committed."""
         self._interrupt.due = False
         if stopping():  # asked after it: a signal in between sets it, too
             self._interrupt.due = True
@@ -187,7 +186,6 @@ class BatchRunner:
         return result
 
     def settle(self, batch: Batch, result: BatchResult) -> None:
-        """Take note of what was committed, and read again what was not."""
         progress = result.progress
         self.source.mark_processed(progress)
         self.suspects.record_progress(progress, batch)
@@ -200,7 +198,6 @@ class BatchRunner:
         )
 
     def end(self, progress: Progress) -> None:
-        """Commit what lies behind the last records."""
         self._core.end(progress)
         self.source.mark_processed(progress)
         self.suspects.record_progress(progress)
@@ -222,14 +219,6 @@ def _together(batch: Batch, ahead: Taken | None, moved: Collection[TopicPartitio
     first = {where: offset for where, offset in batch.first.items() if where not in moved}
     ends = {where: offset for where, offset in batch.next.items() if where not in moved}
     return Batch(batch.records, {**later.first, **first}, {**ends, **later.next})
-
-
-WAIT_S = 0.005
-"""Longest wait for a call to end, before the source is asked again: records that arrive meanwhile
-wait for it."""
-SHARE = 2
-"""A partition may take this part of the window divided by the partitions: one whose first record
-takes long must leave room for the others."""
 
 
 class Windowing(msgspec.Struct, frozen=True):
@@ -262,11 +251,9 @@ class WindowRunner(BatchRunner):
 
     @property
     def busy(self) -> bool:
-        """Whether records are inside whose effect is not committed."""
         return bool(self._window.records)
 
     def inside(self) -> Progress:
-        """Return by partition the first record inside."""
         return self._window.firsts()
 
     def take(self, wait_s: float, *, more: bool = True) -> Batch:
@@ -292,10 +279,7 @@ class WindowRunner(BatchRunner):
         self._intake = Batch([], {}, {})
 
     def give_up(self, moved: Collection[TopicPartition] = ()) -> Batch:
-        """Let go of all that is inside; return where to read again. The calls go on.
-
-        Its records are those of the transaction that did not go through.
-        """
+        """Return where to read again: records of the failed transaction. The calls continue."""
         self.forget(moved)
         tried, intake = self._current.batch, self._intake
         ends = self._window.loose_ends()
@@ -305,7 +289,7 @@ class WindowRunner(BatchRunner):
         return Batch(tried.records, first, {**ends, **intake.next})
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop partitions that moved: their results are nobody's, their calls are cancelled."""
+        """Drop partitions that moved: their results are not wanted, their calls are cancelled."""
         if not partitions:
             return
         gone = self._window.forget(partitions)
@@ -341,7 +325,6 @@ class WindowRunner(BatchRunner):
         return self._core.run(batch, rejected, attempt, begun)
 
     def settle(self, _batch: Batch, result: BatchResult) -> None:
-        """Take note of what was committed."""
         progress, batch = result.progress, self._current.batch
         self.source.mark_processed(progress)
         self.suspects.record_progress(progress, batch)

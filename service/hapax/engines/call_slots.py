@@ -101,7 +101,6 @@ class Slot:
 
     @property
     def piece(self) -> Unit:
-        """What is being called."""
         return self.pieces[-1]
 
     @property
@@ -116,7 +115,7 @@ class Slot:
         return all(call.dropped for call in self.unit)
 
     def answered(self, answer: object, limits: CallLimits, *, lists: bool) -> int:
-        """Give results; return how many attempts the next piece has behind it, 0 for a new one."""
+        """Give results; return how many attempts the next piece has had, 0 for a new one."""
         piece = self.pieces.pop()
         return self._again(settle(piece, answer, limits, lists=lists))
 
@@ -131,20 +130,20 @@ class Slot:
 
 
 class News:
-    """Wakes the thread that waits for results. Cheap to tell again before it has looked."""
+    """Wakes the thread that waits for results. Cheap to set again before it has read."""
 
     def __init__(self) -> None:
         self._told = False
         self._event = threading.Event()
 
     def tell(self) -> None:
-        """Say that there is something; from any thread."""
+        """Wake the waiting thread; from any thread."""
         if not self._told:
             self._told = True
             self._event.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait until something was told since the last wait, or until the time is up."""
+        """Wait until something was set since the last wait, or until the time is up."""
         if not self._told:
             self._event.wait(seconds)
         self._told = False
@@ -170,20 +169,16 @@ class SlotCalls:
 
     @property
     def in_flight(self) -> int:
-        """How many calls are being made."""
         return len(self._slots)
 
     @property
     def at_once(self) -> int:
-        """How many records may be in calls at the same time."""
         return self._limits.concurrency * (self._limits.records_max if self._form.lists else 1)
 
     def begun(self) -> set[Call]:
-        """Return the calls that have a slot."""
         return {call for slot in list(self._slots) for call in slot.unit}
 
     def wait(self, seconds: float) -> None:
-        """Return when a call has ended since the last wait, or when the time is up."""
         self._news.wait(seconds)
 
     def running(self) -> list[tuple[Record, float]]:
@@ -192,7 +187,6 @@ class SlotCalls:
         return [(record, seconds) for record, seconds in found if record is not None]
 
     def _given(self, piece: Unit) -> Any:
-        """Return what business code is given for a piece."""
         given = self._limits.given
         return [given(call) for call in piece] if self._form.lists else given(piece[0])
 

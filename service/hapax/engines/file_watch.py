@@ -43,16 +43,13 @@ class FileWatch(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Look until stopped."""
         while not self._stopped.wait(self._interval_s):
             self.look()
 
     def stop(self) -> None:
-        """Look no more."""
         self._stopped.set()
 
     def look(self) -> None:
-        """Compare once."""
         found = self._digests()
         steady, self._last = found == self._last, found
         changed = sorted(path for path in found if found[path] != self._used[path])

@@ -11,7 +11,7 @@ KEPT_BYTES = 32 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Let the heap keep what a batch frees; return whether the C library could be told so.
+    """Let the heap keep what a batch frees; return whether the C library accepts that.
 
     The messages of a batch are freed together. glibc gave them back to the system, and the next
     batch took the same pages again, one page fault each: a tenth of a record's CPU.

@@ -1,9 +1,8 @@
 """A process that stays a member and takes nothing: for an operator, or for the claim store.
 
-Partitions that wait for a schema: held one by one, so that the others continue.
-
-The schemas themselves are looked for in the background (schemas/lookup.py); here it is only asked
-whether they have come.
+Partitions that wait for a schema are held one by one, so that the others continue. The schemas
+themselves are looked for in the background (schemas/lookup.py); here it is only asked whether they
+have come.
 """
 
 from __future__ import annotations
@@ -28,14 +27,13 @@ if TYPE_CHECKING:
 
 
 LOOK_S: Final = 60.0
-"""Between two looks at the claim store."""
+"""Between two checks of the claim store."""
+ASK_S = 0.2
+"""Between two looks: also the least time that a partition is held."""
 
 
 class Hold:
-    """Follows the operator's wish, and reports when it takes effect.
-
-    The wish is in memory alone: a restart forgets it.
-    """
+    """Follows the operator's wish, which is in memory alone: a restart forgets it."""
 
     def __init__(self, lifecycle: Lifecycle, events: Events) -> None:
         self._lifecycle = lifecycle
@@ -45,7 +43,6 @@ class Hold:
         self._asked: frozenset[TopicPartition] = frozenset()
 
     def on(self) -> bool:
-        """Return whether nothing may be taken now."""
         paused = self._lifecycle.paused
         if paused != self._held:
             self._held = paused
@@ -56,10 +53,7 @@ class Hold:
         return paused
 
     def attend(self, source: Source, wait_s: float) -> bool:
-        """Return whether nothing may be taken; then the group has been attended to so long.
-
-        Partitions are paused each time: some may have come with a rebalance.
-        """
+        """Attend for so long if nothing may be taken; pause each time: partitions may come."""
         if self.on():
             self._silent = True
             source.pause()
@@ -86,7 +80,7 @@ class ClaimsWatch:
     """Looks now and then whether the claim store answers, and whether it keeps claims.
 
     An idle loop would not learn it, and answers about ids do not show that claims were deleted.
-    ``waits``: nothing is taken until it does; otherwise records go on unchecked.
+    ``waits``: nothing is taken until it does; otherwise records continue unchecked.
     """
 
     def __init__(self, events: Events, claims: Claims | None, *, waits: bool) -> None:
@@ -112,7 +106,6 @@ class ClaimsWatch:
             self._away_s = None
 
     def problem(self) -> str:
-        """Return why it does not; empty: it does."""
         try:
             if self._claims is not None:
                 self._claims.ping()
@@ -143,18 +136,13 @@ def looked_at(claims: ClaimStore | None) -> ClaimStore | None:
     return claims
 
 
-ASK_S = 0.2
-"""Between two looks: also the least time that a partition is held."""
-
-
 class Schemas(Protocol):
     """Schemas that step 4 needs, by key; looked for in the background."""
 
     def want(self, key: str) -> None:
         """Look for one, unless it is known."""
 
-    def missing(self, key: str) -> bool:
-        """Whether one is still looked for."""
+    def missing(self, key: str) -> bool: ...
 
 
 class SchemaHold:
@@ -176,11 +164,7 @@ class SchemaHold:
             self._ask_s = self._clock.monotonic() + ASK_S
 
     def attend(self, source: Source) -> None:
-        """Hold what waits, release what need not wait any more; cheap where nothing waits.
-
-        Held again each time: a partition may have left and come back meanwhile, and others release
-        partitions, too.
-        """
+        """Hold again each time: partitions leave and come back, and others release them too."""
         if not self._waiting:
             return
         look = self._clock.monotonic() >= self._ask_s
@@ -196,7 +180,6 @@ class SchemaHold:
 
 
 def schema_hold(process: Process, settings: Settings) -> SchemaHold | None:
-    """Return what holds partitions for schemas; None where no format has any."""
     formats = settings.formats
     return SchemaHold(process, _lookup(process, settings)) if formats.needs_registry else None
 

@@ -1,8 +1,7 @@
 """What the engine remembers of its partitions: ends to commit when idle, and bounded runs.
 
-How a bounded run ends: at the ends of the input, or before transactions of others that are open.
-
-Ends are high watermarks; what is read ends at the last stable offset, before the first open one.
+A bounded run ends at the ends of the input, or before transactions of others that are open. Ends
+are high watermarks; what is read ends at the last stable offset, before the first open one.
 """
 
 from __future__ import annotations
@@ -21,12 +20,15 @@ if TYPE_CHECKING:
     from hapax.engines.lifecycle import Process
     from hapax.settings import Settings
 
+LOOK_INTERVAL_S = 0.5
+GRACE_S = 2.0  # a transaction that ends sooner needs no line
+
 
 class Ends:
-    """Offsets behind control records and aborted data, to be committed when nothing is in flight.
+    """Offsets after control records and aborted data, to be committed when nothing is in flight.
 
-    Without them the lag of transactional input never reaches 0: the last record's offset + 1
-    stays behind the commit marker, and behind every aborted transaction (measured).
+    Without them the lag of transactional input never reaches 0: the last record's offset + 1 stays
+    before the commit marker, and before every aborted transaction (measured).
     """
 
     def __init__(self, *, idle_s: float, interval_s: float) -> None:
@@ -38,13 +40,11 @@ class Ends:
         self._last_s = 0.0
 
     def note(self, progress: Mapping[TopicPartition, int]) -> None:
-        """Remember ends that an empty intake brought."""
         for where, offset in progress.items():
             if self._stable.get(where) != offset:
                 self._pending[where] = offset
 
     def record_commit(self, progress: Mapping[TopicPartition, int], now_s: float) -> None:
-        """Take note of what was committed."""
         self._busy_s = now_s
         self._stable.update(progress)
         for where in progress:
@@ -58,11 +58,9 @@ class Ends:
             self._pending.pop(where, None)
 
     def pending(self) -> list[TopicPartition]:
-        """Return the partitions whose ends are not committed yet."""
         return list(self._pending)
 
     def due(self, now_s: float) -> list[TopicPartition]:
-        """Return the partitions whose ends should be committed now."""
         if not self._pending or now_s - self._busy_s < self._idle_s:
             return []
         if now_s - self._last_s < self._interval_s:
@@ -70,7 +68,7 @@ class Ends:
         return list(self._pending)
 
     def moved(self, stable: Mapping[TopicPartition, int | None], now_s: float) -> Progress:
-        """Return the pending ends that lie behind what the group knows."""
+        """Return the pending ends that lie beyond what the group knows."""
         self._last_s = now_s
         moved = {}
         for where, offset in stable.items():
@@ -95,11 +93,10 @@ class Bounds:
         """How long it waits while no open transaction ends; None: it ends before them."""
         self.ends: Progress = {}
         self.wants_ends = at_end
-        """Whether the ends of the logs are still to be told."""
+        """Whether the ends of the logs are still to come."""
 
     @classmethod
     def of(cls, settings: Settings) -> Bounds:
-        """Return those of the settings."""
         stop = settings.stop_after
         bounds = cls(records_max=stop.records, at_end=settings.at_ends)
         bounds.open_timeout_s = None if stop.open == "leave" else stop.open_timeout_ms / 1000
@@ -107,7 +104,6 @@ class Bounds:
 
     @property
     def counted(self) -> bool:
-        """Whether the run ends after a number of records."""
         return self.left is not None
 
     def start(self, ends: Mapping[TopicPartition, int] | None) -> None:
@@ -115,30 +111,22 @@ class Bounds:
         self.ends, self.wants_ends = dict(ends or {}), ends is None
 
     def limit(self, records_max: int) -> int:
-        """Return how many records the next intake may bring."""
         return records_max if self.left is None else min(records_max, self.left)
 
     def count(self, records: int) -> None:
-        """Count records that had their effect."""
         if self.left is not None:
             self.left -= records
 
     @property
     def spent(self) -> bool:
-        """Whether the agreed number of records is done."""
         return self.left is not None and self.left <= 0
 
     def missing(self, progress: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Return the partitions that have not reached their end."""
         return [where for where, end in self.ends.items() if progress.get(where, 0) < end]
 
 
-LOOK_INTERVAL_S = 0.5
-GRACE_S = 2.0  # a transaction that ends sooner needs no line
-
-
 class OpenInput:
-    """Decides what a run does when all that is left lies behind open transactions."""
+    """Decides what a run does when all that is left lies after open transactions."""
 
     def __init__(self, process: Process, bounds: Bounds) -> None:
         self._events = process.events
@@ -177,7 +165,7 @@ class OpenInput:
 
 
 class EndOfRun:
-    """Tells when a group has come to the ends of a bounded run. One thread only."""
+    """Knows when a group has come to the ends of a bounded run. One thread only."""
 
     def __init__(self, process: Process, source: Source, bounds: Bounds) -> None:
         self._clock = process.clock
@@ -188,7 +176,7 @@ class EndOfRun:
         self._seen_s = 0.0
 
     def due(self) -> bool:
-        """Whether to look now. Raises BatchAbortedError when the ends are not told: call again."""
+        """Whether to ask now. Raises BatchAbortedError when the ends are not known: call again."""
         now_s = self._clock.monotonic()
         if not self._bounds.at_end or now_s - self._seen_s < LOOK_INTERVAL_S:
             return False
@@ -200,8 +188,8 @@ class EndOfRun:
     def reached(self, known: Progress, ours: Collection[TopicPartition] = ()) -> bool:
         """Whether nothing is left to do; ``known`` of progress, which alone counts for ``ours``.
 
-        Else the group's word counts: other members may have done the rest, and a position that is
-        only known to us (START=latest) is forgotten when we leave.
+        Else the group's word counts: other members may have done the rest, and a position that only
+        this process knows (START=latest) is forgotten when it leaves.
         """
         before = dict(self._told)
         self._told |= known
@@ -213,7 +201,6 @@ class EndOfRun:
         return self._open.ends_run(held) or not missing
 
     def _held(self, missing: Iterable[TopicPartition]) -> dict[TopicPartition, HeldBack]:
-        """Return what waits for open transactions, when all that is missing does."""
         stable = self._source.last_stable_offsets(missing)
         if any(offset > self._told.get(where, 0) for where, offset in stable.items()):
             return {}

@@ -11,8 +11,8 @@ from pathlib import Path
 def import_path() -> str:
     """Return a ``PYTHONPATH`` with all that this process imports from, but the standard library.
 
-    Every interpreter has that of its own version. Whoever is started later inherits the variable,
-    and another version would read the modules of this one: "SRE module mismatch".
+    Every interpreter has that of its own version. A process that is started later inherits the
+    variable, and another version would read the modules of this one: "SRE module mismatch".
     """
     own = {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib")}
     zipped = "python{}{}.zip".format(*sys.version_info)

@@ -1,7 +1,7 @@
 """Calls of the transform in a process that may die: the Elsewhere of core/crash_markers.py.
 
-The process is a fresh interpreter, never a fork: it shares no connection and no lock with ours, and
-loads the function as a start does.
+The process is a fresh interpreter, never a fork: it shares no connection and no lock with this one,
+and loads the function as a start does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class IsolatedCalls:
         self._channel: socket.socket | None = None
 
     def call(self, records: Sequence[Record]) -> Sequence[Result]:
-        """Return the records' results; raise Death or IsolationError."""
         channel = self._channel or self._start()
         try:
             send(channel, msgspec.msgpack.encode(records))
@@ -65,7 +64,6 @@ class IsolatedCalls:
         return results
 
     def close(self) -> None:
-        """End the process."""
         if self._process is not None:
             self._process.kill()
         self._end()
@@ -105,7 +103,6 @@ class IsolatedCalls:
         return ours
 
     def _end(self) -> str:
-        """Take leave of the process; return how it ended."""
         process, self._process = self._process, None
         channel, self._channel = self._channel, None
         if channel is not None:

@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 FRAME = struct.Struct("!Q")
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _SHARE = 0.9
-"""Of the memory that is left: the rest is for whoever waits for us."""
+"""Of the memory that is left: the rest is for the process that waits."""
 
 
 def send(to: socket.socket, content: bytes) -> None:
-    """Send one frame."""
     to.sendall(FRAME.pack(len(content)) + content)
 
 
@@ -57,9 +56,8 @@ def _exactly(source: socket.socket, count: int) -> bytes:
 
 
 def main(words: list[str]) -> None:
-    """Answer until the other side is gone."""
     channel = socket.socket(fileno=int(words[0]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever raises KeyboardInterrupt is no person
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # no person raises KeyboardInterrupt then
     _end_with_parent()
     _limit_memory()
     try:
@@ -95,10 +93,7 @@ def _end_with_parent() -> None:
 
 
 def _limit_memory() -> None:
-    """Take no more memory than is left: a container that runs out of it is killed as a whole.
-
-    What asks for more gets a MemoryError, or dies alone.
-    """
+    """Let what asks for more die alone: a container out of memory is killed as a whole."""
     left = memory_left()
     if left is None:
         return
@@ -112,7 +107,7 @@ def _limit_memory() -> None:
 
 
 def memory_left() -> int | None:
-    """Return the bytes that machine and container have left; None where nothing tells."""
+    """Return the bytes that machine and container have left; None where neither says."""
     found = []
     with suppress(OSError, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

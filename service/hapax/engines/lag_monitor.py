@@ -1,7 +1,7 @@
-"""Looks at the logs now and then, on threads of their own, so that nothing waits for brokers.
+"""Asks for the logs now and then, on threads of their own, so that nothing waits for brokers.
 
-Each tells what it saw by itself. The loop could not: it may hold its partitions for hours while the
-claim store is away, and that is when records grow old and retention comes nearer.
+Each reports what it saw by itself. The loop could not: it may hold its partitions for hours while
+the claim store is away, and that is when records grow old and retention comes nearer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ PULSE_S = 2.0
 """Between two probes one question is asked so often: does any broker answer?"""
 FIRST_S = 1.0
 """A start has other things to do with brokers first."""
+READER_OFFSETS_MAX = 100_000
+"""Offsets that one look reads, of all groups together: less than half a second of a core."""
 
 
 class LagMonitor(threading.Thread):
@@ -61,14 +63,11 @@ class LagMonitor(threading.Thread):
             wait_s = rest_s = self._next_s(wait_s, well=self.look())
 
     def stop(self) -> None:
-        """Look no more. A request that is under way is left to itself."""
+        """Stop; a request that is under way is left to itself."""
         self._stopped.set()
 
     def pulse(self) -> bool:
-        """Find out whether any broker answers; return whether there is something new to snapshot.
-
-        An idle loop asks brokers nothing, so that it would not notice.
-        """
+        """Ask whether a broker answers, for an idle loop does not; return whether that is new."""
         try:
             was_away = self._away
             self._tell_away(self._probe.unanswered())
@@ -113,15 +112,9 @@ class LagMonitor(threading.Thread):
 
 # -- What other groups have not read -----------------------------------------------------------
 
-READER_OFFSETS_MAX = 100_000
-"""Offsets that one look reads, of all groups together: less than half a second of a core."""
-
 
 class ReaderLagMonitor(threading.Thread):
-    """Looks at each lag interval, in one process of a pipeline.
-
-    That is the worker that has partition 0 of the first input topic, or the driver on Spark.
-    """
+    """Asks in the worker that has partition 0 of the first input topic, or the driver on Spark."""
 
     def __init__(
         self,
@@ -146,7 +139,7 @@ class ReaderLagMonitor(threading.Thread):
             self.look()
 
     def stop(self) -> None:
-        """Look no more. A request that is under way is left to itself."""
+        """Stop; a request that is under way is left to itself."""
         self._stopped.set()
 
     def look(self) -> None:

@@ -61,12 +61,10 @@ class Lifecycle:
         return self.unpausable
 
     def resume(self) -> None:
-        """Ask to take records again."""
         self.paused = False
 
     @property
     def stopping(self) -> bool:
-        """Whether to take no more records."""
         return self._deadline_s is not None
 
     @property

@@ -1,4 +1,4 @@
-"""What rebalances bring, told and answered: the same for every engine."""
+"""What rebalances bring, reported and answered: the same for every engine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 INFO, WARNING = 20, 30
 ANSWERS_WAIT_S = 0.2
 ORPHANS_AFTER_S, ORPHANS_INTERVAL_S = 5.0, 60.0
-"""When to look for partitions that nobody owns: soon after an assignment, or after a look that
-found nothing out, then now and then."""
+"""When to look for partitions without an owner: soon after an assignment, or after a look that
+found nothing out, then now and then.
+"""
 
 
 def cut_off(source: Source, events: Events, *, now: bool = False) -> bool:
@@ -37,7 +38,7 @@ def await_answers(source: Source, events: Events, lifecycle: Lifecycle) -> bool:
 
 
 class Membership:
-    """Our place in the group."""
+    """This process's place in the group."""
 
     def __init__(self, source: Source, events: Events, clock: Clock) -> None:
         self._source = source
@@ -46,7 +47,6 @@ class Membership:
         self._orphans_due_s = math.inf
 
     def observe(self) -> Changes:
-        """Return what changed since the last call, after telling it."""
         changes, events = self._source.changes(), self._events
         if changes.revoked:
             events.partitions_revoked(changes.revoked)
@@ -69,7 +69,7 @@ class Membership:
         return changes
 
     def adopt_orphans(self) -> None:
-        """Look for partitions that nobody owns, when it is time.
+        """Look for partitions without an owner, when it is time.
 
         Not part of ``observe``: when brokers do not answer this raises, and what changed must have
         been taken note of by then.

@@ -1,9 +1,7 @@
 """Calls that overlap: coroutines on an event loop, functions on threads, all of one batch.
 
-Calls of async transforms: coroutines on an event loop that has a thread of its own.
-
-A call that ends begins the next one on the loop itself, so that no slot waits for the thread that
-commits.
+A coroutine that ends begins the next call on the loop itself, which has a thread of its own, so
+that no slot waits for the thread that commits.
 """
 
 from __future__ import annotations
@@ -43,6 +41,7 @@ once reach 0.93 of their bound, with the usual 5 ms 0.91."""
 BLOCKED_TICKS = 10
 """After so many the loop counts as blocked, and what blocks it is named."""
 CLOSE_WAIT_S = 5.0
+WAIT_S = 0.05
 
 
 class LoopCalls(SlotCalls):
@@ -77,12 +76,10 @@ class LoopCalls(SlotCalls):
         self._function = self._form.function
 
     def start(self, calls: Sequence[Call]) -> None:
-        """Make these calls, in their order, as soon as limits allow."""
         self._incoming.extend(calls)
         self._loop.call_soon_threadsafe(self._accept)
 
     def drop(self, calls: Sequence[Call]) -> None:
-        """Give calls up: what has not begun never does, coroutines are cancelled."""
         for call in calls:
             call.dropped = True
         self._loop.call_soon_threadsafe(self._cancel_dropped)
@@ -90,7 +87,7 @@ class LoopCalls(SlotCalls):
     def tick(self) -> tuple[Record, float] | None:
         """Count time, on the watchdog's thread; return a record whose call hangs, and its seconds.
 
-        A call that has taken too long is cancelled; it hangs when it is there as long again.
+        A call that has taken too long is cancelled; it hangs when it takes as long again.
         """
         self._beat()
         for slot in self._overdue():
@@ -103,7 +100,6 @@ class LoopCalls(SlotCalls):
         return None
 
     def close(self) -> None:
-        """Give everything up, and tear the transform down."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._cancel_all)
@@ -146,7 +142,6 @@ class LoopCalls(SlotCalls):
                 free -= 1
 
     def _step(self, slot: Slot) -> bool:
-        """Call the next piece of a slot; return whether the slot is free."""
         pieces = slot.pieces
         while pieces:
             slot.ticks, slot.cancelled = 0, False
@@ -188,7 +183,6 @@ class LoopCalls(SlotCalls):
         return slot.failed(late, self._limits)
 
     def _pause(self, slot: Slot, attempts: int) -> bool:
-        """Whether the next piece is another attempt, which waits a moment."""
         if not attempts or not slot.pieces:
             return False
         slot.ticks = 0
@@ -219,7 +213,6 @@ class LoopCalls(SlotCalls):
         self._cancel_dropped()
 
     def _beat(self) -> None:
-        """Name what blocks the loop, once each time."""
         if self._beats < self._beats_awaited:
             self._ticks_without += 1
             if self._ticks_without == BLOCKED_TICKS:
@@ -233,7 +226,6 @@ class LoopCalls(SlotCalls):
         self._beats += 1
 
     def _at_work(self) -> Record | None:
-        """Return the record of the coroutine that has the loop."""
         task = asyncio.current_task(self._loop)
         slot = None if task is None else self._tasks.get(task)
         return None if slot is None else slot.record
@@ -256,7 +248,6 @@ class ThreadCalls(SlotCalls):
             threading.Thread(target=self._work, name=f"call-{number}", daemon=True).start()
 
     def start(self, calls: Sequence[Call]) -> None:
-        """Make these calls, in their order, as soon as limits allow."""
         with self._ready:
             self._queue.add(calls)
             self._ready.notify(min(self._idle, len(calls)))
@@ -267,10 +258,7 @@ class ThreadCalls(SlotCalls):
             call.dropped = True
 
     def tick(self) -> tuple[Record, float] | None:
-        """Count time, on the watchdog's thread; return a record whose call hangs, and its seconds.
-
-        No thread can be cancelled: the process must end.
-        """
+        """Return a record whose call hangs. No thread can be cancelled: the process must end."""
         for slot in self._overdue():
             record = slot.record
             if record is not None:
@@ -278,7 +266,6 @@ class ThreadCalls(SlotCalls):
         return None
 
     def close(self) -> None:
-        """Give everything up, and tear the transform down."""
         with self._ready:
             self._closed = True
             self._ready.notify_all()
@@ -336,13 +323,10 @@ def _await(answer: Any) -> Any:
     return asyncio.run(_finished(answer))
 
 
-WAIT_S = 0.05
-
 Making = LoopCalls | ThreadCalls
 
 
 def retrying(settings: Settings) -> Retrying:
-    """Return what follows a call that failed."""
     retry, name = settings.retry, settings.retry_topic
     return Retrying(
         backoff_ms=retry.backoff_ms,
@@ -355,7 +339,6 @@ def retrying(settings: Settings) -> Retrying:
 
 
 def call_limits(settings: Settings) -> CallLimits:
-    """Return how calls are made, and what follows one that fails."""
     call, timeout_ms = settings.call, settings.call.timeout_ms
     return CallLimits(
         concurrency=call.concurrency,
@@ -388,7 +371,6 @@ def make_calls(
 
 
 def overlapping(form: TransformForm, limits: CallLimits) -> bool:
-    """Whether calls need more than a loop over the records."""
     return limits.concurrency > 1 or not form.plain
 
 
@@ -426,15 +408,12 @@ class GatheredCalls:
         return results
 
     def apply(self, record: Record) -> Result | None:
-        """Return the result of one record."""
         return self.apply_all([record], Interrupt(), {})[0]
 
     def close(self) -> None:
-        """Tear the transform down."""
         self.calls.close()
 
     def _stop(self, made: list[Call]) -> list[Call]:
-        """Begin no further call; return those to wait for, the first one among them."""
         begun = self.calls.begun()
         kept = [call for index, call in enumerate(made) if not index or call.done or call in begun]
         keeping = set(map(id, kept))

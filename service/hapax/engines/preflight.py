@@ -2,7 +2,7 @@
 
 What no waiting cures ends the process with exit code 3. Brokers or a claim store
 that do not answer are waited for, as a running worker waits: a pod that starts in an outage is no
-crash loop. Each round looks at both, so that neither outage hides the other.
+crash loop. Each round asks both, so that neither outage hides the other.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SUSPICIONS_MAX = 3
 
 
 class BrokersProbe(Protocol):
-    """Looks at brokers and topics."""
+    """Queries brokers and topics."""
 
     def look(self) -> BrokerAnswers:
-        """Look once."""
+        """Ask once."""
 
     def sentence(self, reason: str) -> str:
         """Return the one sentence about brokers that are not to be had."""
@@ -50,10 +50,7 @@ class GroupProbe(Protocol):
 
 
 def check(brokers: Brokers, source: GroupProbe, claims: ClaimStore | None) -> list[str] | None:
-    """Return remarks, or None when the service is to stop before all is well.
-
-    Raises PreflightError with one sentence for each problem.
-    """
+    """Return remarks, None on a stop; raise PreflightError with one sentence for each problem."""
     if not await_output_schema(brokers.process, brokers.settings):
         return None
     store, lifecycle = _Store(brokers.process, brokers.settings, claims), brokers.process.lifecycle
@@ -78,7 +75,7 @@ def check(brokers: Brokers, source: GroupProbe, claims: ClaimStore | None) -> li
 
 
 def await_brokers(brokers: Brokers) -> bool:
-    """Wait for brokers alone, as ``check`` does; return whether to go on."""
+    """Wait for brokers alone, as ``check`` does; return whether to continue."""
     lifecycle = brokers.process.lifecycle
     while not brokers.look() and not lifecycle.stopping:
         lifecycle.rest(REST_S)
@@ -90,7 +87,7 @@ def await_brokers(brokers: Brokers) -> bool:
 class Brokers:
     """Waits for brokers.
 
-    problems  one sentence for each topic that is not there
+    problems  one sentence for each missing topic
     cluster   Kafka's id of the cluster; None: not known
     """
 
@@ -155,7 +152,6 @@ class _Store:
         self.remarks: list[str] = []
 
     def look(self) -> bool:
-        """Return whether there is nothing to wait for."""
         if self._claims is None:
             return True
         events, policy = self._process.events, self._policy
@@ -174,11 +170,7 @@ class _Store:
 
 
 def _strangers(servers: str, source: GroupProbe) -> list[str]:
-    """Return whether the group's offsets are those of another cluster.
-
-    An offset that hangs in a transaction is not known yet; it is compared again before the first
-    record of its partition is handed out.
-    """
+    """Compare; an offset in a transaction is compared again before its partition is read."""
     try:
         return [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {text}" for text in source.strangers()]
     except BatchAbortedError:
@@ -186,10 +178,7 @@ def _strangers(servers: str, source: GroupProbe) -> list[str]:
 
 
 def _has_worked(source: GroupProbe) -> bool:
-    """Whether the group has offsets: then there were claims, and the store has lost them.
-
-    An offset that is held by a transaction of the predecessor is not known yet; it counts as none.
-    """
+    """Whether it has; an offset in an open transaction is not known yet, and counts as none."""
     try:
         return source.group_knows()
     except BatchAbortedError:

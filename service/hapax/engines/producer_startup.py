@@ -1,4 +1,4 @@
-"""The producer's registration, beside everything else that a start has to wait for."""
+"""The producer's registration, alongside everything else that a start has to wait for."""
 
 from __future__ import annotations
 
@@ -63,14 +63,10 @@ class Opening(threading.Thread):
             return
 
     def abandon(self) -> None:
-        """Stop trying; the process is about to leave."""
         self._abandoned = True
 
     def attend(self, source: Source, unanswered: Callable[[], str]) -> None:
-        """Join the group while the producer registers; raise why it could not.
-
-        ``unanswered`` returns why brokers do not answer.
-        """
+        """Join the group while the producer registers; raise why it could not."""
         clock, events = self._process.clock, self._process.events
         told_s = clock.monotonic()
         while self.is_alive():

@@ -2,10 +2,10 @@
 
 ClaimsUnavailableError  hold the partitions until the claim store answers
 BatchAbortedError       rewind; take it again, smaller or without its culprits when it is to blame
-MemberFencedError       join the group anew, within a budget
+MemberFencedError       join the group again, within a budget
 ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
 ClientsOutdatedError    new consumer and producer: their files have changed, or they are cut off
-SchemasUnavailableError put the batch back; one partition waits (schema_hold.py)
+SchemasUnavailableError put the batch back; one partition waits (hold.py)
 
 Errors named StopError pass through: they end the process with their exit code.
 """
@@ -143,7 +143,7 @@ class Recovery:
         """Join with a new consumer; the new producer is built like that of a dead one."""
         if self._lifecycle.outdated or self._cut_off or cut_off(self._source, self._events):
             self._replacing = "files" if self._lifecycle.outdated else "cut_off"
-            self._lifecycle.outdated = False  # before they read: what changes now is told again
+            self._lifecycle.outdated = False  # before they read: what changes now is reported again
             self._renew()
 
     def _renew(self) -> None:
@@ -207,17 +207,14 @@ class Recovery:
         self._events.producer_died(str(error), fenced=error.fenced)
         self._replacing = "fenced" if error.fenced else "fatal"
         if error.fenced:
-            # Lost partitions, and a consumer fenced by name, are told first: a successor must not
+            # Lost partitions, and a consumer fenced by name, come first: a successor must not
             # be disturbed for partitions that are gone.
             with suppress(BatchAbortedError):  # the rewind below makes good for it
                 self._attend(0.0)
             self._count_fence()
 
     def _finish_replacing(self) -> None:
-        """Build the producer that is missing, also when something else has come in between.
-
-        Without it the dead one would be taken up again, and its one fence counted twice.
-        """
+        """Build the missing one, or the dead one is taken up and its fence counted twice."""
         if self._replacing is not None:
             self._open(self._replacing)
             if not await_answers(self._source, self._events, self._lifecycle):
@@ -225,7 +222,6 @@ class Recovery:
             self._rewind(_NOTHING, resolved=False)
 
     def _open(self, cause: str) -> None:
-        """Build a new producer, for as long as brokers are away."""
         began_s = self._clock.monotonic()
         self._replacing = cause
         failure = self._failure_of_open()
@@ -264,7 +260,7 @@ class Recovery:
                 self._stand_back(self._hold_on)
 
     def _replace_member(self, error: MemberFencedError) -> None:
-        """Join anew; the broker refuses what the old member has not committed."""
+        """Join again; the broker refuses what the old member has not committed."""
         self._events.member_fenced(str(error), explained=error.explained)
         if self._member_fences.fence(self._clock.monotonic(), explained=error.explained):
             self._stand_back(self._lifecycle.rest)
@@ -272,7 +268,7 @@ class Recovery:
         self._ends.forget()
 
     def _stand_back(self, wait: Callable[[float], None]) -> None:
-        """Let who has taken our name come back whole, before we take it again."""
+        """Let the other process of this name come back whole before taking the name again."""
         until_s = self._clock.monotonic() + FenceBudget.STAND_BACK_S
         while not self._lifecycle.stopping and self._clock.monotonic() < until_s:
             wait(HOLD_S)
@@ -281,7 +277,6 @@ class Recovery:
     # -- claims ---------------------------------------------------------------------------
 
     def _hold(self, reason: str, batch: Batch) -> None:
-        """Keep the partitions, take nothing, until the claim store answers."""
         self.put_back(batch)
         with self._holding():
             self.claims.wait(reason, self._process, lambda: self._hold_on(HOLD_S))
@@ -295,11 +290,9 @@ class Recovery:
             self._source.resume()
 
     def _hold_on(self, wait_s: float) -> None:
-        """Stay a member, and take nothing."""
         self._source.pause()
         self._attend(wait_s)
 
     def _attend(self, wait_s: float) -> None:
-        """Stay a member of the group while there is nothing else to do."""
         self._source.attend(wait_s)
         self._events.loop_moved()

@@ -1,4 +1,4 @@
-"""Marks beside the offsets that are worked at, and what marks of dead processes mean.
+"""Marks in the metadata of offsets that are worked at, and what marks of dead processes mean.
 
 The rule is in core/crash_markers.py. A partition is on probation from its assignment until as much
 as one batch may hold has passed, or its end was met; beyond that nothing is marked or asked for.
@@ -27,10 +27,10 @@ class Probation(msgspec.Struct):
 
     deaths  found when it was assigned; they count until its offset moves
     left    offsets until nothing is marked any more
-    offset  where our mark stands; None: none does, or an abort left it open
+    offset  where the own mark is; None: none does, or an abort left it open
     mark    that mark
-    base    the committed offset, until ours moves it; None: not known, or moved
-    moved   whether we have committed progress since the assignment
+    base    the committed offset, until this process moves it; None: not known, or moved
+    moved   whether this process committed progress since the assignment
     """
 
     deaths: int
@@ -55,10 +55,9 @@ class Suspects:
         self._trusted: set[TopicPartition] = set()
         self._probation: dict[TopicPartition, Probation] = {}
         self._ours: dict[TopicPartition, Mark] = {}
-        """Marks of ours that were left standing when their partition left."""
+        """Marks of this process that remained when their partition left."""
 
     def observe(self, changes: Changes) -> None:
-        """Begin anew with partitions that came or left."""
         for where in [*(changes.assigned or ()), *changes.revoked, *changes.lost]:
             self._trusted.discard(where)
             self._isolation.forget(where)
@@ -89,15 +88,12 @@ class Suspects:
             self._mark_after(where, known, batch, inside=False)
         if wanted:
             # At the committed offset: below the first record others may have been removed, which
-            # had no effect (unread.py).
+            # had no effect (core/deduplicate.py).
             places = {**batch.first, **(inside or {}), **batch.base}
             self._commit({where: places[where] for where in wanted}, wanted)
 
     def mark_next(self, batch: Batch, depth: Callable[[TopicPartition], int]) -> None:
-        """Let a batch that leaves a window carry the marks for what stays inside.
-
-        ``depth``: how many records of a partition are inside, those of the batch among them.
-        """
+        """``depth``: how many records of a partition are inside, those of the batch among them."""
         open_ = {where: known for where, known in self._probation.items() if where in batch.first}
         if not open_:
             return
@@ -108,7 +104,7 @@ class Suspects:
     def _mark_after(
         self, where: TopicPartition, known: Probation, batch: Batch, *, inside: bool
     ) -> None:
-        """Write beside what ``batch`` commits that more is in work, or soon will be."""
+        """Write with what ``batch`` commits that more is in work, or soon will be."""
         end, suspects = batch.next[where], self._isolation.suspects.get(where)
         if suspects is not None and suspects[0] > end:
             batch.marks[where] = Mark(1, suspects[0])
@@ -116,7 +112,7 @@ class Suspects:
             batch.marks[where] = Mark(1)
 
     def _find_bases(self, partitions: Iterable[TopicPartition]) -> Progress:
-        """Look up the committed offsets of partitions in which we have committed nothing yet."""
+        """Look up the committed offsets of partitions in which nothing was committed here yet."""
         new = [
             where
             for where in sorted(partitions)
@@ -134,7 +130,6 @@ class Suspects:
     def record_progress(
         self, progress: Mapping[TopicPartition, int], batch: Batch | None = None
     ) -> None:
-        """Take note of what was committed, with or without a batch."""
         if not self._probation:
             return
         for where, offset in progress.items():
@@ -152,12 +147,12 @@ class Suspects:
                 self._trust(where)
 
     def fail(self) -> None:
-        """Take note that a transaction failed: what stands beside the offsets is open."""
+        """Take note that a transaction failed: which marks are committed is open."""
         for known in self._probation.values():
             known.mark = known.offset = known.base = None
 
     def idle(self, ends: Iterable[TopicPartition]) -> None:
-        """Take note that there is nothing to read: what stands before the ends is cleared."""
+        """Take note that there is nothing to read: marks before the ends are cleared."""
         met = self._probation.keys() | {where for where in ends if where not in self._trusted}
         if met:
             self._clear(self._probation)

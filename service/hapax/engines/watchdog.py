@@ -1,7 +1,7 @@
 """Ends the process when a client call never returns, or when a stop never ends.
 
-Some calls ignore their own timeout, and Python cannot interrupt them. The supervisor starts us
-again, and the transaction core needs no farewell.
+Some calls ignore their own timeout, and Python cannot interrupt them. The supervisor starts the
+process again, and the transaction core needs no orderly end.
 
 Time is counted in ticks of this thread, not by a clock: a process that was frozen and thawed must
 not kill itself for the time it could not use.
@@ -56,21 +56,16 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to count, on behalf of the calling thread."""
         self._owner = threading.get_ident()
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
         self._stopped.set()
         self._thread.join()
 
     @contextmanager
     def watch(self, call: str) -> Iterator[None]:
-        """Bound one blocking call of the thread that started the watchdog.
-
-        Calls of other threads pass unwatched: one that overlaps would leave its name behind.
-        """
+        """Bound one call of the thread that started the watchdog; those of others are unwatched."""
         if threading.get_ident() != self._owner:
             yield
             return
@@ -87,12 +82,12 @@ class Watchdog:
         return None if call is None else (call, ticks * TICK_S)
 
     def alarm(self, after_s: float, interrupt: Interrupt) -> None:
-        """Make ``interrupt`` due after so long, unless set anew before."""
+        """Make ``interrupt`` due after so long, unless set again before."""
         self._alarm_ticks = after_s / TICK_S
         self._alarm = interrupt
 
     def limit_stop(self, overdue: Callable[[], bool], margin_s: float) -> None:
-        """End the process that is still there so long after its time to stop was up.
+        """End the process that still runs so long after its time to stop was up.
 
         Farewells of clients are not all watched calls: destructors wait for brokers, too.
         """
@@ -105,11 +100,10 @@ class Watchdog:
         self._calls, self._call_ticks_max, self._on_hang = calls, timeout_s / TICK_S, on_hang
 
     def follow(self, tick: Callable[[], tuple[Record, float] | None]) -> None:
-        """Ask ``tick`` at each of ours for a record whose call hangs, and for how many seconds."""
+        """Ask ``tick`` each time for a record whose call hangs, and for how many seconds."""
         self._tick = tick
 
     def _hanging(self) -> Record | None:
-        """Return the record that has been in the hands of business code for too long."""
         calls = self._calls
         record = None if calls is None else calls.record
         if record is None or record is not self._record:
@@ -148,9 +142,7 @@ class Watchdog:
         self._leave(int(ExitCode.WATCHDOG))
 
 
-def _nothing() -> None:
-    """Stand for calls that nobody makes."""
+def _nothing() -> None: ...
 
 
-def _ignore(_coordinates: Coordinates, _seconds: float) -> None:
-    """Stand for a limit that nobody has set."""
+def _ignore(_coordinates: Coordinates, _seconds: float) -> None: ...

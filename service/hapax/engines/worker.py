@@ -80,7 +80,7 @@ class Worker:
     def _failure_of_turn(self) -> HapaxError | None:
         """Take a turn; return what is to be recovered from, outside of its handler.
 
-        A client that raises inside of one keeps the handled exception for ever, and with its
+        A client that raises inside of one keeps the handled exception indefinitely, and with its
         frames a producer that is dead (tests/contract/test_handled_exceptions.py). The frames are
         let go of: with them it would wait for the collector of cycles.
         """
@@ -102,7 +102,7 @@ class Worker:
         return self._runner.busy
 
     def _leave(self) -> None:
-        """Commit what is behind the last records; without it the successor looks it up again."""
+        """Commit what is after the last records; without it the successor looks it up again."""
         pending = self._ends.pending()
         if pending and not self._lifecycle.overdue:
             with suppress(*REACTIONS, StopError):
@@ -173,7 +173,6 @@ class Worker:
         self._recovery.record_success(result.progress)
 
     def _end_idle(self, batch: Batch) -> None:
-        """Commit ends of partitions on which nothing is in flight."""
         self._suspects.idle(batch.next)
         self._ends.note(batch.next)
         partitions = self._ends.due(self._clock.monotonic())
@@ -210,7 +209,6 @@ class Worker:
         return changes
 
     def _done(self) -> bool:
-        """Whether a bounded run has reached its bound."""
         if self._bounds.spent:
             return True
         if not self._end.due():

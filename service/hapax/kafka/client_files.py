@@ -1,8 +1,8 @@
 """Files that clients read: certificates, their keys, and secrets.
 
-Those of Kafka read them when they are built, and never again: a process that outlives what stands
-in one of them has to build them again (engines/file_watch.py). The claim store's reads its own with
-each connection.
+Those of Kafka read them when they are built, and never again: a process that outlives what is in
+one of them has to build them again (engines/file_watch.py). The claim store's client reads its own
+with each connection.
 """
 
 from __future__ import annotations
@@ -23,19 +23,14 @@ if TYPE_CHECKING:
 
 
 class CurrentText(msgspec.Struct, frozen=True):
-    """A property that stands in a file: a client that is built gets what the file holds then.
-
-    The client asks each of its properties for its text.
-    """
+    """A secret in a file: a new client, which asks for its text, gets what the file holds then."""
 
     secret: FiledSecret
 
     def __str__(self) -> str:
-        """Return the secret."""
         return self.secret.get_secret_value()
 
     def __repr__(self) -> str:
-        """Return a text without it."""
         return repr(self.secret)
 
 
@@ -47,7 +42,6 @@ def property_of(secret: Any) -> Any:
 
 
 def kafka_files(settings: Settings) -> set[str]:
-    """Return the files of Kafka's clients."""
     paths: set[str | None] = set()
     for prefix, security in _clusters(settings):
         paths |= {

@@ -1,10 +1,10 @@
 """What a consumer's own lines report: broken connections, and which cluster and topics it reads.
 
-A topic that is deleted and recreated keeps its name and gets another id (KIP-516). librdkafka goes
-on at the old position in the new topic, without an error: "an offset reset must be triggered" is a
-remark in its own source (2.16, rdkafka_topic.c). Only a debug line says that the id has changed. It
-comes through the same queue as the records, before any record of the new topic, because the client
-fetches by id; so it is heard in time. An admin call would know the id as well, but not which id the
+A topic that is deleted and recreated keeps its name and gets another id (KIP-516). librdkafka
+continues at the old position in the new topic, without an error: "an offset reset must be
+triggered" is a remark in its own source (2.16, rdkafka_topic.c). Only a debug line says that the id
+has changed. It comes through the same queue as the records, before any record of the new topic,
+because the client fetches by id. An admin call would return the id as well, but not which id the
 records in hand were fetched by.
 
 Brokers without ids (before 2.8) are never heard of here: nothing is written then and nothing
@@ -48,7 +48,7 @@ class Remade(NamedTuple):
 
 
 class TopicIds:
-    """Hears of ids, writes them beside committed offsets, and compares what it finds there.
+    """Hears of ids, writes them with committed offsets, and compares what it finds there.
 
     cluster        the id of the cluster that was met first
     other_cluster  of another one that was met later: it stays, for the client now knows brokers
@@ -97,7 +97,6 @@ class TopicIds:
             self._remade[topic] = now
 
     def remade(self) -> list[Remade]:
-        """Return the topics that are no longer those that are known."""
         return [Remade(topic, self._known[topic], now) for topic, now in self._remade.items()]
 
     def accept(self, topic: str) -> None:
@@ -112,11 +111,9 @@ class TopicIds:
         self._remade.clear()
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic's id has been heard."""
         return topic in self._known
 
     def known(self, topic: str) -> str | None:
-        """Return the topic's id; None: it has not been heard."""
         return self._known.get(topic)
 
     def offset(
@@ -127,10 +124,7 @@ class TopicIds:
         beside: CommittedMetadata | None = None,
         epoch: int | None = None,
     ) -> GroupOffset:
-        """Return an offset to commit, with the ids of its cluster and topic in its metadata.
-
-        ``beside``: where the group's beginning and its span stand, which are carried on.
-        """
+        """``beside``: has the group's beginning and its span, which are carried on."""
         known = beside or CommittedMetadata()
         began = self.began.get(where[0]) if known.began is None else known.began
         metadata = CommittedMetadata(
@@ -139,7 +133,7 @@ class TopicIds:
         return GroupOffset(*where, offset, metadata or None, epoch)
 
     def other(self, topic: str, beside: CommittedMetadata) -> str | None:
-        """Return the id beside a committed offset when it is not that of the known topic.
+        """Return the id with a committed offset when it is not that of the known topic.
 
         None also for an offset without an id: one of an earlier version, or set by Kafka's tools.
         """
@@ -147,7 +141,7 @@ class TopicIds:
         return None if known is None or beside.topic_id in {None, known} else beside.topic_id
 
     def foreign_cluster(self, beside: CommittedMetadata) -> str | None:
-        """Return the cluster's id beside a committed offset when it is another one."""
+        """Return the cluster's id with a committed offset when it is another one."""
         if self.cluster is None or beside.cluster_id in {None, self.cluster}:
             return None
         return beside.cluster_id
@@ -173,7 +167,6 @@ class ClientLogMonitor:
         self.too_large = TooLarge()
 
     def log(self, level: int, form: str, *parts: object) -> None:
-        """Take one line of the client."""
         if parts and parts[0] in self.SIGNS:
             self._last_s = self._clock.monotonic()
             self.breaks += 1
@@ -184,5 +177,4 @@ class ClientLogMonitor:
 
     @property
     def troubled(self) -> bool:
-        """Whether connections broke lately."""
         return self._clock.monotonic() - self._last_s < self.MEMORY_S

@@ -1,7 +1,7 @@
-"""The way to the brokers: whether a process listens there, and why none of them lets us in.
+"""The way to the brokers: whether a process listens there, and why none of them accepts the client.
 
 Asked for when a first request has failed: the client's own answer is then "transport failure" or
-"timed out"; the cause is only told to an error callback, which clients of the service do without.
+"timed out"; the cause reaches only an error callback, which clients of the service do without.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _UNREACHED = "Connect to "
 
 
 class Access(NamedTuple):
-    """What a broker, the token service or the network says to us, in one line.
+    """What a broker, the token service or the network answers, in one line.
 
     refused  waiting does not cure it: login, token or certificate
     suspect  nor this, probably: connections break as they do when TLS is spoken on one side only,
@@ -61,11 +61,7 @@ class Access(NamedTuple):
 
 
 def answers(client: Any, timeout_s: float, topic: str | None = None) -> bool:
-    """Whether a broker answers a client in time.
-
-    One that names no broker does not count: it stops, and a client that hears it forgets the
-    addresses of all, its own bootstrap servers too.
-    """
+    """Whether one answers in time; an answer without brokers, of one that stops, does not count."""
     try:
         return bool(client.list_topics(topic, timeout=timeout_s).brokers)
     except KafkaException:
@@ -73,7 +69,6 @@ def answers(client: Any, timeout_s: float, topic: str | None = None) -> bool:
 
 
 def new_client_answered(properties: Mapping[str, Any], timeout_s: float) -> bool:
-    """Whether a broker answers a new client with the addresses and logins of these properties."""
     new = build(AdminClient, {**admin_properties(properties), "log_level": 0}, None)
     return answers(new, timeout_s)
 
@@ -92,25 +87,20 @@ def no_broker(settings: Settings, error: KafkaException | None = None) -> Prefli
 
 
 def require_listener(settings: Settings) -> None:
-    """Raise PreflightError within a second when nothing listens at any address.
-
-    The client itself would try for as long as its timeout lasts.
-    """
+    """Raise PreflightError within a second; the client itself would try until its timeout."""
     if all(each.problem for each in bootstrap(settings.kafka.bootstrap_servers).values()):
         raise no_broker(settings)
 
 
 def diagnose_connection(settings: Settings) -> str | None:
-    """Return the line alone."""
     return access(settings).text
 
 
 def access(settings: Settings) -> Access:
     """Try to get in, for after a request has failed; takes three seconds at most.
 
-    Of several brokers one that refuses us counts more than one that is down.
-
-    Holds no secret of ours: it is what the other side says, or what TLS makes of its certificate.
+    Of several brokers one that refuses the client counts more than one that is down. Holds no
+    secret of the service: it is what the other side says, or what TLS makes of its certificate.
     """
     heard: list[KafkaError] = []
     properties = admin_properties(consumer_properties(settings))
@@ -177,20 +167,15 @@ def probe(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[st
 
 
 def bootstrap(servers: str) -> dict[str, Address]:
-    """Try all addresses of a comma list, for a second."""
     return probe((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
 
 
 def unanswered(servers: str) -> str:
-    """Say of each address of a comma list why nothing came of it; for after a request has failed.
-
-    ``kafka-0:9092: connection refused, kafka-1:9092: open, but no broker answers``
-    """
+    """Say why nothing came of each address, as ``kafka-0:9092: connection refused, …``."""
     return told(bootstrap(servers))
 
 
 def told(found: Mapping[str, Address]) -> str:
-    """Return addresses, each with what is wrong there, in one line."""
     return ", ".join(
         f"{place}: {address.problem or 'open, but no broker answers'}"
         for place, address in found.items()

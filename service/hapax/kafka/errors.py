@@ -24,7 +24,7 @@ client_headers: Callable[[Any], Any] = methodcaller("headers")
 """Reads a message's headers; raises one of NO_TEXT for a name that is not UTF-8, and where the
 native path took the message for one that holds a NUL: the client alone hands that out cut.
 
-confluent-kafka 2.16 returns a broken list then and leaves the error behind. A direct call that
+confluent-kafka 2.16 returns a broken list then and leaves the error set. A direct call that
 Python (3.11 or newer) has specialised does not notice: the error comes up at some later place and
 ends the process. A call through an object is always checked.
 """
@@ -35,16 +35,6 @@ NAME_UNREADABLE = "a header name is not UTF-8, or holds a NUL character"
 LINE_IS_NO_TEXT = "a log line of the client is not UTF-8"
 """confluent-kafka hands lines over as text; for one that is none the call that serves them raises
 UnicodeDecodeError, and what it would have returned is dropped."""
-
-
-class Reaction(Enum):
-    """What happens next."""
-
-    AGAIN = "the same call again"
-    ABORT = "roll back, rewind, take the batch again"
-    REBUILD = "this producer is dead"
-
-
 CONTENT = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,  # larger than message.max.bytes of client or topic
@@ -62,7 +52,6 @@ CONTENT = frozenset(
     }
 )
 """Refusals that lie in the record: repeating it as it is cannot help."""
-
 _KEYLESS = " (or it has no key, and its topic is compacted: cleanup.policy)"
 _ABOUT = {
     KafkaError.INVALID_TIMESTAMP: " (the topic's message.timestamp.before.max.ms and"
@@ -71,7 +60,6 @@ _ABOUT = {
     KafkaError.INVALID_RECORD: _KEYLESS,
     KafkaError.INVALID_MSG: _KEYLESS,
 }
-
 REFUSED = frozenset(
     {
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -80,9 +68,7 @@ REFUSED = frozenset(
     }
 )
 """Answers to init_transactions that no repetition changes."""
-
 UNKNOWN_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
-
 MEMBER_FENCED = frozenset(
     {
         KafkaError.FENCED_INSTANCE_ID,
@@ -91,7 +77,6 @@ MEMBER_FENCED = frozenset(
     }
 )
 """What costs a member its place in the group."""
-
 COORDINATOR_MOVES = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -100,25 +85,7 @@ COORDINATOR_MOVES = frozenset(
     }
 )
 """A coordinator that starts or hands over: the same question again gets its answer."""
-
 _REST_S = 0.1
-
-
-def of_group(ask: Callable[[], T], within_s: float) -> T:
-    """Return what a group's coordinator answers; ask again while it starts or hands over.
-
-    Raises the KafkaException that ``ask`` raises otherwise, and its last one when time is up.
-    """
-    give_up_s = time.monotonic() + within_s
-    while True:
-        try:
-            return ask()
-        except KafkaException as error:
-            if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > give_up_s:
-                raise
-        time.sleep(_REST_S)
-
-
 FORBIDDEN = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -128,15 +95,34 @@ FORBIDDEN = frozenset(
     }
 )
 """Rights: no repetition helps, they must be granted."""
-
 UNRESOLVED_REBUILD = frozenset(
     {
         # Kafka's own client made this fatal because going on in place can duplicate (KAFKA-17822);
-        # librdkafka goes on by an epoch bump, and a new producer is the safer reaction.
+        # librdkafka continues by an epoch bump, and a new producer is the safer reaction.
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.INVALID_TXN_STATE,
     }
 )
+
+
+class Reaction(Enum):
+    """What happens next."""
+
+    AGAIN = "the same call again"
+    ABORT = "roll back, rewind, take the batch again"
+    REBUILD = "this producer is dead"
+
+
+def of_group(ask: Callable[[], T], within_s: float) -> T:
+    """Ask again while the coordinator starts or hands over; raise its last KafkaException."""
+    give_up_s = time.monotonic() + within_s
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > give_up_s:
+                raise
+        time.sleep(_REST_S)
 
 
 def reaction(error: KafkaError) -> Reaction:
@@ -152,16 +138,11 @@ def reaction(error: KafkaError) -> Reaction:
 
 
 def is_member_fenced(error: KafkaError) -> bool:
-    """Whether an error means that the group has given our place to another member."""
     return _is_one_of(MEMBER_FENCED, error)
 
 
 def is_of_classic_group(error: KafkaError) -> bool:
-    """Whether brokers did not let a member of the consumer protocol into a group.
-
-    They have one of the classic protocol by that name whose members they cannot take along, and
-    say that there is none.
-    """
+    """Whether the group is one of the classic protocol, whose members brokers cannot convert."""
     return _is_one_of({KafkaError.GROUP_ID_NOT_FOUND}, error)
 
 
@@ -178,10 +159,7 @@ def _is_one_of(codes: Collection[int], error: KafkaError) -> bool:
 
 
 def is_fenced(error: KafkaError) -> bool:
-    """Whether the broker has seen a newer producer of our transactional id.
-
-    The one after the last epoch (32,766) has another producer id: the loser gets a mapping error.
-    """
+    """Whether it is; after the last epoch (32,766) the loser gets a mapping error."""
     return error.code() in {
         KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,

@@ -47,7 +47,7 @@ class NativePath:
     module    hapax_fast
     sources   where ids are found: (kind, header, tag)
     unproven  records of this process that still go through the reference as well
-    left      why the process went on in Python; empty: it has not
+    left      why the process continued in Python; empty: it has not
     """
 
     def __init__(self, module: Any, id_sources: Sequence[str]) -> None:
@@ -66,10 +66,7 @@ class NativePath:
         return self.module.captured()
 
     def prove(self, prepared: Prepared) -> None:
-        """Compare what is about to be sent with what the reference would send.
-
-        Raises BatchAbortedError when they differ; from then on the process takes the reference.
-        """
+        """Raise BatchAbortedError when they differ; the process then takes the reference."""
         records = list(islice(prepared.records, self.unproven))
         self.unproven -= len(records)
         native = prepared.records
@@ -121,10 +118,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def record_path(settings: Settings, executor: str = "") -> Choice:
-    """Return the record path of a process with these settings; of Spark's, on that machine.
-
-    Raises ConfigurationError where it must be native and cannot be.
-    """
+    """Raise ConfigurationError where it must be native and cannot be; Spark's: on that machine."""
     if settings.fast == "off":
         return Choice(None, "HAPAX_FAST=off")
     if settings.retry_topic is not None:

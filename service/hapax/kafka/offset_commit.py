@@ -15,7 +15,6 @@ NO_EPOCH = -1
 
 
 def client_offsets(offsets: Iterable[GroupOffset]) -> list[TopicPartition]:
-    """Return the client's own value for each offset."""
     return [_client_offset(one) for one in offsets]
 
 

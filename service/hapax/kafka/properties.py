@@ -25,6 +25,40 @@ if TYPE_CHECKING:
 
     from hapax.settings import SecuritySettings, Settings
 
+SOCKET_TIMEOUT_MS = 4000
+MESSAGE_BYTES_MAX = 1_000_000_000
+AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Amazon
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # BSD, macOS
+)
+"""Where systems keep the authorities that they trust."""
+_PARTITIONERS = {
+    # murmur2_random is what the Java producer does: hash of the key, records without key anywhere.
+    "murmur2": "murmur2_random",
+    "consistent_random": "consistent_random",
+    "random": "random",
+    "round_robin": "random",  # the adapter names every partition itself
+}
+_ADMIN = (
+    "bootstrap.servers",
+    "client.id",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "https.",
+    "socket.",
+    "reconnect.",
+    "oauth_cb",
+)
+APART = ":"
+"""Between app and instance. It is in neither name, so no two pairs make the same id: joined by
+a dash ``orders`` and ``eu-0``, and ``orders-eu`` and ``0`` were one id, and fenced each other.
+"""
+_CONNECTING = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
+"""What makes a client connect as soon as it is built, to brokers and token services, or talk."""
+
 
 def nearest_property(said: str) -> str:
     """Return which property may be meant when the client says that it does not know one."""
@@ -51,44 +85,11 @@ def property_names() -> list[str]:
     return []
 
 
-SOCKET_TIMEOUT_MS = 4000
-MESSAGE_BYTES_MAX = 1_000_000_000
-
-AUTHORITIES = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
-    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Amazon
-    "/etc/ssl/ca-bundle.pem",  # SUSE
-    "/etc/ssl/cert.pem",  # BSD, macOS
-)
-"""Where systems keep the authorities that they trust."""
-
 Client = TypeVar("Client")
-
-_PARTITIONERS = {
-    # murmur2_random is what the Java producer does: hash of the key, records without key anywhere.
-    "murmur2": "murmur2_random",
-    "consistent_random": "consistent_random",
-    "random": "random",
-    "round_robin": "random",  # the adapter names every partition itself
-}
-_ADMIN = (
-    "bootstrap.servers",
-    "client.id",
-    "security.",
-    "sasl.",
-    "ssl.",
-    "https.",
-    "socket.",
-    "reconnect.",
-    "oauth_cb",
-)
 
 
 def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
-    """Return a client; raise ConfigurationError for properties that it does not take.
-
-    Raises PreflightError when there is no token in a token file.
-    """
+    """Raise ConfigurationError for refused properties, PreflightError without a token."""
     if problem := token_problem(properties):
         raise PreflightError([problem])
     try:
@@ -105,7 +106,6 @@ def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: 
 
 
 def _unreadable(properties: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the files that cannot be opened, which the client does not name."""
     for path in (text for name, text in properties.items() if name.endswith(".location")):
         try:
             with Path(path).open("rb"):
@@ -120,13 +120,7 @@ def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def library_version() -> str:
-    """Return librdkafka's version."""
     return str(libversion()[0])
-
-
-APART = ":"
-"""Between app and instance. It stands in neither name, so no two pairs make the same id: joined by
-a dash ``orders`` and ``eu-0``, and ``orders-eu`` and ``0`` were one id, and fenced each other."""
 
 
 def transactional_id(settings: Settings) -> str:
@@ -135,7 +129,7 @@ def transactional_id(settings: Settings) -> str:
 
 
 def client_name(settings: Settings) -> str:
-    """Return the name of our clients, and of the static member.
+    """Return the name of the service's clients, and of the static member.
 
     Quotas and metrics of brokers go by the first, and the second counts within the group of the
     app and is limited to the letters of a topic's name: a dash is enough for both.
@@ -174,8 +168,8 @@ def _common(settings: Settings) -> dict[str, Any]:
         "bootstrap.servers": settings.kafka.bootstrap_servers,
         "client.id": client_name(settings),
         "security.protocol": security.protocol,
-        # After "all brokers down" a re-bootstrap can leave the offsets call waiting for ever on a
-        # connection that no longer exists (measured with one lost connection, 3 of 3).
+        # After "all brokers down" a re-bootstrap can leave the offsets call waiting without end on
+        # a connection that no longer exists (measured with one lost connection, 3 of 3).
         "metadata.recovery.strategy": "none",
         # The default of 10 s makes one commit last as long after a few resets in a row.
         "reconnect.backoff.ms": 20,
@@ -201,7 +195,6 @@ def _token_authorities(security: SecuritySettings) -> str | None:
 
 
 def consumer_properties(settings: Settings) -> dict[str, Any]:
-    """Return the properties of the consumer."""
     group = settings.group
     session_ms = group.session_timeout_ms
     membership: dict[str, Any] = {"group.protocol": group.protocol}
@@ -229,7 +222,7 @@ def consumer_properties(settings: Settings) -> dict[str, Any]:
         "isolation.level": "read_committed",
         # Never jump: the source knows a new group from a position that fell off the log.
         "auto.offset.reset": "error",
-        # End-of-partition events carry the offset behind markers and aborted data.
+        # End-of-partition events carry the offset after markers and aborted data.
         "enable.partition.eof": True,
         "max.poll.interval.ms": group.max_poll_interval_ms,
     }
@@ -254,7 +247,7 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
         "message.max.bytes": MESSAGE_BYTES_MAX,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 1 << 20,
-        # A record for a topic that is not there would wait 30 s, longer than its transaction.
+        # A record for a missing topic would wait 30 s, longer than its transaction.
         "topic.metadata.propagation.max.ms": min(5000, timeout_ms // 2),
         **{
             name: value
@@ -271,21 +264,14 @@ def producer_properties(settings: Settings, *, transactional: bool | None = None
             "transactional.id": transactional_id(settings),
             "transaction.timeout.ms": timeout_ms,
             "socket.timeout.ms": min(SOCKET_TIMEOUT_MS, timeout_ms),
-            # Lines about broker connections, where requests are not counted (produce/doubts.py).
+            # Lines about broker connections, where requests are not counted (produce/producer.py).
             "debug": "broker",
         }
     return properties
 
 
-_CONNECTING = ("bootstrap.servers", "sasl.oauthbearer.", "oauth_cb", "debug")
-"""What makes a client connect as soon as it is built, to brokers and token services, or talk."""
-
-
 def check_client_properties(settings: Settings) -> None:
-    """Build both clients, without a connection.
-
-    Raises ConfigurationError for what one of them does not take or find.
-    """
+    """Build both, unconnected; raise ConfigurationError for what one does not take or find."""
     if settings.kafka.security.oauth_msk_region is not None:
         require_signer()
     for client, properties in (

@@ -1,15 +1,13 @@
 """Where the client gets its tokens of OAUTHBEARER, unless it fetches them itself.
 
-Tokens of OAUTHBEARER from a file, as Kubernetes projects them into a pod.
+From a file, as Kubernetes projects them into a pod: it is read whenever the client wants a token,
+at first and when four fifths of the time are over that is left of the last one (librdkafka).
+Kubernetes writes a new token at about the same share of its life, so a connection never outlives
+its token by reading too early.
 
-The file is read whenever the client wants a token: at first, and when four fifths of the time are
-over that is left of the last one (librdkafka). Kubernetes writes a new token at about the same
-share of its life, so a connection never outlives its token by reading too early.
-
-Tokens of OAUTHBEARER for Amazon MSK: requests that AWS' own library signs, here in the process.
-
-The identity is what AWS' libraries find: variables, the role of a Kubernetes service account or of
-the instance. A token is valid for 15 minutes, and signed again whenever the client wants one.
+For Amazon MSK, requests that AWS' own library signs in the process. The identity is what AWS'
+libraries find: variables, the role of a Kubernetes service account or of the instance. A token is
+valid for 15 minutes, and signed again whenever the client wants one.
 """
 
 from __future__ import annotations
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
 OPAQUE_S = 300.0
 """How long a token counts that does not say how long it is valid."""
 BYTES_MAX = 1 << 16
+NOT_INSTALLED = "the signer of Amazon MSK is not installed; run: pip install 'hapax-kafka[msk-iam]'"
+_MS = 1000
 
 
 class TokenError(Exception):
@@ -47,10 +47,7 @@ class TokenFile(msgspec.Struct, frozen=True):
     path: str
 
     def __call__(self, _config: str) -> tuple[str, float]:
-        """Return the token and until when it is valid, Unix time in seconds.
-
-        Raises TokenError; the client repeats none of its words, and asks again 10 s later.
-        """
+        """Raise TokenError; the client repeats none of its words, and asks again 10 s later."""
         try:
             with Path(self.path).open("rb") as file:
                 token = file.read(BYTES_MAX).decode("ascii").strip()
@@ -78,12 +75,8 @@ def valid_until_s(token: str) -> float | None:
         return None
 
 
-NOT_INSTALLED = "the signer of Amazon MSK is not installed; run: pip install 'hapax-kafka[msk-iam]'"
-_MS = 1000
-
-
 def require_signer() -> None:
-    """Raise ConfigurationError unless AWS' library is there; nothing is imported or asked."""
+    """Raise ConfigurationError unless AWS' library is installed; nothing is imported or asked."""
     if find_spec("aws_msk_iam_sasl_signer") is None:
         raise ConfigurationError([f"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION: {NOT_INSTALLED}"])
 
@@ -94,10 +87,7 @@ class MskToken(msgspec.Struct, frozen=True):
     region: str
 
     def __call__(self, _config: str) -> tuple[str, float]:
-        """Return a token and until when it is valid, Unix time in seconds.
-
-        Raises TokenError; the client repeats none of its words, and asks again 10 s later.
-        """
+        """Raise TokenError; the client repeats none of its words, and asks again 10 s later."""
         try:
             from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         except ImportError:
@@ -123,11 +113,7 @@ def token_source(security: SecuritySettings) -> TokenFile | MskToken | None:
 
 
 def token_problem(properties: Mapping[str, Any]) -> str:
-    """Return why a client with these properties would get no token; empty: it would.
-
-    The client itself waits ten seconds for one, and raises what is no exception (confluent-kafka
-    2.16).
-    """
+    """Return why; the client itself waits 10 s and raises no exception (confluent-kafka 2.16)."""
     if not isinstance(ask := properties.get("oauth_cb"), TokenFile | MskToken):
         return ""
     try:

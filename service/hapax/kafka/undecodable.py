@@ -1,10 +1,10 @@
 """Sets of records that the client cannot decode: damaged, of an unknown codec, too large unpacked.
 
 Measured with librdkafka 2.16: the client hands out one error event with the offset of the set's
-first record, fetches the set again, and so on for ever; after a checksum that does not match it may
-also go on with what comes after the set, which would be a silent loss. So the partition is paused
-at the first event, records beyond the set are dropped, and it is tried again now and then: another
-leader may have the set whole.
+first record, fetches the set again, and so on without end; after a checksum that does not match it
+may also continue with what comes after the set, which would be a silent loss. So the partition is
+paused at the first event, records beyond the set are dropped, and it is tried again now and then:
+another leader may have the set whole.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ RETRY_S = 5.0
 
 
 class StuckPartitions:
-    """What is known of partitions that are held up. Any thread may read ``known``.
-
-    known    by partition: the set that cannot be decoded
-    """
+    """What is known of partitions that are held up. Any thread may read ``known``."""
 
     def __init__(self, clock: Clock) -> None:
         self.known: dict[Where, Stuck] = {}
@@ -44,7 +41,7 @@ class StuckPartitions:
         self._due_s: dict[Where, float] = {}
 
     def meet(self, where: Where, offset: int, reason: str, retry_s: float = RETRY_S) -> None:
-        """Take note of a set. What is told of the same partition after it comes from beyond it."""
+        """Take note of a set. Later reports of the same partition come from beyond it."""
         if where in self._due_s:
             return
         self.known = self.known | {where: Stuck(offset, reason)}
@@ -62,7 +59,6 @@ class StuckPartitions:
             again(where, self.known[where].offset)
 
     def forget(self, partitions: Iterable[Where]) -> None:
-        """Drop what is known."""
         left = set(partitions)
         self.known = {where: each for where, each in self.known.items() if where not in left}
         for where in left:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 20.0
 _RATE_OVER_S = 30.0
-"""The rate is that of so many seconds before: it follows what goes on, without every pause."""
+"""The rate is that of so many seconds before: it follows the present, without every pause."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Advance(msgspec.Struct, frozen=True):
-    """How far all partitions are; ``left_s`` None: it cannot be told yet."""
+    """How far all partitions are; ``left_s`` None: it is not known yet."""
 
     done: int
     total: int
@@ -56,7 +56,7 @@ class Advance(msgspec.Struct, frozen=True):
 
 
 class Backfill:
-    """Looks at one backfill, as often as it is asked to. One thread at a time."""
+    """Queries one backfill, as often as it is asked to. One thread at a time."""
 
     def __init__(self, settings: Settings, client: BlockingOffsets, words: SpanWords) -> None:
         self._settings = settings
@@ -66,10 +66,7 @@ class Backfill:
         self._found: dict[TopicPartition, Span] = {}
 
     def look(self) -> list[Part]:
-        """Return every partition; where the group has not begun, as its beginning would find it.
-
-        Raises PreflightError when the group has offsets that are not of this span.
-        """
+        """Look up beginnings; raise PreflightError when offsets are not of this span."""
         places = self._client.partitions(self._settings.input.topics)
         committed = self._client.committed(places, stable=False)
         beside = self._client.beside(places, stable=False)
@@ -86,7 +83,6 @@ class Backfill:
         ]
 
     def held_back(self, parts: Sequence[Part]) -> bool:
-        """Whether all that is left of these lies behind open transactions."""
         left = {(one.topic, one.partition): one for one in parts if one.done < one.total}
         stable = self._client.last_stable(left)
         return all(one.span.start + one.done >= stable[where] for where, one in left.items())

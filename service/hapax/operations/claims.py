@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
+IDS_AT_ONCE = 2_000
+
 
 class ClaimSources:
     """The configured chain of id sources, each by itself."""
@@ -42,7 +44,6 @@ class ClaimSources:
         self._chain = [(id_source(source), Identity([source])) for source in sources]
 
     def candidates(self, event_id: bytes) -> dict[str, bytes]:
-        """Return, by source, the claim that this id would make there."""
         sources = (source for source, _identity in self._chain)
         return {
             source.text: source.tag + event_id for source in sources if source.possible(event_id)
@@ -62,8 +63,6 @@ class ClaimSources:
 
 
 # -- Claims of a pipeline ----------------------------------------------------------------------
-
-IDS_AT_ONCE = 2_000
 
 
 class Rebuilt(msgspec.Struct, kw_only=True):
@@ -160,7 +159,6 @@ class PipelineClaims:
             rebuilt.claimed += len(batch) - len(others)
 
     def _effect(self, record: Record, rebuilt: Rebuilt) -> tuple[bytes | None, Coordinates | None]:
-        """Return the claim that a record of this pipeline stands for, and its owner."""
         headers = dict(record.headers)
         event_id, source = headers.get(ID), headers.get(SOURCE)
         letter = dead_letter(record)
@@ -182,8 +180,6 @@ class PipelineClaims:
 
 @contextmanager
 def claims(settings: Settings) -> Iterator[PipelineClaims]:
-    """Open the claims for the block. Raises ConfigurationError where there is no claim store."""
-
     def emptied() -> None:
         asked.emptied = True
 
@@ -206,7 +202,7 @@ class Adoption(msgspec.Struct, kw_only=True):
     here     Kafka's id of the cluster that answers
     before   the id that the claims had; None: none was written, or there is no claim store
     claims   whether there is a claim store
-    offsets  of the group, committed again with the ids of this cluster beside them
+    offsets  of the group, committed again with the ids of this cluster in their metadata
     """
 
     here: str
@@ -245,7 +241,7 @@ class Adopting:
 
 
 def recommit_here(settings: Settings, here: str) -> Progress:
-    """Commit the group's offsets again, with the ids of this cluster and its topics beside them.
+    """Commit the group's offsets again, with the ids of this cluster and its topics.
 
     The offsets themselves stay. Return those that were committed again: all that the group has in
     the topics it reads. Raises PreflightError, and changes nothing, while the group has members,

@@ -40,10 +40,7 @@ class Consuming(msgspec.Struct, frozen=True, kw_only=True):
 def consume(
     settings: Settings, wanted: Consuming, *, stopping: Callable[[], bool] = bool
 ) -> Iterator[list[Record]]:
-    """Yield records, some at a time; those of one partition in order.
-
-    Raises PreflightError when a topic is missing or brokers do not answer.
-    """
+    """Yield a partition in order; raise PreflightError: topic missing, or brokers silent."""
     left = wanted.count
     with closing(BlockingOffsets(settings)) as client:
         starts = _starts(client, wanted)

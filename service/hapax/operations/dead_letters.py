@@ -6,9 +6,9 @@ A replay:
 2. notes     wait until everything begun by then is decided, and read what was replayed
 3. batch     dead letters that are wanted and not replayed, those of one partition together
 4. write     the records back, and the note of it: one transaction
-             interrupted, or in doubt: from 1 again, for only the notes tell what was done
+             interrupted, or in doubt: from 1 again, for only the notes show what was done
 
-After a crash behind: an open transaction, which step 1 of the next replay ends, or nothing.
+What a crash leaves: an open transaction, which step 1 of the next replay ends, or nothing.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     Bounds = dict[TopicPartition, tuple[int, int]]
 
 REASONS_MAX = 20
+RECORDS_MAX, BYTES_MAX, ATTEMPTS_MAX = 500, 4 << 20, 3
+GONE = (
+    f"written without the value (header {TRUNCATED}), and the original is no longer at its"
+    " coordinates in the input"
+)
 
 
 class FoundDeadLetters(msgspec.Struct, kw_only=True):
@@ -106,10 +111,7 @@ class DeadLetters:
         return found
 
     def named(self, text: str, event_id: bytes) -> tuple[DeadLetter, bool]:
-        """Return the newest that has this place, whose record failed there, or that has this id.
-
-        The flag says whether it was replayed. Raises HapaxError when there is none.
-        """
+        """Return it, and whether it was replayed; raise HapaxError when there is none."""
         bounds = self.bounds()
         newest: DeadLetter | None = None
         for one in self.letters(bounds):
@@ -124,10 +126,7 @@ class DeadLetters:
         return newest, newest in self.notes(bounds)
 
     def whole(self, one: DeadLetter) -> DeadLetter | None:
-        """Return a truncated dead letter with its record, read from the input again.
-
-        None: the record is gone, or another record has its coordinates.
-        """
+        """Read its record from the input again; None: it is gone, or another is in its place."""
         place, offset = (one.source.topic, one.source.partition), one.source.offset
         if place not in self._client.partitions([one.source.topic]):
             return None
@@ -149,13 +148,6 @@ def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
 
 
 # -- Replay ------------------------------------------------------------------------------------
-
-RECORDS_MAX, BYTES_MAX, ATTEMPTS_MAX = 500, 4 << 20, 3
-
-GONE = (
-    f"written without the value (header {TRUNCATED}), and the original is no longer at its"
-    " coordinates in the input"
-)
 
 
 class ReplaySummary(msgspec.Struct, kw_only=True):
@@ -200,10 +192,7 @@ class Replay:
         return outcome
 
     def run(self) -> ReplaySummary:
-        """Replay; what was done is done once.
-
-        Raises StopError, DuplicateInstanceError or HapaxError.
-        """
+        """Replay once; raise StopError, DuplicateInstanceError or HapaxError."""
         writer = KafkaReplay(self._settings, time)
         attempts = ATTEMPTS_MAX
         try:
@@ -254,7 +243,6 @@ class Replay:
     def _batches(
         self, bounds: Bounds, notes: Bounds, outcome: ReplaySummary
     ) -> Iterator[list[DeadLetter]]:
-        """Yield what is to be replayed; count in ``outcome`` what is not."""
         replayed = self._letters.notes(notes)
         left = Counter[str]()
         open_: dict[int, list[DeadLetter]] = {}
@@ -299,10 +287,7 @@ class Replay:
         return ""
 
     def _settled(self) -> Bounds:
-        """Wait until all that was begun by now is decided; return what can be read.
-
-        A note that stands behind an open transaction is not seen, and would be forgotten.
-        """
+        """Wait until all is decided: a note after an open transaction would be forgotten."""
         places = self._client.partitions([self._letters.topic])
         _, behind = await_decided(
             self._client,

@@ -1,11 +1,11 @@
 """Composition of ``hapax offsets set``, ``rewind`` and ``skip``: the group's offsets moved by hand.
 
-1. places     of the partitions that are meant: committed offset, what is beside it, the log's ends
+1. places     of the partitions that are meant: committed offset and its metadata, the log's ends
 2. moves      where each goes; nothing is changed by looking
 3. empty      the group must have no members, and the coordinator refuses when one joins meanwhile
 4. claims     those of records that are passed without an effect are forgotten, for repeats of them
               would be dropped as duplicates of what never had one
-5. commit     the offsets, with the topic's id beside them
+5. commit     the offsets, with the topic's id in their metadata
 
 A rewind leaves claims alone: each record that is read again meets its own coordinates and passes,
 and a duplicate among them meets those of its original and is dropped again.
@@ -78,10 +78,7 @@ def letter(settings: Settings, skip: Skip, topic: str, cut: Cut) -> Message:
 
 
 def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> Skip:
-    """Return what is passed at an offset, from what a reader meets first at the group's place.
-
-    Raises HapaxError when that is not what stands there.
-    """
+    """Return what is passed; raise HapaxError when a reader meets something else there."""
     if found is None:
         raise HapaxError(f"{at}: committed readers see no record there, nor any after it")
     if isinstance(found, tuple):
@@ -108,7 +105,6 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
 
 
 def forget_passed(settings: Settings, moves: Iterable[Move], tell: Tell) -> int:
-    """Forget the claims of records that these moves pass; return how many."""
     store = claim_store(settings)
     if store is None:
         return 0
@@ -247,7 +243,7 @@ class Moving:
     def set(self, target: Target, to: str | int) -> list[Move]:
         """Return the moves to a goal.
 
-        ``earliest``, ``latest``, ``outputs`` (behind the last records that outputs name), an
+        ``earliest``, ``latest``, ``outputs`` (after the last records that outputs name), an
         offset, or Unix time (``time:MS``).
         """
         placed = self._placed(target)
@@ -277,10 +273,7 @@ class Moving:
         return moves
 
     def skip(self, at: Coordinates) -> tuple[Skip, Move]:
-        """Return what lies at the group's position, and the move past it.
-
-        Raises HapaxError when the group is not at this offset.
-        """
+        """Return what lies there, and the move; raise HapaxError when the group is elsewhere."""
         (placed,) = self._placed(Target(at.topic, at.partition))
         require_progress(placed)
         start = placed.position
@@ -295,10 +288,7 @@ class Moving:
         return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
 
     def adopt(self, group: str) -> tuple[list[Move], GroupAdoption]:
-        """Return the moves to the offsets of another group, in all that this pipeline reads.
-
-        Raises HapaxError where they may not be taken over.
-        """
+        """Return the moves; raise HapaxError where the offsets may not be taken over."""
         adopting = GroupAdoption(self._settings, group, self._client, self._group.cluster_id())
         ours = [one for topic in self._settings.read_topics for one in self._placed(Target(topic))]
         moves = [
@@ -405,7 +395,6 @@ class Moving:
         }
 
     def _behind_outputs(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets behind the last records that outputs name."""
         proposed = worked(self._settings, places).proposed
         if not proposed:
             problem = f"no output or dead letter names a record of {places[0][0]}: name the offsets"

@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 OLDEST_WITHIN_S = 5.0
+READ_MAX = 500_000
+"""Offsets that one look reads, unless it is to be exact: a few seconds."""
+WITHIN_S = 30.0
+"""Longest wait for one query of the mirror."""
 
 
 class Look(PartitionOffsets, frozen=True, kw_only=True):
@@ -67,7 +71,7 @@ class Look(PartitionOffsets, frozen=True, kw_only=True):
 
 
 class Looks:
-    """Looks at all input partitions, as often as it is asked to."""
+    """Queries all input partitions, as often as it is asked to."""
 
     def __init__(self, settings: Settings, client: BlockingOffsets) -> None:
         self._settings = settings
@@ -109,7 +113,6 @@ class Looks:
 
 
 def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
-    """Return it with the age of its oldest unread record, as far as its broker answered."""
     if one.where not in oldest:
         return one
     first = oldest[one.where]
@@ -126,17 +129,11 @@ def looks(settings: Settings) -> Iterator[Looks]:
 
 # -- Lag of a reader in records ----------------------------------------------------------------
 
-READ_MAX = 500_000
-"""Offsets that one look reads, unless it is to be exact: a few seconds."""
-
 
 def reader_lags(
     settings: Settings, group: str, topics: Sequence[str], tell: Tell, *, exact: bool = False
 ) -> list[ReaderLag]:
-    """Return how far a group is behind, by topic and partition. ``topics``: none for all.
-
-    Raises PreflightError where brokers do not answer, or do not let us.
-    """
+    """Raise PreflightError where brokers refuse or are silent. ``topics``: none for all."""
     settings = settings.model_copy(update={"app": group})
     with closing(BlockingOffsets(settings, COUNTING)) as client:
         places = client.partitions(topics or None)
@@ -215,15 +212,12 @@ class _Look:
 
 # -- Offsets of a mirror -----------------------------------------------------------------------
 
-WITHIN_S = 30.0
-"""Longest wait for one look at the mirror."""
-
 
 def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
     """Return the places of a group's committed offsets, by partition.
 
     Partitions without an offset are left out. Raises ConfigurationError for a pipeline that is no
-    mirror, HapaxError or PreflightError where a place cannot be told for certain.
+    mirror, HapaxError or PreflightError where a place is not known for certain.
     """
     topic = _mirrored(settings)
     with (
@@ -299,7 +293,6 @@ def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int
 def _decide(
     settings: Settings, target: BlockingOffsets, there: Sequence[TopicPartition], tell: Tell
 ) -> None:
-    """Wait until readers see all that was written with the progress."""
     timeout_ms = settings.transaction.timeout_ms
     _ends, open_ = await_decided(
         target, there, timeout_ms, lambda: tell("waiting for transactions on the mirror")

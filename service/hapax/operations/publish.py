@@ -112,8 +112,8 @@ def publish(
 ) -> PublishSummary:
     """Write every line, and return when each is known to be delivered or not.
 
-    Raises PreflightError, and HapaxError for a line that no record can be made of: nothing behind
-    it is written, and in a transaction nothing at all.
+    Raises PreflightError, and HapaxError for a line that no record can be made of: nothing after it
+    is written, and in a transaction nothing at all.
     """
     sender = Sender(settings, f"{settings.app}/publish" if transactional else "")
     sender.open(how.topic)

@@ -142,7 +142,6 @@ def publish_spooled(
 
 
 def _opened(file: str) -> tuple[int, str]:
-    """Return a descriptor, and the absolute path of what can be read again."""
     if file == STANDARD_INPUT:
         return sys.stdin.fileno(), ""
     try:
@@ -155,7 +154,6 @@ def _opened(file: str) -> tuple[int, str]:
 
 @contextmanager
 def _signals(lifecycle: Lifecycle) -> Iterator[None]:
-    """Take signals inside the block, and leave them as they were before."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lifecycle.listen()
     try:
@@ -166,10 +164,7 @@ def _signals(lifecycle: Lifecycle) -> Iterator[None]:
 
 
 def stored_place(position: bytes, path: str, form: RowForm) -> FilePosition:
-    """Return where a spool with this position continues; a ``path`` that is empty is a pipe.
-
-    Raises ConfigurationError where the position is one of another source, form or program.
-    """
+    """Return it from a spool; empty ``path``: a pipe. ConfigurationError: of another source."""
     if not position:
         return FilePosition(path, form)
     try:
@@ -226,10 +221,7 @@ class SpooledReader:
         self.skipped = 0
 
     def read(self, descriptor: int, place: FilePosition) -> HapaxError | None:
-        """Read to the end, or until ``stopping``; return what ended it before.
-
-        That is FileChangedError, or HapaxError for a line that is no record.
-        """
+        """Return what ended it early: FileChangedError, HapaxError for a line without a record."""
         try:
             self._read_rows(descriptor, place)
             self._flush()
@@ -264,10 +256,7 @@ class SpooledReader:
                 self._flush()
 
     def _bytes(self, descriptor: int) -> bytes | None:
-        """Return further bytes, b"" at the end, None at a stop.
-
-        Nothing is held while it waits for them.
-        """
+        """Return b"" at the end, None at a stop; nothing is held while it waits for bytes."""
         wait_s = 0.0
         while not select.select([descriptor], [], [], wait_s)[0]:
             self._flush()
@@ -278,7 +267,6 @@ class SpooledReader:
         return os.read(descriptor, CHUNK_BYTES)
 
     def _message(self, row: SourceRow) -> Message | None:
-        """Return what to publish; None for a line that is left out."""
         try:
             return self._make(row, time.time_ns() // 1_000_000)
         except LineError as error:
@@ -326,10 +314,7 @@ class SpooledReader:
 
 
 def compared(descriptor: int, place: FilePosition) -> HASH:
-    """Return the checksum of what is before the place; the descriptor is then there.
-
-    Raises FileChangedError unless the file has those bytes.
-    """
+    """Return the checksum and seek to the place; FileChangedError unless the bytes are these."""
     checksum = sha256()
     left, last = place.offset, b"\n"
     while left:

@@ -83,7 +83,6 @@ class SourceRows:
         self.columns = columns
 
     def __iter__(self) -> Iterator[SourceRow]:
-        """Yield the rows as far as ``lines`` goes."""
         if self._form == "csv":
             yield from self._csv()
             return

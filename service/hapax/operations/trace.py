@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 _DIGITS_MAX = 9
+ONE_WITHIN_S = 10.0
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """An output or a dead letter.
 
-    at       where it stands
+    at       where it is
     source   the input record it came from
     part     ``i/n`` when that record had several outputs, else ""
     error    of a dead letter; "" for outputs
@@ -72,11 +73,7 @@ class Within(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, status: Mapping[str, Any], at: Coordinates) -> Within:
-        """Return what a status says of the record there.
-
-        Positions are those of the last query of brokers: what was read since counts as not read,
-        unless it is in a call.
-        """
+        """Count what was read since the last query as not read, unless it is in a call."""
         calls = status.get("calls") or {}
         where = f"{at.topic}/{at.partition}/"
         named = {one["record"]: one["seconds"] for one in calls.get("waited_for", ())}
@@ -102,10 +99,10 @@ class Within(msgspec.Struct, frozen=True, kw_only=True):
 class Sighting(msgspec.Struct, kw_only=True):
     """One input record and all that is known of it.
 
-    record    None: deleted by retention, or not there yet
+    record    None: deleted by retention, or not written yet
     event_id  b"": it has none, or it is not known
     owners    by source of ids, who owns its claim; None: not asked
-    undecodable  why it cannot be decoded, and what to do; empty: it can, or it is not there
+    undecodable  why it cannot be decoded, and what to do; empty: it can, or is missing
     within    what the process that was asked says of it; None: none was
     waits     what stands for it in the retry topic, where it waits for a later try
     before, after  the group's offset before and after the outputs were looked at
@@ -125,7 +122,6 @@ class Sighting(msgspec.Struct, kw_only=True):
 
     @property
     def committed(self) -> bool:
-        """Whether the group's offset stands behind it."""
         return self.after is not None and self.after > self.at.offset
 
     @property
@@ -213,8 +209,6 @@ def _done(visible: list[Effect]) -> str:
 
 # -- The search --------------------------------------------------------------------------------
 
-ONE_WITHIN_S = 10.0
-
 
 class Trace:
     """Follows records of one pipeline."""
@@ -270,7 +264,6 @@ class Trace:
         return self._followed([self._sighting(source, self._one(source))], b"", since_ms)
 
     def _require_begun(self, at: Coordinates) -> None:
-        """Raise HapaxError for an offset that no record has yet."""
         where = (at.topic, at.partition)
         end = self._client.high_watermarks([where])[where]
         if at.offset >= end:

@@ -40,7 +40,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A partition whose end readers cannot reach.
 
     blamed   the transactional ids that are known to have a transaction open in it
-    holders  the producers that have one open in it, whoever they are, the first offset first; None:
+    holders  the producers that have one open in it, of any program, the first offset first; None:
              its leader does not report them. In ``__consumer_offsets``, which all groups share,
              only those of the pipeline that hang
     """
@@ -54,7 +54,6 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_offsets(self) -> bool:
-        """Whether a group's committed offsets are held back, and no records."""
         return self.topic == OFFSETS
 
 
@@ -134,11 +133,7 @@ class Transactions:
         return msgspec.structs.replace(gap, holders=mine, blamed=names) if mine else None
 
     def state(self, transactional_id: str, *, foreign: bool = False) -> TransactionState | None:
-        """Return what its coordinator wrote down; None when that may not be read.
-
-        Raises ConfigurationError for an id of another program unless ``foreign`` allows it,
-        HapaxError for one that is unknown.
-        """
+        """Raise ConfigurationError for a foreign id unless ``foreign``, HapaxError if unknown."""
         app = self._settings.app
         if not foreign and not ours(transactional_id, app):
             problem = (
@@ -161,11 +156,7 @@ class Transactions:
         return self.look().gaps
 
     def hanging(self, where: TopicPartition, producer_id: int) -> Holder:
-        """Return a producer whose transaction nothing else will end.
-
-        Raises HapaxError for one whose coordinator knows of it: a marker in one partition would
-        tear its transaction.
-        """
+        """Raise HapaxError if a coordinator knows it: a marker would tear its transaction."""
         place = f"{where[0]}/{where[1]}"
         found = self.look()
         gap = next((one for one in found.gaps if (one.topic, one.partition) == where), None)
@@ -210,7 +201,6 @@ class Transactions:
         return self.look().gaps
 
     def _holders(self, places: list[TopicPartition]) -> tuple[list[Holder] | None, str]:
-        """Ask the leaders who has transactions open; None and why when they do not answer."""
         try:
             return [one for one, _ in producers(self._settings, places)] if places else [], ""
         except RequestError as error:
@@ -224,7 +214,6 @@ class Transactions:
         return [one for one in holders if (one.producer_id, one.start) in still]
 
     def _gaps(self) -> tuple[Undecided, list[str]]:
-        """Return the pipeline's gaps, and which of its topics are not on this cluster."""
         settings = self._settings
         topics = dict.fromkeys([*settings.input.topics, settings.output.topic])
         if settings.dead_letter.topic:
@@ -280,10 +269,7 @@ def _gap(
 
 
 def kafka_tool(settings: Settings, gap: Gap, action: str) -> str:
-    """Return a command of Kafka's own tool, for a partition.
-
-    A partition's last stable offset is where the first transaction that is open in it begins.
-    """
+    """Name a partition by its last stable offset: there the first open transaction begins."""
     kafka, (name, *more) = settings.kafka, action.split(" ", 1)
     secured = kafka.security.protocol != "plaintext"
     parts = [

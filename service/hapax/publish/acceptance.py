@@ -32,7 +32,7 @@ class Acceptance:
         self._ask_from_s = 0.0
 
     def check(self, messages: Iterable[Message], *, away: bool) -> None:
-        """Raise RecordRefusedError for a topic that is not there, or a record it does not take.
+        """Raise RecordRefusedError for a missing topic, or a record it does not take.
 
         So for a header that the client would cut (a NUL in its name) or cannot send.
 
@@ -65,7 +65,6 @@ class Acceptance:
                 )
 
     def knows(self, topic: str) -> bool:
-        """Return whether nothing has to be asked about a topic."""
         return topic in self._limits
 
     def _renewed(self, topic: str, limit: TopicLimit) -> TopicLimit:

@@ -2,7 +2,7 @@
 
 The order at the start is what makes it exact: lock and recover the folder, register the producer,
 which ends what a predecessor left and refuses whatever it still sends, read the marker, compare it
-with the folder, go on from it. After every doubt the same again: an unknown commit is never
+with the folder, continue from it. After every doubt the same again: an unknown commit is never
 aborted, its marker says what became of it.
 
 The marker is a committed offset (marked_transaction.py). Its number is the sequence of the next
@@ -68,7 +68,6 @@ class SpoolMarker(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """What is committed beside the number."""
         return f"{_FORM} {self.spool} {self.nonce.hex() or _NONE}"
 
     @classmethod
@@ -83,7 +82,7 @@ class SpoolMarker(NamedTuple):
 
 
 class Drainer:
-    """One thread that publishes what the spool has acknowledged, until it is told to end.
+    """One thread that publishes what the spool has acknowledged, until it is to end.
 
     state    ``starting``, ``publishing``, ``waiting`` (for brokers, see ``reason``), ``stopped``
     next     everything below it is in Kafka; 0: not known yet
@@ -123,16 +122,13 @@ class Drainer:
         self._thread = threading.Thread(target=self._run, name="hapax-drainer", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that there are records."""
         with self._wake:
             self._wake.notify_all()
 
     def end(self, timeout_s: float) -> None:
-        """Finish the transaction that is under way, and end; wait so long for it."""
         with self._wake:
             self._ending = True
             self._wake.notify_all()
@@ -170,7 +166,6 @@ class Drainer:
         self.state, self.reason, self.problem = "stopped", str(error), error
 
     def _doubt(self, error: HapaxError) -> None:
-        """Raise when no repetition can help."""
         refusal = None if self._marked is None else self._marked.transaction.refusal()
         if refusal is not None:
             raise StopError(
@@ -185,7 +180,6 @@ class Drainer:
             ) from error
 
     def _publish_all(self) -> None:
-        """Register, read the marker, and publish until something is in doubt."""
         topic = self._marker_topic()
         if topic is None:
             return
@@ -228,7 +222,6 @@ class Drainer:
         return self._marked
 
     def _go_on(self, marked: MarkedTransaction) -> None:
-        """Register, and take the place that the marker says."""
         known = self._spool.meta.cluster
         cluster = marked.cluster_id()
         if known is not None and cluster != known:
@@ -249,10 +242,7 @@ class Drainer:
         self._settle()
 
     def _begin(self, marked: MarkedTransaction, cluster: str | None) -> None:
-        """Set the first marker of a new spool, before any record: from then on one must be there.
-
-        Raises SpoolDisagreesError when there must be one already, and no resume_at is given.
-        """
+        """Set it before any record; raise SpoolDisagreesError when it must exist already."""
         if cluster is not None and self._resume_at is None:
             raise SpoolDisagreesError(
                 f"the marker of spool {self._spool.path} is gone: it expired while nothing was"
@@ -270,7 +260,6 @@ class Drainer:
         self.next, self._committed_s = first, time.monotonic()
 
     def _publish(self, taken: Upcoming) -> None:
-        """Publish records and their marker; then settle."""
         assert self._marked is not None
         following = taken.following
         calls = self.receipts.wanted(taken.first, following)

@@ -1,4 +1,4 @@
-"""What a publisher may be told beside its folder and its settings."""
+"""What a publisher may be given in addition to its folder and its settings."""
 
 from __future__ import annotations
 
@@ -57,5 +57,4 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def full_timeout_s(self) -> float:
-        """How long a call waits for room."""
         return self.timeout_s if self.on_full == "block" else 0.0

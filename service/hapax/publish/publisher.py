@@ -24,7 +24,7 @@ from hapax.spool.spool import SpoolStore
 from hapax.telemetry.spool_metrics import SpoolMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from hapax.settings import Settings
@@ -127,17 +127,14 @@ class Publisher:
         messages: Iterable[Message],
         *,
         position: bytes = b"",
-        notes: Mapping[str, bytes] | None = None,
         callback: Callable[[Receipt], None] | None = None,
     ) -> list[Receipt]:
-        """Accept records together: after a crash all of them are there, or none.
+        """Accept records together: after a crash all of them are kept, or none.
 
         position  where the caller's source continues after them, kept with them; empty: as it was
-        notes     small values by name, such as a checksum of what was read so far, kept with them
-                  in the same transaction; names that are not given keep their values
         Raises as ``publish``.
         """
-        call, group = self._submit([*messages], callback, position=position, notes=notes)
+        call, group = self._submit([*messages], callback, position=position)
         group.accepted.result()
         return call.receipts()
 
@@ -179,7 +176,6 @@ class Publisher:
         callback: Callable[[Receipt], None] | None,
         *,
         position: bytes = b"",
-        notes: Mapping[str, bytes] | None = None,
         timeout_s: float | None = None,
     ) -> tuple[PublishCall, Group]:
         if self._spool.failed is not None:
@@ -197,9 +193,7 @@ class Publisher:
                 call.first = group.first + index
                 self._drainer.receipts.add(call)
 
-        return call, self._commit.submit(
-            records, accepted, position=position, notes=notes, timeout_s=timeout_s
-        )
+        return call, self._commit.submit(records, accepted, position=position, timeout_s=timeout_s)
 
     def _check(self, messages: Sequence[Message]) -> None:
         self._acceptance.check(messages, away=self._drainer.state == "waiting")
@@ -210,11 +204,6 @@ class Publisher:
     def position(self) -> bytes:
         """What was stored with the newest accepted record that had any; empty: nothing ever."""
         return self._spool.meta.position
-
-    @property
-    def notes(self) -> Mapping[str, bytes]:
-        """What was stored as ``notes`` of ``publish_many``, also before a restart."""
-        return self._spool.meta.notes
 
     @property
     def spool_id(self) -> str:
@@ -266,7 +255,7 @@ class Publisher:
         return True
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Accept nothing more, publish what is there for so long, and let go of the folder.
+        """Accept nothing more, publish what it holds for so long, and let go of the folder.
 
         What is left stays in the spool: the next process with it publishes it.
         """

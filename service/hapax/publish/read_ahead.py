@@ -27,7 +27,6 @@ class Upcoming(NamedTuple):
 
     @property
     def following(self) -> int:
-        """The sequence of the record after them."""
         return self.first + self.size
 
 
@@ -48,10 +47,7 @@ class ReadAhead:
             self._begun = sequence, self._pool.submit(self._decoded, sequence)
 
     def take(self, sequence: int) -> Upcoming:
-        """Return acknowledged records from a sequence on, none when there are none.
-
-        Raises SpoolDamagedError, SpoolFailedError.
-        """
+        """Return acknowledged records; raise SpoolDamagedError, SpoolFailedError."""
         begun, self._begun = self._begun, None
         if begun is not None:
             found = begun[1].result()
@@ -63,11 +59,10 @@ class ReadAhead:
     def forget(self) -> None:
         """Wait for what was begun, and drop it."""
         if self._begun is not None:
-            self._begun[1].exception()  # whoever reads there again meets it
+            self._begun[1].exception()  # the next read there meets it
             self._begun = None
 
     def close(self) -> None:
-        """End the thread."""
         self.forget()
         self._pool.shutdown()
 

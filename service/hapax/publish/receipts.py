@@ -52,11 +52,9 @@ class PublishCall:
         self._lock = threading.Lock()
 
     def receipts(self) -> list[Receipt]:
-        """Return one for each record."""
         return [Receipt(self, index) for index in range(len(self.ids))]
 
     def future(self, index: int) -> PlacementFuture:
-        """Return that of one record."""
         with self._lock:
             future = self._futures.get(index)
             if future is None:
@@ -66,7 +64,7 @@ class PublishCall:
             return future
 
     def place(self, placements: Mapping[int, Placement]) -> None:
-        """Take note of where records are, by index; tell who waits."""
+        """Take note of where records are, by index; wake those that wait."""
         with self._lock:
             self.placements.update(placements)
             futures = [(index, self._futures.get(index)) for index in placements]
@@ -78,7 +76,7 @@ class PublishCall:
                 self.callback(Receipt(self, index))
 
     def fail(self, error: HapaxError) -> None:
-        """Tell who waits that this process will not know; the records stay in the spool."""
+        """Wake those that wait: this process will not know; the records stay in the spool."""
         with self._lock:
             self.error = error
             for index, future in self._futures.items():
@@ -151,7 +149,6 @@ class Receipts:
         self._dead += 1  # may miss some: it only says when to look
 
     def wanted(self, first: int, until: int) -> list[PublishCall]:
-        """Return the calls with records from ``first`` on and below ``until``."""
         with self._lock:
             while self._calls:
                 call = _alive(self._calls[0])
@@ -170,7 +167,7 @@ class Receipts:
             yield call
 
     def fail(self, error: HapaxError) -> None:
-        """Tell all who wait that nothing will come."""
+        """Wake all that wait: nothing will come."""
         with self._lock:
             calls = [call for kept in self._calls if (call := _alive(kept)) is not None]
             self._calls.clear()

@@ -44,7 +44,6 @@ def with_id(
 
 
 def message_id(spool: str, sequence: int) -> bytes:
-    """Return the id of a record whose caller gave none."""
     return f"{spool}/{sequence}".encode()
 
 

@@ -52,10 +52,7 @@ def archive_kafka(version: str | None = None) -> Path:
 
 
 def archive_spark() -> Path:
-    """Return the archive of the installed PySpark's classes; make it, once.
-
-    Raises SandboxError: PySpark is not installed, or its run failed.
-    """
+    """Return it, made once; raise SandboxError without PySpark or when its run failed."""
     archive = machine.classes_of_spark()
     _make(archive, "the classes of Spark, once: 160 MB", _run_spark)
     return archive
@@ -91,7 +88,6 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
-    """Run a broker until it has a topic, and end it."""
     with (
         tempfile.TemporaryDirectory(prefix="hapax-sandbox-") as folder,
         closing(ChildWatchdog()) as watchdog,

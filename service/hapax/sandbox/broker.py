@@ -39,6 +39,8 @@ _FORMAT_TIMEOUT_S = 120.0
 # A small heap, a collector without threads of its own, and no second compiler: three nodes share
 # two cores with the tests.
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_IDS, _FEATURES = "meta.properties", "bootstrap.checkpoint"
+_ANSWER_TIMEOUT_S = 1.0
 
 
 class Extra(NamedTuple):
@@ -214,8 +216,6 @@ def _listeners(ports: Mapping[str, int]) -> str:
 
 # -- Data folders ----------------------------------------------------------------------------------
 
-_IDS, _FEATURES = "meta.properties", "bootstrap.checkpoint"
-
 
 def new_id() -> str:
     """Return a random id; Kafka's tool takes one that starts with - for an option."""
@@ -255,9 +255,6 @@ def keep_formatted(data: Path, template: Path) -> None:
         Path(work).rename(template)  # or another process was quicker
 
 
-_ANSWER_TIMEOUT_S = 1.0
-
-
 def metadata_client(bootstrap_servers: str) -> AdminClient:
     """Return a client that keeps quiet: refused connections are normal while a broker starts."""
     return AdminClient(
@@ -272,7 +269,6 @@ def metadata_client(bootstrap_servers: str) -> AdminClient:
 
 
 def known_brokers(client: AdminClient) -> set[int]:
-    """Return the ids of the brokers that the answer names; none where there is no answer."""
     answer = _ask(client)
     return set() if answer is None else set(answer.brokers)
 

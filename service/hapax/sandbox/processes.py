@@ -23,6 +23,7 @@ STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 _LAST_WORDS = 20
 _LINE_MAX = 400
+LOOPBACK = "127.0.0.1"
 
 
 class ManagedProcess:
@@ -58,14 +59,12 @@ class ManagedProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process of the last start."""
         if self._process is None:
             raise SandboxError(f"{self.name} was never started.")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process lives (a paused one does)."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -94,16 +93,12 @@ class ManagedProcess:
         return self._reap(STOP_TIMEOUT_S) == -signal.SIGKILL
 
     def terminate(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Ask it to end (SIGTERM); return its exit code once it is gone.
-
-        One that has not ended in time is killed: the code is then -SIGKILL.
-        """
+        """Send SIGTERM, and SIGKILL after the timeout: the exit code is then -SIGKILL."""
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
         return self._reap(timeout_s)
 
     def wait(self) -> int:
-        """Wait until it ends by itself; return its exit code."""
         return self._reap(None)
 
     def pause(self) -> None:
@@ -111,15 +106,10 @@ class ManagedProcess:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume a frozen process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Call ``ready`` until it returns true.
-
-        Raises SandboxError with the last lines of the log when the process ends before, or when
-        the time is up.
-        """
+        """Raise SandboxError with the log's last lines when it ends before, or time is up."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             if not self.running:
@@ -131,7 +121,6 @@ class ManagedProcess:
             time.sleep(_POLL_S)
 
     def position(self) -> int:
-        """Return where the log ends now, in bytes."""
         return self.log.stat().st_size if self.log.exists() else 0
 
     def events(self, since: int = 0) -> Iterator[dict[str, object]]:
@@ -143,7 +132,6 @@ class ManagedProcess:
                     yield json.loads(line)
 
     def has_logged(self, event: str, since: int = 0) -> bool:
-        """Return whether the log has such a line after byte ``since``."""
         return any(line.get("event") == event for line in self.events(since))
 
     def last_words(self) -> str:
@@ -175,9 +163,6 @@ class ManagedProcess:
             self._process.wait(STOP_TIMEOUT_S)
         self._watchdog.forget(self._process.pid)
         return self._process.returncode
-
-
-LOOPBACK = "127.0.0.1"
 
 
 class Ports:

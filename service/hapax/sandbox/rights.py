@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 30.0
 _ITERATIONS = 4096  # the least that brokers take
 ANYBODY = "*"
+USER = "hapax"
+MECHANISM = "SCRAM-SHA-512"
+_WHY = "to try things on"
 
 
 class Rights:
@@ -83,7 +86,6 @@ def _right_words(user: str, right: Right) -> tuple[Any, ...]:
 def _words(
     user: str, resource: str, name: str, operation: str, pattern: str = "LITERAL"
 ) -> tuple[Any, ...]:
-    """Return what names a grant, to give it and to find it again."""
     return (
         ResourceType[resource],
         name,
@@ -95,9 +97,6 @@ def _words(
     )
 
 
-USER = "hapax"
-MECHANISM = "SCRAM-SHA-512"
-_WHY = "to try things on"
 _EVERYTHING = (
     *(Right(kind, "*", "ALL", _WHY) for kind in ("TOPIC", "GROUP", "TRANSACTIONAL_ID")),
     Right("CLUSTER", "kafka-cluster", "ALL", _WHY),

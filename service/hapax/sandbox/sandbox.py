@@ -87,10 +87,7 @@ class Sandbox:
         self.stop()
 
     def listen_on(self, kafka: int = 0, redis: int = 0) -> Self:
-        """Take these ports instead of free ones (0), before the start; return the sandbox.
-
-        ``kafka``: of the first broker; the others take those after it.
-        """
+        """Take these ports (0: free ones) before the start; ``kafka``: of the first broker."""
         self._extra = self._extra._replace(port=kafka)
         self._redis_port = redis
         return self

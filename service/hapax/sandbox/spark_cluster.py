@@ -31,10 +31,7 @@ def java_options() -> str:
 
 
 def executor_properties() -> dict[str, str]:
-    """Return the properties of executors that fit into a sandbox's worker.
-
-    The memory is that of the JVM; its Python processes take as much again.
-    """
+    """Fit into a sandbox's worker: Python processes take as much memory again as the JVM."""
     return {
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": java_options(),
@@ -122,7 +119,6 @@ class SparkCluster:
             daemon.start()
 
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every worker that runs is known to the master."""
         for worker in self.workers:
             worker.wait_until(self._all_known, timeout_s)
 

@@ -36,7 +36,6 @@ class ChildWatchdog:
         )
 
     def watch(self, pid: int) -> None:
-        """End this process when the calling process dies."""
         self._tell(f"+{pid}\n")
 
     def forget(self, pid: int) -> None:
@@ -44,7 +43,6 @@ class ChildWatchdog:
         self._tell(f"-{pid}\n")
 
     def close(self) -> None:
-        """Let it end what it still watches, and go."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(_STOP_TIMEOUT_S)

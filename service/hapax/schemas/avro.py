@@ -73,7 +73,6 @@ def reader(
 
 
 def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
-    """Return what encodes data for a schema, after a prefix."""
     from fastavro import parse_schema, schemaless_writer
 
     written, known = parsed(schema)
@@ -110,7 +109,6 @@ def parsed(schema: Schema) -> tuple[Any, dict[str, Any]]:
 
 
 def name_of(text: str) -> str | None:
-    """Return the full name of the record that a schema describes."""
     found = _parsed(text, {})
     return found.get("name") if isinstance(found, dict) else None
 
@@ -150,12 +148,10 @@ class _Union(Node):
 
     @property
     def nullable(self) -> bool:
-        """Whether null is one of the branches."""
         return any(branch.schema == "null" for branch in self._branches)
 
     @property
     def ambiguous(self) -> bool:
-        """Whether a value may fit several branches."""
         groups = [_GROUPS.get(kind_of(branch.target.schema)) for branch in self._branches]
         return any(groups.count(group) > 1 for group in groups if group)
 
@@ -193,7 +189,6 @@ class _Union(Node):
         return any(branch.fits(data, loose=loose) for branch in self._branches)
 
     def _choose(self, data: Any) -> tuple[int, Any]:
-        """Return the branch of data, and the data of that branch."""
         if isinstance(data, tuple):
             index = self._of_name(data)
             if index is None:

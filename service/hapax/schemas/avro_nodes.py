@@ -62,23 +62,18 @@ class Node:
 
     @property
     def target(self) -> Node:
-        """What it is, where it is a name of a type."""
         return self
 
     def written(self, data: Any) -> Any:
-        """Return data as fastavro takes it."""
         return data.value if isinstance(data, Enum) else data
 
     def default(self, data: Any) -> Any:
-        """Return the default of a member as fastavro takes it."""
         return self.written(data)
 
     def read(self, data: Any) -> Any:
-        """Return data as functions get it."""
         return data
 
     def fits(self, data: Any, *, loose: bool = False) -> bool:
-        """Return whether data can be written here."""
         del loose
         if isinstance(data, self._types):
             return True
@@ -99,15 +94,12 @@ class ItemsNode(Node):
         self._map = key == "values"
 
     def written(self, data: Any) -> Any:
-        """Return data as fastavro takes it."""
         return self._each(data, self._inner.written)
 
     def read(self, data: Any) -> Any:
-        """Return data as functions get it."""
         return self._each(data, self._inner.read)
 
     def fits(self, data: Any, *, loose: bool = False) -> bool:
-        """Return whether data can be written here."""
         if self._map != isinstance(data, dict) or not isinstance(data, dict | list | tuple):
             return False
         values = data.values() if isinstance(data, dict) else data
@@ -127,7 +119,6 @@ class RecordNode(Node):
         self.members: dict[str, tuple[Node, Any]] = {}
 
     def written(self, data: Any) -> Any:
-        """Return data as fastavro takes it."""
         data = members_of(data)
         if not isinstance(data, dict):
             raise TypeError(f"{type(data).__name__} is no data of a record {self.name}")
@@ -142,11 +133,9 @@ class RecordNode(Node):
         return found
 
     def read(self, data: Any) -> Any:
-        """Return data as functions get it."""
         return {name: node.read(data[name]) for name, (node, _) in self.members.items()}
 
     def fits(self, data: Any, *, loose: bool = False) -> bool:
-        """Return whether data can be written here."""
         data = members_of(data)
         if not isinstance(data, dict) or not (loose or data.keys() - {TYPE} <= self.members.keys()):
             return False
@@ -165,24 +154,19 @@ class NamedNode(Node):
 
     @property
     def target(self) -> Node:
-        """Return what the name is of."""
         return self._by_name[self.name]
 
     def written(self, data: Any) -> Any:
-        """Return data as fastavro takes it."""
         return self.target.written(data)
 
     def read(self, data: Any) -> Any:
-        """Return data as functions get it."""
         return self.target.read(data)
 
     def fits(self, data: Any, *, loose: bool = False) -> bool:
-        """Return whether data can be written here."""
         return self.target.fits(data, loose=loose)
 
 
 def kind_of(schema: Any) -> str:
-    """Return the type of a schema in one word."""
     kind = schema["type"] if isinstance(schema, dict) else schema
     return "union" if isinstance(kind, list) else str(kind)
 

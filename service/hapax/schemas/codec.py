@@ -40,7 +40,6 @@ _NAMES: Final = {"avro": avro.name_of, "json-schema": json_schema.name_of}
 
 
 def require(formats: FormatOptions) -> None:
-    """Raise ConfigurationError where a library is missing."""
     for name, value in (("INPUT", formats.input), ("OUTPUT", formats.output)):
         library = _LIBRARIES.get(value)
         if library is not None and not _installed(library):
@@ -70,7 +69,7 @@ class Decoder:
         self._marked = formats.output == "avro" and self._shape is typed.as_it_is
         self._resolved_to = None if formats.reader is None else text_of(formats.reader, "INPUT")
         self._readers: dict[str | int, Reader] = {}
-        # What stands before nearly all values, and what reads the rest of them.
+        # What comes before nearly all values, and what reads the rest of them.
         self._short: dict[bytes, Short] = {}
         self._head_bytes = ID_BYTES + (formats.input == "protobuf")
         self._json = typed.json_reader(kind if formats.input == "json" else Any)
@@ -224,12 +223,10 @@ class Encoder:
 
 
 def key_of(schema: str | int) -> str:
-    """Return by what a schema is looked up: an id, or a GUID."""
     return f"{'id' if isinstance(schema, int) else 'guid'}:{schema}"
 
 
-def _nothing(_record: Record) -> None:
-    """Decode nothing: values are bytes."""
+def _nothing(_record: Record) -> None: ...
 
 
 def text_of(path: str, side: str) -> str:
@@ -242,7 +239,6 @@ def text_of(path: str, side: str) -> str:
 
 
 def head_of(schema: Schema, *, in_header: bool) -> tuple[bytes, bytes]:
-    """Return what stands before a value, and what in its header."""
     if in_header:
         if schema.guid is None:
             raise Poison(
@@ -260,10 +256,7 @@ def _poison(problem: str, error: Exception) -> Poison:
 
 
 def check_output(formats: FormatOptions, lookup: Lookup) -> None:
-    """Look the schema of the outputs up, before the first record.
-
-    Raises SchemasUnavailableError, and ConfigurationError where the registry does not have it.
-    """
+    """Raise SchemasUnavailableError, or ConfigurationError where the registry lacks the schema."""
     require(formats)
     try:
         tls(formats.registry)

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 def with_data(form: TransformForm, formats: FormatOptions) -> TransformForm:
-    """Return a form whose function is given data and may return data.
-
-    Of a context manager: unchanged, for its function is known when it has been entered. Raises
-    ConfigurationError.
-    """
+    """Leave context managers unchanged until they are entered; raise ConfigurationError."""
     if formats.plain or form.context:
         return form
     require(formats)
@@ -60,10 +56,7 @@ def with_data(form: TransformForm, formats: FormatOptions) -> TransformForm:
 
 
 def _converted(unchanged: Callable[[Record], Output | None] | None, record: Record) -> Output:
-    """Write the data of a record in the format of outputs: the transform where none is named.
-
-    ``unchanged``: returns the output where the bytes may stay.
-    """
+    """Write data as outputs have it; ``unchanged``: returns the output where bytes may stay."""
     return (unchanged and unchanged(record)) or Output(record.data)
 
 
@@ -132,7 +125,6 @@ class _Around:
         return made
 
     def _encoded(self, answer: Any) -> Any:
-        """Return an answer whose outputs have bytes."""
         if answer is None:
             return None
         if type(answer) is Output:
@@ -175,10 +167,7 @@ class Unchanged:
         self._heads: dict[str | int, tuple[bytes, bytes] | None] = {}
 
     def output(self, record: Record) -> Output | None:
-        """Return the output; None: its schema is another, or it has no value.
-
-        Raises SchemasUnavailableError and Poison.
-        """
+        """Return None where schemas differ; raise SchemasUnavailableError and Poison."""
         if record.value is None or self._formats.reader is not None:
             return None
         schema, _rest, content = split(record.value, record.headers)

@@ -1,10 +1,10 @@
 """Schemas by key: from memory, from disk, from the registry.
 
 A key is ``id:17``, ``guid:…`` or ``subject:…``. What is not to be had is looked for by a thread in
-the background until it is there, and no call waits for the network meanwhile: ``get`` raises
+the background until it comes, and no call waits for the network meanwhile: ``get`` raises
 SchemasUnavailableError at once. So a registry that is away or slow costs records with known ids
 nothing. The first question is asked apart, too: it has the time that the settings give it, and the
-call that needs the schema, and the poll behind it, wait for a fraction of that.
+call that needs the schema, and the next poll, wait for a fraction of that.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ PAUSE_MAX_S: Final = 5.0
 AGAIN_S: Final = 60.0
 """An id that was given up is asked for again after so long, when a record brings it."""
 SHARE: Final = 10
-"""After a long wait for an answer nobody waits for so many times as long."""
+"""After a long wait for an answer no call waits for so many times as long."""
 
 
 _HEAD_BYTES = 4
 
 
 class Kept(msgspec.Struct):
-    """A schema as it stands in a file, with what it was looked up by."""
+    """A schema as it is in a file, with what it was looked up by."""
 
     key: str
     schema: Schema
@@ -52,11 +52,11 @@ class Kept(msgspec.Struct):
 class SchemaCache:
     """A folder of schemas of one registry.
 
-    An id or a GUID names one schema for ever, so nothing here grows old. The latest version of a
+    An id or a GUID names one schema permanently, so nothing here grows old. The latest version of a
     subject may; it is what a start without the registry begins with. A file that is damaged counts
     as none, and is written again.
 
-    on_trouble  is told what could not be read or written; the service works without the file
+    on_trouble  is called with what could not be read or written; the service works without the file
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SchemaCache:
         self._on_trouble = on_trouble
 
     def read(self, key: str) -> Schema | None:
-        """Return a schema; None: it is not there, or its file is damaged."""
+        """Return a schema; None: it is missing, or its file is damaged."""
         path = self._path(key)
         try:
             content = path.read_bytes()
@@ -82,7 +82,7 @@ class SchemaCache:
         return found
 
     def write(self, key: str, schema: Schema) -> None:
-        """Keep a schema: the file is there whole, or as it was before."""
+        """Keep a schema: the file is whole, or as it was before."""
         path, body = self._path(key), msgspec.json.encode(Kept(key, schema))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -103,10 +103,7 @@ class SchemaCache:
 
 
 class Lookup:
-    """Schemas of one registry; safe for threads.
-
-    on_trouble  is told what is wrong with files of the cache
-    """
+    """Schemas of one registry; safe for threads. ``on_trouble``: gets what is wrong with files."""
 
     def __init__(
         self,
@@ -133,10 +130,7 @@ class Lookup:
         self._thread: threading.Thread | None = None
 
     def get(self, key: str) -> Schema:
-        """Return a schema.
-
-        Raises SchemasUnavailableError, or Poison for an id that was waited for long enough.
-        """
+        """Raise SchemasUnavailableError, or Poison for an id that was waited for long enough."""
         found = self._known.get(key)
         if found is not None:
             return found
@@ -167,7 +161,6 @@ class Lookup:
             return self._fetched(key)
 
     def want(self, key: str) -> None:
-        """Look for a schema in the background, unless it is known."""
         with self._lock:
             if key and key not in self._known:
                 self._miss(key, "another process waits for it")
@@ -177,7 +170,6 @@ class Lookup:
         return key in self._missing
 
     def add(self, key: str, schema: Schema) -> None:
-        """Take a schema as known."""
         self._known[key] = schema
 
     def _trouble(self, text: str) -> None:
@@ -195,7 +187,7 @@ class Lookup:
     # -- with the lock held -------------------------------------------------------------------
 
     def _begun(self, key: str) -> Future[Schema]:
-        """Return the question for a schema, or its answer; raise where nobody is to wait."""
+        """Return the question for a schema, or its answer; raise where no call is to wait."""
         if (reason := self._missing.get(key)) is not None:
             raise SchemasUnavailableError(reason, key=key)
         if self._expired(key) and self._monotonic() < self._ask_s.get(key, 0.0):
@@ -314,7 +306,7 @@ class Lookup:
                     return
 
     def _try(self, key: str) -> None:
-        """Ask for one; whoever waits is called again once it is no longer missing."""
+        """Ask for one; those that wait are called again once it is no longer missing."""
         try:
             if key not in self._known:  # by an answer that came late
                 self._fetched(key)

@@ -20,7 +20,6 @@ FIRST_BYTES = b"\0"
 
 
 def is_message(kind: Any) -> bool:
-    """Whether this is a generated class."""
     return isinstance(kind, type) and hasattr(kind, "DESCRIPTOR") and hasattr(kind, "FromString")
 
 
@@ -47,10 +46,7 @@ class Messages:
         self._file = pool.FindFileByName(file.name)
 
     def at(self, path: tuple[int, ...]) -> Any:
-        """Return the class of a message; raise Poison where the path leads to none.
-
-        Raises SchemasUnavailableError where the registry gave no descriptor.
-        """
+        """Raise Poison for a path to no message, SchemasUnavailableError without a descriptor."""
         found = self._classes.get(path)
         if found is None:
             found = self._classes[path] = self._made(path)
@@ -84,7 +80,7 @@ class Messages:
 
 
 def reader(schema: Schema, kind: Any) -> Callable[[bytes, bytes], Any]:
-    """Return what decodes content, whose path may stand before it, as ``kind`` or as a dict."""
+    """Return what decodes content, whose path may come before it, as ``kind`` or as a dict."""
     from google.protobuf.json_format import MessageToDict
 
     messages = Messages(schema)
@@ -171,7 +167,6 @@ def _path(descriptor: Any) -> tuple[int, ...]:
 
 
 def _add_known(pool: Any) -> None:
-    """Add the types that every schema may import."""
     from google.protobuf import (
         any_pb2,
         descriptor_pb2,

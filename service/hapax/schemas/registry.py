@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _UNKNOWN: Final = {40401, 40402, 40403, 40408}
 _REFUSED: Final = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _OURS_REFUSED: Final = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")
-"""In the name of what ended a handshake: the registry does not accept our certificate."""
+"""In the name of what ended a handshake: the registry does not accept the certificate."""
 
 
 class UnknownSchemaError(Exception):
@@ -83,7 +83,6 @@ class Registry:
         )
 
     def by_guid(self, guid: str) -> Schema:
-        """Return the schema of a GUID, given in hexadecimal."""
         named = str(UUID(guid))
         return self._schema(
             f"schema {guid}",
@@ -91,7 +90,6 @@ class Registry:
         )
 
     def latest(self, subject: str) -> Schema:
-        """Return the latest version of a subject."""
         return self._version(subject, "latest")
 
     def registered(self, subject: str, text: str, kind: str) -> Schema:
@@ -226,10 +224,9 @@ def _references(client: SchemaRegistryClient, found: _Found, seen: set[str]) -> 
 
 
 def _serialized(client: Any, kind: str, fetch: _Fetch) -> str | None:
-    """Return a Protobuf schema as a descriptor; None where the registry knows no such form."""
     if kind != "PROTOBUF":
         return None
-    client.clear_caches()  # they do not tell the forms of a schema apart
+    client.clear_caches()  # they do not distinguish the forms of a schema
     text = fetch(client, "serialized").text
     client.clear_caches()
     try:
@@ -294,7 +291,6 @@ def _distrust(error: BaseException | None) -> str | None:
 
 
 def current(secret: Secret) -> str:
-    """Return a secret as its file has it now."""
     if secret.path is not None:
         try:
             return Path(secret.path).read_text(encoding="utf-8").rstrip("\r\n") or secret.text

@@ -28,19 +28,16 @@ def plain_first(write: Callable[[Any], bytes], data: Any) -> bytes:
 
 
 def plain_json_first(write: Callable[[Any], Any], data: Any) -> Any:
-    """Write data in its JSON form."""
     return write(data if type(data) is dict else _plain(data, json=True))
 
 
 def _plain(data: Any, *, json: bool = False) -> Any:
-    """Return data of a library's type as dicts, lists and values."""
     if hasattr(data, "model_dump"):
         return data.model_dump(mode="json" if json else "python")
     return msgspec.to_builtins(data, builtin_types=() if json else _BUILTIN)
 
 
 def json_bytes(data: Any) -> bytes:
-    """Return data as JSON."""
     return msgspec.json.encode(
         data.model_dump(mode="json") if hasattr(data, "model_dump") else data
     )

@@ -46,7 +46,6 @@ def _schema(text: bytes, what: str) -> tuple[str | int, int]:
 
 
 def prefix_of(schema_id: int) -> bytes:
-    """Return what stands before a value of this schema."""
     return bytes([BY_ID]) + schema_id.to_bytes(ID_BYTES - 1, "big")
 
 
@@ -67,7 +66,6 @@ def path_of(text: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def path_bytes(path: tuple[int, ...]) -> bytes:
-    """Return a path as it stands in a value; the first message has a short form."""
     if path == (0,):
         return b"\x00"
     return b"".join(map(_zigzag, (len(path), *path)))

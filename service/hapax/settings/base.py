@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 from hapax.settings.value_types import Form
 
 PREFIX: Final = "HAPAX_"
+UNSET_TEXT: Final = "unset"
 
 
 class Problem(NamedTuple):
@@ -24,8 +25,8 @@ class Problem(NamedTuple):
 class SettingsGroup(BaseModel):
     """Settings that belong together.
 
-    A field is named with its unit and has the name of its environment variable as alias; how it
-    is written stands in its annotation as a ``Form``.
+    A field is named with its unit and has the name of its environment variable as alias; how it is
+    written is in its annotation, a ``Form``.
     """
 
     model_config = ConfigDict(
@@ -76,13 +77,9 @@ class Variable(NamedTuple):
         return value
 
 
-UNSET_TEXT: Final = "unset"
-
-
 def variables(
     group: type[BaseModel], path: tuple[str, ...] = (), fields: tuple[str, ...] = ()
 ) -> Iterator[Variable]:
-    """Yield every variable of a group and of the groups in it, in the order of the fields."""
     for attribute, field in group.model_fields.items():
         here, inside = (*path, field.alias or attribute), (*fields, attribute)
         kind = field.annotation

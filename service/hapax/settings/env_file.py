@@ -68,11 +68,7 @@ def read_env_file(file: Path, around: Mapping[str, str]) -> dict[str, str]:
 def merged(
     environ: Mapping[str, str], files: Sequence[Path] | None, assignments: Sequence[str] | None
 ) -> dict[str, str]:
-    """Return all variables; raise ConfigurationError for what cannot be read.
-
-    An assignment counts more than the environment, that more than a file, a file more than those
-    before it.
-    """
+    """Let assignments override the environment, that files, and files those before them."""
     given: dict[str, str] = {}
     for file in files or ():
         given |= read_env_file(file, environ)

@@ -38,6 +38,7 @@ _FILES: Final = {
 }
 _HOST: Final = "SERVICE_HOST"
 _LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")
+_ON_SPARK: Final = "HAPAX_ENGINE=spark"
 
 
 class GivenValue(NamedTuple):
@@ -48,7 +49,6 @@ class GivenValue(NamedTuple):
     source: str
 
 
-_ON_SPARK: Final = "HAPAX_ENGINE=spark"
 SPARK_DEFAULTS: Final = {
     # A task comes for a backlog: with transactions of the worker's size it waits a fifth of its
     # time for brokers (measured: 174,000 records/s instead of 205,000).
@@ -108,10 +108,7 @@ def _instance(environ: Mapping[str, str]) -> GivenValue:
 
 
 def _validate(given: Mapping[str, GivenValue]) -> tuple[Settings, list[Problem]]:
-    """Return settings and what was refused.
-
-    Refused values are replaced, so that the rules between the others can still be judged.
-    """
+    """Replace refused values, so that the rules between the others can still be judged."""
     tree = _tree({name: found.text for name, found in given.items()})
     try:
         return Settings.model_validate(tree), []
@@ -164,10 +161,7 @@ def _quoted(text: str) -> str:
 
 
 def _unread(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a problem for each variable with the prefix that nothing reads.
-
-    Never with its value, which may be a secret in a wrong place.
-    """
+    """Yield a problem for each, never with its value, which may be a misplaced secret."""
     services = tuple(_services(environ))
     for name in sorted(environ):
         if not name.upper().startswith(PREFIX) or name in BY_NAME or name in _FILES:
@@ -182,7 +176,7 @@ def _unread(environ: Mapping[str, str]) -> Iterator[Problem]:
 
 def _services(environ: Mapping[str, str]) -> Iterator[str]:
     # Kubernetes describes every service of the namespace in variables of the service's name: one
-    # that is called hapax would give us HAPAX_SERVICE_HOST, HAPAX_PORT and more of the kind.
+    # that is called hapax would set HAPAX_SERVICE_HOST, HAPAX_PORT and more of the kind.
     for name in environ:
         prefix = name.removesuffix(_HOST)
         if name.startswith(PREFIX) and prefix != name and f"{prefix}SERVICE_PORT" in environ:

@@ -28,7 +28,7 @@ class SecuritySettings(SettingsGroup):
     """How to talk to the brokers, and as whom."""
 
     protocol: Annotated[Protocol, choice(Protocol)] = Field(
-        default="plaintext", description="Encryption and authentication of all connections."
+        default="plaintext", description="Encryption and authentication of connections."
     )
     sasl_mechanism: Annotated[Mechanism | None, choice(Mechanism)] = Field(
         default=None, description="How to log in; needed by the sasl protocols."
@@ -41,18 +41,18 @@ class SecuritySettings(SettingsGroup):
     )
     ca_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="PEM file of the authorities that may sign the brokers' certificates. "
+        description="PEM file of the authorities for the brokers' certificates. "
         "Unset: those of the system.",
     )
     certificate_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="PEM file of the client certificate, for brokers that require one.",
+        description="PEM file of the client certificate.",
     )
     key_file: Annotated[str | None, PATH] = Field(
-        default=None, description="PEM file of the certificate's private key."
+        default=None, description="PEM file of its private key."
     )
     key_password: Annotated[SecretStr | None, SECRET] = Field(
-        default=None, description="Password of the private key."
+        default=None, description="Password of that key."
     )
     oauth_token_url: Annotated[str | None, HTTP_URL] = Field(
         default=None, repr=False, description="Where OAUTHBEARER fetches its tokens."
@@ -65,36 +65,35 @@ class SecuritySettings(SettingsGroup):
     )
     oauth_token_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="File with the token of OAUTHBEARER, read again before the token expires: one "
-        "that Kubernetes projects, for instance. In place of URL, client and secret.",
+        description="File with the token (as Kubernetes projects it), read again "
+        "before it expires; in place of URL, client and secret.",
     )
     oauth_msk_region: Annotated[str | None, TEXT] = Field(
         default=None,
-        description="Region of an Amazon MSK cluster: tokens of OAUTHBEARER are signed with the "
-        "AWS identity of this process. Needs `pip install 'hapax-kafka[msk-iam]'`.",
+        description="Region of an Amazon MSK cluster: tokens are signed with the AWS "
+        "identity of this process. Needs `pip install "
+        "'hapax-kafka[msk-iam]'`.",
     )
     oauth_ca_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="PEM file of the authorities that may sign the token service's certificate. "
+        description="PEM file of the authorities for the token service's certificate. "
         "Unset: those of the system.",
     )
-    oauth_scope: Annotated[str | None, TEXT] = Field(
-        default=None, description="Scope to request, if the token service requires one."
-    )
+    oauth_scope: Annotated[str | None, TEXT] = Field(default=None, description="Scope to request.")
 
 
 class KafkaSettings(SettingsGroup):
     """The brokers."""
 
     bootstrap_servers: Annotated[str, SERVERS] = Field(
-        description="Brokers to contact first; the others are found through them.",
+        description="Brokers to contact first.",
         examples=["kafka-0:9092,kafka-1:9092"],
     )
     properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
         default_factory=dict,
         repr=False,
-        description="Further librdkafka properties for consumer and producer. Those that would "
-        "break the guarantee, or that have a setting of their own, are refused.",
+        description="Further librdkafka properties. Those that would break the "
+        "guarantee, or that have a setting of their own, are refused.",
         json_schema_extra={"default": "{}"},
     )
     security: SecuritySettings
@@ -105,8 +104,8 @@ class TargetKafkaSettings(SettingsGroup):
 
     bootstrap_servers: Annotated[str | None, SERVERS] = Field(
         default=None,
-        description="Brokers of another cluster, to which outputs and dead letters go; progress is "
-        "kept there, too. Unset: those of HAPAX_KAFKA__BOOTSTRAP_SERVERS.",
+        description="Brokers of another cluster for outputs, dead letters and "
+        "progress. Unset: those of HAPAX_KAFKA__BOOTSTRAP_SERVERS.",
     )
     properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
         default_factory=dict,
@@ -124,26 +123,27 @@ class TransactionSettings(SettingsGroup):
         default=100,
         alias="interval",
         json_schema_extra={"default": "`100ms`, on Spark `500ms`"},
-        description="Aimed length of one batch under backlog. Each transaction costs the brokers "
-        "the same few writes, however large it is: longer batches cost less per record, shorter "
-        "ones are visible sooner. Without a backlog a batch is cut at once.",
+        description="Aimed length of one batch under backlog: longer ones cost the "
+        "brokers less per record, shorter ones are visible sooner. "
+        "Without a backlog a batch is cut at once.",
     )
     records_max: Annotated[int, whole(1, 1_000_000)] = Field(
         default=10_000,
         json_schema_extra={"default": "`10000`, on Spark `50000`"},
-        description="Most records of one batch: bounds memory, and what an abort repeats. With"
-        " claims a process holds two batches under a backlog: the next one's claim is on its way.",
+        description="Most records of one batch: bounds memory, and what an abort "
+        "repeats. With claims a process holds two batches under a "
+        "backlog.",
     )
     bytes_max: Annotated[int, size("1KiB", "1GiB")] = Field(
         default=16 << 20,
-        description="Most bytes of keys and values of one batch. A larger single record still "
-        "goes through.",
+        description="Most bytes of keys and values of one batch; a larger single "
+        "record still goes through.",
     )
     timeout_ms: Annotated[int, duration("1s", "15m")] = Field(
         default=10_000,
         alias="timeout",
-        description="After this long the brokers abort the transaction of a process that is gone. "
-        "Readers of the output wait for it, so it is short.",
+        description="After this long the brokers abort the transaction of a process "
+        "that is gone; readers of the output wait for it.",
     )
 
 
@@ -152,25 +152,24 @@ class GroupSettings(SettingsGroup):
 
     membership: Annotated[Membership, choice(Membership)] = Field(
         default="static",
-        description="static: a killed process that restarts under its name continues within "
-        "about a second, without a rebalance; the partitions of one that does not restart wait "
-        "for one session timeout. dynamic: for processes whose names change with every start.",
+        description="static: a killed process that restarts under its name continues "
+        "within about a second, without a rebalance; otherwise its "
+        "partitions wait for one session timeout. dynamic: for names that "
+        "change with every start.",
     )
     protocol: Annotated[GroupProtocol, choice(GroupProtocol)] = Field(
         default="classic",
-        description="consumer (KIP-848) needs brokers from 4.0 and dynamic membership: with a "
-        "static name a killed process could not come back.",
+        description="consumer (KIP-848) needs brokers from 4.0 and dynamic membership.",
     )
     session_timeout_ms: Annotated[int, duration("1s", "30m")] = Field(
         default=15_000,
         alias="session_timeout",
-        description="A process that sends no heartbeat for this long loses its partitions. "
-        "Brokers allow "
-        "6s to 30m unless configured otherwise.",
+        description="A process without a heartbeat for this long loses its "
+        "partitions. Brokers allow 6s to 30m unless configured otherwise.",
     )
     max_poll_interval_ms: Annotated[int, duration("1s", "24h")] = Field(
         default=300_000,
         alias="max_poll_interval",
-        description="A process that does not poll for this long loses its partitions, although "
-        "it is alive: the longest a batch may take.",
+        description="A process that does not poll for this long loses its partitions: "
+        "the longest a batch may take.",
     )

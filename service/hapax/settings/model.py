@@ -38,24 +38,24 @@ class Settings(SettingsGroup):
         examples=["orders-clean"],
     )
     engine: Annotated[Engine, choice(Engine)] = Field(
-        default="worker", description="What drives the pipeline."
+        default="worker", description="What drives it."
     )
     instance: Annotated[str, NAME] = Field(
-        description="Unique name of this process that survives a restart: it makes the "
-        "transactional id and the static member. Two live processes with one name fence each "
-        "other.",
+        description="Unique name of this process, kept over restarts, of its "
+        "transactional id and static member. Two live processes with one "
+        "name fence each other.",
         examples=["orders-clean-0"],
         json_schema_extra={"default": "`POD_NAME`, else `HOSTNAME`, else the host's name"},
     )
     guarantee: Annotated[Guarantee, choice(Guarantee)] = Field(
         default="exactly_once",
-        description="What holds for every record, whatever crashes. The two weaker ones are for "
-        "comparison.",
+        description="What holds for every record; the two weaker ones are for comparison.",
     )
     fast: Annotated[Fast, choice(Fast)] = Field(
         default="auto",
-        description="Whether records take the native path (hapax-fast), for the same outputs at "
-        "less CPU: `auto` where it is installed and tested; `on` refuses to start without it.",
+        description="Whether records take the native path (hapax-fast), at less CPU: "
+        "`auto` where it is installed and tested; `on` refuses to start "
+        "without it.",
     )
     transform: Annotated[str | None, FUNCTION] = Field(
         default=None, description="The business rule. Unset: records pass unchanged."
@@ -87,12 +87,10 @@ class Settings(SettingsGroup):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether outputs go to another cluster than that of the input."""
         return self.output.kafka.bootstrap_servers is not None
 
     @property
     def target(self) -> "Settings":
-        """These settings with the cluster of the outputs as theirs."""
         output = self.output.kafka
         if output.bootstrap_servers is None:
             return self

@@ -62,27 +62,27 @@ class InputSettings(SettingsGroup):
     )
     start: Annotated[str, START] = Field(
         default="earliest",
-        description="Where a group without offsets starts. earliest loses nothing; refuse is for "
-        "pipelines that must never start over. A time, or an age: at the first record of that time "
-        "or later.",
+        description="Where a group without offsets starts. refuse: exit, for "
+        "pipelines that must never start over. A time or age: at the "
+        "first record of that time or later.",
     )
     end: Annotated[str | None, END] = Field(
         default=None,
-        description="Where the run ends, before the first record of that time or later, and exits "
-        "with 0: a backfill. latest: at the ends that were there when the group began. The ends "
-        "are looked up once and kept with the group's offsets, so a restart continues to the same. "
-        "Unset: never.",
+        description="Where a backfill ends, before the first record of that time or "
+        "later, with exit code 0. latest: at the ends when the group "
+        "began. The ends are kept with the group's offsets, so a restart "
+        "continues to the same.",
     )
     format: Annotated[Format, choice(Format)] = Field(
         default="bytes",
-        description="What the values are: the function finds them decoded in `record.data`. avro, "
-        "protobuf and json-schema need HAPAX_REGISTRY__URL and "
-        "`pip install 'hapax-kafka[registry]'`.",
+        description="How values are decoded, to `record.data`. avro, protobuf and "
+        "json-schema need HAPAX_REGISTRY__URL and `pip install "
+        "'hapax-kafka[registry]'`.",
     )
     reader_schema: Annotated[str | None, PATH] = Field(
         default=None,
-        description="File with the Avro schema that records are resolved to, whatever version "
-        "wrote them. Unset: they are read as they were written.",
+        description="File with the Avro schema that records are resolved to. Unset: "
+        "they are read as they were written.",
     )
 
 
@@ -90,24 +90,23 @@ class OutputSettings(SettingsGroup):
     """Where outputs go."""
 
     topic: Annotated[str, TOPIC] = Field(
-        description="Topic of the outputs that name no topic themselves.", examples=["orders-clean"]
+        description="Topic of outputs that name none.", examples=["orders-clean"]
     )
     partitioner: Annotated[Partitioner, choice(Partitioner)] = Field(
         default="murmur2",
-        description="How a key finds its partition. murmur2 is what Java producers do, so keys "
-        "written by both meet in the same partition.",
+        description="How a key finds its partition; murmur2 as Java producers do.",
     )
     timestamp: Annotated[OutputTimestamp, choice(OutputTimestamp)] = Field(
         default="record",
-        description="Timestamp of outputs that name none themselves: that of their record, or the "
-        "time of writing, for records whose timestamps the output topic would refuse "
-        "(message.timestamp.before.max.ms, message.timestamp.after.max.ms).",
+        description="Timestamp of outputs that name none: that of their record, or "
+        "the time of writing, where the output topic would refuse the "
+        "former (message.timestamp.before.max.ms, "
+        "message.timestamp.after.max.ms).",
     )
     kafka: TargetKafkaSettings
     format: Annotated[Format, choice(Format)] = Field(
         default="bytes",
-        description="What data that the function returns is encoded as. Values that are bytes are "
-        "written as they are.",
+        description="How data that the function returns is encoded; bytes are written as they are.",
     )
     schema_file: Annotated[str | None, PATH] = Field(
         default=None,
@@ -123,11 +122,11 @@ class RegistrySettings(SettingsGroup):
     url: Annotated[tuple[str, ...] | None, HTTP_URLS] = Field(
         default=None,
         repr=False,
-        description="Schema registry with the API of Confluent's; of several, comma separated, "
-        "each is asked until one answers.",
+        description="Schema registry with the API of Confluent's; several are asked "
+        "until one answers.",
     )
     user: Annotated[str | None, TEXT] = Field(
-        default=None, description="User of the registry, for basic authentication."
+        default=None, description="User for basic authentication."
     )
     password: Annotated[SecretStr | None, SECRET] = Field(
         default=None, description="Password of that user."
@@ -137,34 +136,33 @@ class RegistrySettings(SettingsGroup):
     )
     ca_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="PEM file of the authorities that may sign the registry's certificate. "
+        description="PEM file of the authorities for the registry's certificate. "
         "Unset: those of the system.",
     )
     certificate_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="PEM file of the client certificate, for a registry that requires one.",
+        description="PEM file of the client certificate.",
     )
     key_file: Annotated[str | None, PATH] = Field(
-        default=None, description="PEM file of the certificate's private key."
+        default=None, description="PEM file of its private key."
     )
     key_password: Annotated[SecretStr | None, SECRET] = Field(
-        default=None, description="Password of the private key."
+        default=None, description="Password of that key."
     )
     timeout_ms: Annotated[int, duration("100ms", "30s")] = Field(
         default=5_000,
         alias="timeout",
-        description="How long one answer of the registry may take before it counts as away.",
+        description="How long one answer may take before the registry counts as away.",
     )
     cache: Annotated[str | None, PATH] = Field(
         default=None,
-        description="Folder in which schemas are kept once they were fetched, so that a start "
-        "needs no registry. Unset: they are kept in memory alone.",
+        description="Folder in which fetched schemas are kept, so that a start needs "
+        "no registry. Unset: in memory alone.",
     )
     grace_ms: Annotated[int, duration("0ms", "24h")] = Field(
         default=60_000,
         alias="grace",
-        description="How long a record waits for a schema id that the registry does not know: "
-        "replicas of a registry learn of a new one late.",
+        description="How long a record waits for a schema id that the registry does not know.",
     )
     after_grace: Annotated[AfterGrace, choice(AfterGrace)] = Field(
         default="hold",
@@ -177,8 +175,8 @@ class RegistrySettings(SettingsGroup):
     )
     auto_register: Annotated[bool, flag()] = Field(
         default=False,
-        description="Whether the schema of HAPAX_OUTPUT__SCHEMA is registered where the subject "
-        "does not have it; needs the right to write.",
+        description="Whether the schema of HAPAX_OUTPUT__SCHEMA is registered where "
+        "its subject lacks it; needs the right to write.",
     )
     placement: Annotated[Placement, choice(Placement)] = Field(
         default="prefix",
@@ -208,13 +206,11 @@ class DeadLetterSettings(SettingsGroup):
     )
     rate_max: Annotated[float, share()] = Field(
         default=0.10,
-        description="The service stops when a larger share of records becomes dead letters: the "
-        "cause is then not the records.",
+        description="The service stops when a larger share of records becomes dead letters.",
     )
     records_min: Annotated[int, whole(1, 1_000_000_000)] = Field(
         default=1_000,
-        description="The share is not judged before this many records, or the first poison would "
-        "stop a service that has just started.",
+        description="The share is not judged before this many records.",
     )
 
 
@@ -238,18 +234,18 @@ class DedupSettings(SettingsGroup):
     )
     ca_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="PEM file of the authorities that may sign the claim store's certificate; "
+        description="PEM file of the authorities for the claim store's certificate; "
         "needs a rediss:// address. Unset: those of the system.",
     )
     certificate_file: Annotated[str | None, PATH] = Field(
         default=None,
-        description="PEM file of the client certificate, for a claim store that requires one.",
+        description="PEM file of the client certificate.",
     )
     key_file: Annotated[str | None, PATH] = Field(
-        default=None, description="PEM file of the certificate's private key."
+        default=None, description="PEM file of its private key."
     )
     key_password: Annotated[SecretStr | None, SECRET] = Field(
-        default=None, description="Password of the private key."
+        default=None, description="Password of that key."
     )
     id: Annotated[tuple[str, ...], ID_SOURCES] = Field(
         default=("cloudevents", "header:message-id"),
@@ -270,7 +266,7 @@ class DedupSettings(SettingsGroup):
     timeout_ms: Annotated[int, duration("10ms", "1m")] = Field(
         default=2_000,
         alias="timeout",
-        description="How long one answer of the claim store may take before it counts as away.",
+        description="How long one answer may take before the claim store counts as away.",
     )
 
 
@@ -279,8 +275,8 @@ class CallSettings(SettingsGroup):
 
     concurrency: Annotated[int, whole(1, 1_024)] = Field(
         default=1,
-        description="Most calls at once. An async transform overlaps on an event loop; a plain "
-        "function is called on as many threads, for which it must be safe.",
+        description="Most calls at once: of an async transform on an event loop, of a plain "
+        "function on as many threads, for which it must be safe.",
     )
     order: Annotated[CallOrder, choice(CallOrder)] = Field(
         default="key",
@@ -295,12 +291,12 @@ class CallSettings(SettingsGroup):
     timeout_ms: Annotated[int | None, duration("100ms", "24h")] = Field(
         default=None,
         alias="timeout",
-        description="A coroutine that takes longer is cancelled, and its record becomes a dead "
-        "letter with the reason timeout. Any other call that takes longer ends the process with "
-        "exit code 8 and names the record, which is then called in a process of its own and "
-        "becomes a dead letter when it hangs again. Longer than the slowest call that is legal. "
-        "Unset: as long as HAPAX_GROUP__MAX_POLL_INTERVAL allows, and any time for calls that "
-        "overlap.",
+        description="A coroutine that takes longer is cancelled, and its record "
+        "becomes a dead letter with the reason timeout. Any other call "
+        "ends the process with exit code 8; its record is then called in "
+        "another process and becomes a dead letter when it hangs again. "
+        "Unset: as HAPAX_GROUP__MAX_POLL_INTERVAL allows, and any time "
+        "for calls that overlap.",
     )
 
 
@@ -316,36 +312,36 @@ class RetrySettings(SettingsGroup):
         ),
     ] = Field(
         default=_ATTEMPTS_MIN,
-        description="Attempts of one batch or record, one after the other, before the culprit "
-        "becomes a dead letter or waits for a later try.",
+        description="Attempts of one batch or record before the culprit becomes a "
+        "dead letter or waits for a later try.",
     )
     backoff_ms: Annotated[int, duration("0ms", "1s")] = Field(
         default=5,
         alias="backoff",
-        description="Pause before the second of these calls of the transform; it doubles up to "
-        "1s, and chance takes up to half of it. All later records wait as long.",
+        description="Pause before the second attempt; it doubles up to 1s, and chance "
+        "takes up to half of it. Later records wait.",
     )
     topic: Annotated[str | None, TOPIC] = Field(
         default=None,
-        description="Topic in which records wait for a later try, which a transform asks for by "
-        "RetryLater. Unset: the app's name and -retry when HAPAX_RETRY__LATER is set; else there "
-        "are no later tries.",
+        description="Topic in which records wait for a later try. Unset: the app's "
+        "name and -retry when HAPAX_RETRY__LATER is set; else there are "
+        "no later tries.",
     )
     later: Annotated[tuple[str, ...] | None, ERRORS] = Field(
         default=None,
-        description="Types of exceptions after which a record is tried again later, by name or "
-        "with their module, subclasses included: TimeoutError,shop.prices.Busy.",
+        description="Exceptions after which a record is tried again later, by name or "
+        "with their module, subclasses included: "
+        "TimeoutError,shop.prices.Busy.",
     )
     later_attempts: Annotated[int, whole(1, 1_000)] = Field(
         default=8,
-        description="Later tries of one record before it becomes a dead letter, whether the "
-        "transform or the policy asked for them.",
+        description="Later tries of one record before it becomes a dead letter.",
     )
     delay_ms: Annotated[int, duration("1s", "24h")] = Field(
         default=10_000,
         alias="delay",
-        description="Delay before the first later try by HAPAX_RETRY__LATER; it doubles with each "
-        "one, and chance adds up to a tenth.",
+        description="Delay before the first later try by HAPAX_RETRY__LATER; it "
+        "doubles each time, and chance adds up to a tenth.",
     )
     delay_max_ms: Annotated[int, duration("1s", "24h")] = Field(
         default=3_600_000, alias="delay_max", description="Longest of these delays."
@@ -363,14 +359,14 @@ class StopAfterSettings(SettingsGroup):
     )
     open: Annotated[Open, choice(Open)] = Field(
         default="wait",
-        description="Where open transactions of the input hold back all that is left before the "
-        "ends. wait: wait until they are decided. leave: stop before them, with exit code 0.",
+        description="When only open transactions hold back what is left before the "
+        "ends: wait until they are decided, or leave, with exit code 0.",
     )
     open_timeout_ms: Annotated[int, duration("1s", "24h")] = Field(
         default=1_200_000,
         alias="open_timeout",
-        description="How long it waits while none is decided, before exit code 1. Brokers abort "
-        "what is open for longer than transaction.max.timeout.ms (15m unless set).",
+        description="How long to wait while none is decided, before exit code 1. "
+        "Brokers abort after transaction.max.timeout.ms (15m unless set).",
     )
 
 
@@ -380,8 +376,7 @@ class ShutdownSettings(SettingsGroup):
     timeout_ms: Annotated[int, duration("1s", "1h")] = Field(
         default=10_000,
         alias="timeout",
-        description="How long a stop may take: finish or abort the batch, leave the group. The "
-        "supervisor must wait longer before it kills.",
+        description="How long a stop may take; the supervisor must wait longer before it kills.",
     )
 
 
@@ -391,8 +386,8 @@ class WatchdogSettings(SettingsGroup):
     timeout_ms: Annotated[int, duration("1s", "24h")] = Field(
         default=60_000,
         alias="timeout",
-        description="A call that takes longer ends the process. Some client calls ignore their "
-        "own timeout; the longest legal one was measured at 43s, in an outage of all brokers.",
+        description="A client call that takes longer ends the process; the longest "
+        "legal one measured took 43s, in an outage of all brokers.",
     )
 
 
@@ -404,11 +399,10 @@ class TelemetrySettings(SettingsGroup):
     )
     address: Annotated[str, TEXT] = Field(
         default="0.0.0.0",  # noqa: S104 - probes and scrapes come from outside of the container
-        description="Address to listen on. The default is reachable from outside of the "
-        "container, as probes and scrapes are.",
+        description="Address to listen on.",
     )
     log_level: Annotated[LogLevel, choice(LogLevel)] = Field(
-        default="info", description="Least level that is logged. info: one line per transaction."
+        default="info", description="Least level that is logged."
     )
     log_format: Annotated[LogFormat, choice(LogFormat)] = Field(
         default="auto", description="auto: console on a terminal, json everywhere else."
@@ -416,14 +410,14 @@ class TelemetrySettings(SettingsGroup):
     lag_interval_ms: Annotated[int, duration("1s", "1h")] = Field(
         default=10_000,
         alias="lag_interval",
-        description="How often log offsets are queried: lag in seconds, what retention is about "
-        "to delete, transactions left open. A separate thread queries them.",
+        description="How often a thread queries log offsets: lag, what retention is "
+        "about to delete, open transactions.",
     )
     readers: Annotated[tuple[str, ...] | None, GROUPS] = Field(
         default=None,
-        description="Other consumer groups, as of readers of the outputs, whose true lag is a "
-        "metric: committed records that they have not read. One worker counts them, at each "
-        "lag interval, on the cluster of the outputs. Unset: none.",
+        description="Other consumer groups, as of readers of the outputs, whose "
+        "unread committed records one worker counts at each lag interval, "
+        "on the cluster of the outputs.",
     )
     runbooks_url: Annotated[str, TEXT] = Field(
         default="https://hapax.example/docs",
@@ -432,8 +426,8 @@ class TelemetrySettings(SettingsGroup):
     )
     tracing: Annotated[bool, flag()] = Field(
         default=False,
-        description="One span per transaction, by OpenTelemetry. Needs hapax-kafka[tracing]; the "
-        "standard OTEL_* variables say where spans go.",
+        description="One span per transaction, by OpenTelemetry, to where OTEL_* "
+        "variables say. Needs hapax-kafka[tracing].",
     )
 
 
@@ -449,15 +443,14 @@ class SparkSettings(SettingsGroup):
     properties: Annotated[dict[str, str], SPARK_PROPERTIES] = Field(
         default_factory=dict,
         repr=False,
-        description="Further Spark properties. Those that would break the guarantee, or that "
-        "have a setting of their own, are refused.",
+        description="As HAPAX_KAFKA__PROPERTIES, for Spark.",
         json_schema_extra={"default": "{}"},
     )
     ship: Annotated[tuple[str, ...] | None, PATHS] = Field(
         default=None,
-        description="What goes to the executors of a cluster in addition to the module or package "
-        "of the function: folders, .py, .zip and .egg files, and one packed environment "
-        "(.tar.gz), whose Python they run then.",
+        description="What executors of a cluster get in addition to the module or "
+        "package of the function: folders, .py, .zip and .egg files, and "
+        "one packed environment (.tar.gz), whose Python they then run.",
     )
     executor_timeout_ms: Annotated[int, duration("1s", "1h")] = Field(
         default=30_000,
@@ -466,15 +459,14 @@ class SparkSettings(SettingsGroup):
     )
     lanes: Annotated[int | None, whole(1, 10_000)] = Field(
         default=None,
-        description="How many tasks work at once; the partitions are spread over them. Unset: as "
-        "many as Spark has cores.",
+        description="How many tasks work at once. Unset: as many as Spark has cores.",
     )
     range_interval_ms: Annotated[int, duration("100ms", "10m")] = Field(
         default=2_000,
         alias="range_interval",
-        description="How long one task works while records keep coming, in transactions of "
-        "HAPAX_TRANSACTION__INTERVAL; then it reports, and another one takes its place, for which "
-        "records wait some 0.1 s. Longer ranges cost less; on a cluster a stop waits for the "
+        description="How long one task works while records keep coming, before "
+        "another one takes its place, for which they wait some 0.1 s. "
+        "Longer ranges cost less; on a cluster a stop waits for the "
         "running ones.",
     )
     dataframe: Annotated[str | None, FUNCTION] = Field(
@@ -485,26 +477,26 @@ class SparkSettings(SettingsGroup):
     checkpoint: Annotated[str | None, ADDRESS] = Field(
         default=None,
         repr=False,
-        description="Where a pipeline keeps its positions and state: a folder or an address on "
-        "durable storage. Required with HAPAX_SPARK__DATAFRAME; records need none.",
+        description="Folder or address on durable storage for positions and state. "
+        "Required with HAPAX_SPARK__DATAFRAME.",
     )
     trigger_interval_ms: Annotated[int, duration("10ms", "24h")] = Field(
         default=1_000,
         alias="trigger_interval",
-        description="Least time between two micro-batches of a pipeline.",
+        description="Least time between two micro-batches.",
     )
     batch_records_max: Annotated[int, whole(1, 100_000_000)] = Field(
         default=100_000,
-        description="Most input records of one micro-batch of a pipeline: what it writes must "
-        "fit into one transaction.",
+        description="Most input records of one micro-batch: what it writes must fit "
+        "into one transaction.",
     )
     publish: Annotated[Publish, choice(Publish)] = Field(
         default="together",
-        description="How a pipeline's micro-batch becomes visible: together, in one transaction of "
-        "one producer; or parallel, in parts, by tasks of Spark with a transaction each.",
+        description="How a micro-batch becomes visible: together, in one transaction; "
+        "or parallel, in parts, by tasks with a transaction each.",
     )
     jars: Annotated[str | None, PATH] = Field(
         default=None,
-        description="Folder with Spark's Kafka connector, for a pipeline. Unset: fetched once "
-        "into the user's cache.",
+        description="Folder with Spark's Kafka connector. Unset: fetched once into "
+        "the user's cache.",
     )

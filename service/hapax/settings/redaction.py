@@ -51,7 +51,7 @@ _WORDS: Final = frozenset(
     }
 )
 _ABOUT: Final = frozenset(
-    # The last word of a name that tells something about a secret, and not the secret.
+    # The last word of a name that says something about a secret, and not the secret.
     {
         "algorithm",
         "bits",
@@ -87,8 +87,8 @@ _ABOUT: Final = frozenset(
 _PLAIN: Final = frozenset({"", "true", "false", "none", "null", "unset", "bearer", "basic", HIDDEN})
 _SPLIT: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 
-# The login is what stands before the last @ of the authority. A password may hold a raw slash,
-# beyond which no authority would go on: then its "port" is no number.
+# The login is what comes before the last @ of the authority. A password may hold a raw slash,
+# beyond which no authority would continue: then its "port" is no number.
 _LOGIN: Final = re.compile(
     r"""(?<=[A-Za-z0-9+.-])://
         (?:[^\s/?\#:@]*:(?!//|\d+[/?\#])(?P<password>[^\s"'<>]+)
@@ -167,7 +167,7 @@ def secrets_in(text: str) -> Iterator[str]:
 
 def _found(text: str) -> Iterator[tuple[int, int]]:
     for word in re.finditer(r"\S+", text):
-        # No login ends behind the last @ of a word; without one there is none to search for.
+        # No login ends after the last @ of a word; without one there is none to search for.
         for found in _LOGIN.finditer(text, word.start(), text.rfind("@", *word.span()) + 1):
             yield from _told(text, *found.span(str(found.lastgroup)))
     for word in re.finditer(r"""[^\s"'<>]+""", text):
@@ -195,7 +195,6 @@ def _told(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the stretches to hide; none touches another."""
     last = -1, -1
     for start, end in sorted(_found(text)):
         if start <= last[1]:

@@ -22,11 +22,17 @@ where it is from.
 - Durations carry their unit: `250ms`, `1.5s`, `5m`, `24h`, `7d`.
 - Sizes are `16MiB` (2^20), `1MB` (10^6) or a plain number of bytes.
 - An empty variable is an unset one.
-- Each secret, and whatever may hold one, can also be read from a file: the variable with `_FILE` \
-names it, and line breaks at its end are dropped, as from the variable itself. Only one of the two \
-may be set.
-- A variable that begins with `HAPAX_` and that nothing reads is an error. Those that Kubernetes \
-sets for a service of that name are left alone.
+- Whatever may hold a secret can also be read from a file, which the variable with `_FILE` names; \
+line breaks at the end are dropped. Only one of the two may be set.
+- A variable that begins with `HAPAX_` and that nothing reads is an error, except those that \
+Kubernetes sets for a service of that name.
+"""
+_AS_KAFKA_SECURITY: Final = ("output", "kafka", "security")
+_OUTPUT_SECURITY: Final = """
+## Output kafka security
+
+`HAPAX_OUTPUT__KAFKA__SECURITY__…`: the variables of [Kafka security](#kafka-security), with the \
+same defaults, for the cluster of the outputs.
 """
 
 
@@ -39,6 +45,9 @@ def markdown() -> str:
     parts = [_INTRODUCTION]
     for group, members in groupby(VARIABLES, key=lambda variable: variable.path[:-1]):
         title = " ".join(group).replace("_", " ").capitalize() or "Pipeline"
+        if group == _AS_KAFKA_SECURITY:
+            parts.append(_OUTPUT_SECURITY)
+            continue
         parts.append(
             f"\n## {title}\n\n| variable | meaning | default | allowed |\n|---|---|---|---|\n"
         )
@@ -62,5 +71,6 @@ def _line(row: dict[str, str]) -> str:
     default = row["default"]
     if default not in {"required", "unset"} and "`" not in default:
         default = f"`{default}`"
+    allowed = row["allowed"].replace(" · ", ", ")
     variable = f"`{row['variable']}`" + (f", `{row['file']}`" if "file" in row else "")
-    return f"| {variable} | {row['meaning']} | {default} | {row['allowed']} |\n"
+    return f"| {variable} | {row['meaning']} | {default} | {allowed} |\n"

@@ -115,7 +115,7 @@ def _times(settings: Settings) -> Iterator[Problem]:
 def call_problems(settings: Settings) -> Iterator[Problem]:
     """Yield what is wrong for a worker whose thread makes the calls itself, one at a time.
 
-    It polls between them. All other calls are made beside it, and may take any time.
+    It polls between them. All other calls are made on other threads, and may take any time.
     """
     call = (_CALL, settings.call.timeout_ms or 0)
     poll = (_POLL_INTERVAL, settings.group.max_poll_interval_ms)
@@ -208,7 +208,6 @@ def _checkpoint(settings: Settings) -> Iterator[Problem]:
 
 
 def _meaningless(settings: Settings) -> Iterator[tuple[str, object, str]]:
-    """Yield settings that mean nothing here: the variable, what is given, what to do instead."""
     yield (
         "HAPAX_TRANSFORM",
         settings.transform,

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from hapax.settings.model import Settings
 
 LENGTH_MIN: Final = 4
-"""Shorter ones stand in many words; striking them out would leave little to read of a log."""
+"""Shorter ones occur in many words; striking them out would leave little to read of a log."""
 FOREIGN_LENGTH_MIN: Final = 8
 """Variables of others are judged by their names alone: a short value is rather a switch."""
 _FILE_BYTES_MAX: Final = 1 << 16
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
+"""Of every shell (POSIX), and named like passwords: where it is and was."""
 
 
 class Strike:
-    """Takes secrets out of texts, in whatever spelling they stand there."""
+    """Takes secrets out of texts, in whatever spelling they occur."""
 
     def __init__(self, secrets: Iterable[str], length_min: int = LENGTH_MIN) -> None:
         self._length_min = length_min
@@ -41,7 +43,6 @@ class Strike:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Take out these as well from now on."""
         spelt = {each for secret in secrets for each in _spellings(secret)}
         self._known |= {each for each in spelt if len(each) >= self._length_min}
         longest = sorted(self._known, key=len, reverse=True)
@@ -61,10 +62,6 @@ class Strike:
         if isinstance(value, list | tuple):
             return [self.value(each) for each in value]
         return value
-
-
-_FOLDERS = frozenset({"PWD", "OLDPWD"})
-"""Of every shell (POSIX), and named like passwords: where it is and was."""
 
 
 def secrets_of(settings: Settings) -> Iterator[str]:
@@ -90,7 +87,7 @@ def secrets_around(environ: Mapping[str, str]) -> Iterator[str]:
         if name in _FOLDERS:
             continue
         if is_secret(name) or name.startswith(PREFIX):
-            # Ours that nothing reads is most likely misspelt, and may be a secret's.
+            # A name of Hapax that nothing reads is most likely misspelt, and may be a secret's.
             found = (text,) if is_secret(name) else secrets_in(text)
             yield from (each for each in found if len(each) >= FOREIGN_LENGTH_MIN)
 
@@ -111,7 +108,7 @@ def _given(variable: Variable, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _misplaced(path: str) -> Iterator[str]:
-    """Yield what stands where the path of a secret should: most likely the secret itself."""
+    """Yield what is where the path of a secret should be: most likely the secret itself."""
     if "/" not in path:
         yield path
 

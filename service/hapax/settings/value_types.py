@@ -1,6 +1,6 @@
 """How a setting is written: for each kind of value, from text to value and back.
 
-A form stands in the annotation of its field. Pydantic calls ``parse`` for text, the reference
+A form is in the annotation of its field. Pydantic calls ``parse`` for text, the reference
 prints ``allowed``, and whatever leaves the process (log line, ``config show``) goes through
 ``show``. Durations and sizes are whole milliseconds and bytes, read and written back without loss.
 Secrets in files are read at the start, and again whenever one is asked for: a file that cannot be
@@ -60,17 +60,14 @@ _SIZE_HINT: Final = "write a size like 16MiB, 512KiB, 1MB or a plain number of b
 
 
 class FileText(str):
-    """What stood in a file, and where the file is."""
+    """What was in a file, and where the file is."""
 
     __slots__ = ("path",)
     path: str
 
 
 class FiledSecret(SecretStr):
-    """A secret whose value is that of its file now.
-
-    ``parse``: from the text of the file to the value; raises ValueError.
-    """
+    """A secret whose value is that of its file now; ``parse``: from its text, or ValueError."""
 
     def __init__(self, value: str, path: str, parse: Callable[[str], str]) -> None:
         super().__init__(value)
@@ -122,7 +119,7 @@ class Form:
 
     allowed   what may be written, for the reference
     parse     text to value; raises ValueError with one reason per argument
-    show      value to text, as anybody may see it
+    show      value to text, without what is secret
     secret    never in errors, logs or on a screen; may come from a file
     quotable  the text as given may be repeated in an error
     filed     may come from a file, although it can be no secret, too
@@ -160,7 +157,6 @@ def size(low: str, high: str) -> Form:
 
 
 def whole(low: int, high: int, why: str = "") -> Form:
-    """Return the form of a whole number; ``why`` explains a bound that surprises."""
     hint = f"write a whole number from {low} to {high}{why and ': '}{why}"
 
     def parse(text: str) -> int:
@@ -191,7 +187,6 @@ def share() -> Form:
 
 
 def choice(literal: object) -> Form:
-    """Return the form of one word of a ``Literal``, written in either case."""
     words: tuple[str, ...] = get_args(literal)
 
     def parse(text: str) -> str:

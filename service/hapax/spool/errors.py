@@ -12,10 +12,7 @@ class SpoolFullError(HapaxError):
 
 
 class SpoolFailedError(StopError):
-    """A write or a sync failed, so that the state of the file is unknown until the next open.
-
-    What was under way may or may not be accepted: the next open finds out.
-    """
+    """A write or a sync failed; the next open finds out what was accepted."""
 
 
 class SpoolDamagedError(StopError):

@@ -50,11 +50,10 @@ class Folder:
         return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def names(self) -> set[str]:
-        """Return the names of its files."""
         return {each.name for each in self.path.iterdir()}
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds; nothing when it is not there."""
+        """Return what a file holds; nothing when it is missing."""
         with suppress(FileNotFoundError):
             return (self.path / name).read_bytes()
         return b""
@@ -71,17 +70,15 @@ class Folder:
             os.close(handle)
 
     def sync(self) -> None:
-        """Make the names of its files durable."""
         _sync_folder(self.path)
 
     def size(self, name: str) -> int:
-        """Return the length of a file; 0 when it is not there."""
+        """Return the length of a file; 0 when it is missing."""
         with suppress(FileNotFoundError):
             return (self.path / name).stat().st_size
         return 0
 
     def free_bytes(self) -> int:
-        """Return how many bytes its disk has left for this user."""
         disk = os.statvfs(self.path)
         return disk.f_bavail * disk.f_frsize
 
@@ -91,7 +88,6 @@ class Folder:
             (self.path / other).hardlink_to(self.path / name)
 
     def release(self) -> None:
-        """Let others have the folder."""
         os.close(self._lock)
 
 

@@ -12,7 +12,7 @@ from hapax.core.errors import HapaxError, StopError
 from hapax.spool.errors import SpoolFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from hapax.spool.spool import SpoolStore
 
@@ -35,7 +35,6 @@ class Group:
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.position = b""
-        self.notes: dict[str, bytes] = {}
         self.size_bytes = 0
         self.first = 0
         self.error: HapaxError | None = None
@@ -86,7 +85,6 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="hapax-spool", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
         self._thread.start()
 
     def submit(
@@ -95,12 +93,11 @@ class GroupCommit:
         then: Callable[[Group, int], None],
         *,
         position: bytes = b"",
-        notes: Mapping[str, bytes] | None = None,
         timeout_s: float | None = None,
     ) -> Group:
         """Hand records over; return their group, which may hold others, too.
 
-        position, notes  as SpoolStore.append has them
+        position   as SpoolStore.append has it
         then       called with the group and the index of the first record in it, when it is
                    accepted or refused, before its callers return
         timeout_s  in place of the usual time to wait for room
@@ -115,7 +112,6 @@ class GroupCommit:
             index = len(group.records)
             group.records.extend(records)
             group.position = position or group.position
-            group.notes.update(notes or {})
             group.size_bytes += size
             self._waiting_bytes += size
             self._waiting_records += len(records)
@@ -156,16 +152,13 @@ class GroupCommit:
 
     @property
     def problem(self) -> StopError | None:
-        """Why nothing is accepted any more."""
         return self._failed if isinstance(self._failed, StopError) else None
 
     def made_room(self) -> None:
-        """Look again whether there is room."""
         with self._changed:
             self._changed.notify_all()
 
     def fail(self, error: HapaxError) -> None:
-        """Accept nothing any more."""
         with self._changed:
             self._failed = self._failed or error
             self._changed.notify_all()
@@ -190,7 +183,6 @@ class GroupCommit:
             raise
 
     def _next(self) -> Group | None:
-        """Return what is to be written next; wait for it."""
         with self._changed:
             while not (self._groups or self._closing):
                 self._changed.wait()
@@ -204,7 +196,7 @@ class GroupCommit:
         while True:
             began_s = time.monotonic()
             try:
-                group.first = self._spool.append(group.records, group.position, group.notes)
+                group.first = self._spool.append(group.records, group.position)
             except SpoolFullError as error:
                 self.full = True
                 if self._spool.reclaim():

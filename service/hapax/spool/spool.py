@@ -3,7 +3,7 @@
 ``spool.db`` is in WAL mode with synchronous=FULL: a COMMIT that returns is durable. After a crash
 SQLite drops what follows the first unsound frame of its log, without a word: a transaction that
 was under way, and as well one that was acknowledged and has a flipped bit. The file
-``acknowledged`` tells the two apart: the sequence up to which records are durable is written and
+``acknowledged`` distinguishes the two: the sequence up to which records are durable is written and
 synced there after each COMMIT and before the callers' answer. docs/decisions/spool.md.
 """
 
@@ -31,7 +31,7 @@ from hapax.spool.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hapax.spool.folder import Folder
 
@@ -86,14 +86,13 @@ _FAILURES = frozenset(
 class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Whose spool it is, what it was published to, and where its source continues.
 
-    id        UUID, for ever
+    id        UUID, permanent
     app       whose transactional id and marker group it has
     inode     of the folder: a copy has another one. Not the device: its number changes when a
               volume is attached again, and where it is all that differs, the marker decides
     cluster   Kafka's id of the cluster, and the topic that the marker is kept for; None until the
-              marker is there: from then on a missing marker is no new spool
+              marker exists: from then on a missing marker is no new spool
     position  what the caller gave with the newest records that had any
-    notes     what callers keep with their records, by name
     """
 
     id: str
@@ -102,7 +101,6 @@ class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     topic: str | None = None
     position: bytes = b""
-    notes: dict[str, bytes] = {}
 
 
 class SpoolRow(NamedTuple):
@@ -228,7 +226,6 @@ class SpoolStore:
         self._change_meta(inode=self._folder.inode)
 
     def _scan(self) -> tuple[int, int]:
-        """Read all records; return the first sequence and the one after the last."""
         first = after = 0
         for row in self._connection.execute("SELECT * FROM records ORDER BY first"):
             one = _sound(row, after)
@@ -262,15 +259,10 @@ class SpoolStore:
 
     # -- appending ------------------------------------------------------------------------
 
-    def append(
-        self,
-        records: Sequence[bytes],
-        position: bytes = b"",
-        notes: Mapping[str, bytes] | None = None,
-    ) -> int:
+    def append(self, records: Sequence[bytes], position: bytes = b"") -> int:
         """Accept records, all or none; return the sequence of the first when they are durable.
 
-        position, notes  kept with them in one transaction; an empty position leaves the one before
+        position  kept with them in one transaction; an empty one leaves the one before
         Raises SpoolFullError: nothing was written. Raises SpoolFailedError, SpoolDamagedError.
         """
         with self._mutex, self._translated():
@@ -278,10 +270,8 @@ class SpoolStore:
             size = sum(_ROW_BYTES + len(row[-1]) for row in rows)
             self._require_room(size)
             meta = self.meta
-            if position or notes:
-                meta = msgspec.structs.replace(
-                    meta, position=position or meta.position, notes=meta.notes | dict(notes or {})
-                )
+            if position:
+                meta = msgspec.structs.replace(meta, position=position)
             with self._transaction():
                 self._connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
                 if meta is not self.meta:
@@ -342,7 +332,6 @@ class SpoolStore:
 
     @property
     def size_bytes(self) -> int:
-        """How much of its disk the spool takes."""
         return sum(map(self._folder.size, (DATABASE, WAL, ACKNOWLEDGED)))
 
     def reclaim(self) -> bool:
@@ -364,7 +353,6 @@ class SpoolStore:
             )
 
     def _fits(self, size: int) -> bool:
-        """Return whether there is room in the log, and then, beyond free pages, in the file."""
         size += size // 64 + _PAGES_AROUND * _PAGE_BYTES
         pages, free = self._count_pages()
         database, log = pages * _PAGE_BYTES, self._folder.size(WAL)
@@ -377,7 +365,6 @@ class SpoolStore:
         )
 
     def _count_pages(self) -> tuple[int, int]:
-        """Return how many pages there are and how many of them are free; set ``taken_bytes``."""
         ((pages,),) = self._all("PRAGMA page_count")
         ((free,),) = self._all("PRAGMA freelist_count")
         self.taken_bytes = (pages - free) * _PAGE_BYTES + self._wal_max_bytes
@@ -412,10 +399,7 @@ class SpoolStore:
         return bytes(nonce) if sequence <= after else None
 
     def read(self, sequence: int, records_max: int, bytes_max: int) -> list[SpoolRow]:
-        """Return acknowledged rows from the one with this sequence on; one when there is any.
-
-        Raises SpoolDamagedError when they are not what was written, SpoolFailedError.
-        """
+        """Return one row at least, if any; raise SpoolDamagedError, SpoolFailedError."""
         taken: list[SpoolRow] = []
         count = size = 0
         at, until = sequence, self.next
@@ -456,7 +440,6 @@ class SpoolStore:
             self._delete_below = 0
 
     def _delete_some(self, sequence: int) -> bool:
-        """Return whether there may be more."""
         with self._mutex, self._translated():
             with self._transaction():
                 self._connection.execute(
@@ -511,7 +494,6 @@ class SpoolStore:
             raise self.failed from error
 
     def close(self) -> None:
-        """Let go of the database and of the folder."""
         if self.forked:
             return
         with self._mutex, suppress(sqlite3.Error):

@@ -1,4 +1,4 @@
-"""Health: what the probes answer. It is told, and never asks Kafka or Redis.
+"""Health: what the probes answer. It is set, and never asks Kafka or Redis.
 
 The loop's thread writes plain attributes, the server's threads read them; each is replaced as a
 whole, so that no lock is needed.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 STALL_S = 5.0
-"""A loop that stands still for so long waits for brokers, or for a very slow record."""
+"""A loop that does not move for so long waits for brokers, or for a very slow record."""
 FAILING_S = 3.0
 """Failures for so long, without a success among them, are no hiccup."""
 FORGOTTEN_S = 10.0
@@ -127,19 +127,17 @@ class Health:
 
     @property
     def inputs(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours; of a query all that it reads."""
+        """The assigned partitions; of a query all that it reads."""
         lags = self.partition_lags.items() if self.query else ()
         return self.partitions | self.lags.keys() | {where for where, one in lags if one.is_input}
 
     def fail(self) -> None:
-        """Take note that something did not get through."""
         now_s, failures_s = self.monotonic_s(), self._failures_s
         if failures_s is None or now_s - failures_s[1] > FORGOTTEN_S:
             failures_s = (now_s, now_s)
         self._failures_s = (failures_s[0], now_s)
 
     def succeed(self) -> None:
-        """Take note that something was committed."""
         self._failures_s = None
 
     def startupz(self) -> ProbeResult:
@@ -147,7 +145,6 @@ class Health:
         return _verdict([] if self.started else [*self._starting(), *self._outages()])
 
     def livez(self) -> ProbeResult:
-        """Say whether the loop moves."""
         loop_s = self.loop_s
         age_s = 0.0 if loop_s is None else self.monotonic_s() - loop_s
         if age_s <= self.loop_limit_s:
@@ -215,7 +212,7 @@ class Health:
 
         paused: by an operator, or the claim store is away and the policy is to wait. stalled: for
         another reason of readyz. stuck: a partition is held up by a set that cannot be decoded; the
-        others go on.
+        others continue.
         """
         if not self.started:
             return "starting"
@@ -252,7 +249,6 @@ class Health:
 
 
 def skip_command(where: TopicPartition, one: Stuck) -> str:
-    """Return the command that passes a set that cannot be decoded."""
     return f"hapax offsets skip {where[0]}/{where[1]}/{one.offset} --dead-letter"
 
 

@@ -32,7 +32,7 @@ def flush_lines(seconds: float = FLUSH_S) -> None:
 
 
 def tell_drops(on_drop: Callable[[], object], on_resume: Callable[[], object]) -> None:
-    """Tell of lines that are dropped from now on; see LineQueue."""
+    """Report lines that are dropped from now on; see LineQueue."""
     for queue in _QUEUES:
         queue.on_drop, queue.on_resume = on_drop, on_resume
 
@@ -45,7 +45,7 @@ class LineQueue:
     """
 
     def __init__(self, descriptor: int, bytes_max: int = BYTES_MAX) -> None:
-        # Our own: business code may close its standard output, and the number goes to a socket.
+        # An own one: business code may close its standard output, and the number goes to a socket.
         self._descriptor = os.dup(descriptor)
         self._bytes_max = bytes_max
         self._dropped = False
@@ -53,7 +53,7 @@ class LineQueue:
         self.on_resume: Callable[[], object] = bool
         self._begin()
         _QUEUES.append(self)
-        os.register_at_fork(after_in_child=self._begin)  # the thread stays behind
+        os.register_at_fork(after_in_child=self._begin)  # the thread is not copied
 
     def _begin(self) -> None:
         self._lines: deque[bytes] = deque()
@@ -76,7 +76,6 @@ class LineQueue:
     debug = info = warning = error = critical = add
 
     def flush(self, seconds: float = FLUSH_S) -> None:
-        """Wait until all lines are written or dropped, or until the time is up."""
         with self._changed:
             self._changed.wait_for(lambda: not self._lines, seconds)
 
@@ -94,14 +93,14 @@ class LineQueue:
                 self._drop()
             elif self._dropped:
                 self._dropped = False
-                with suppress(Exception):  # whoever is told must not end the thread
+                with suppress(Exception):  # a callback must not end the thread
                     self.on_resume()
 
     def _write(self, rest: bytes) -> bool:
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # whoever has started us reads without blocking
+            except BlockingIOError:  # the parent process reads without blocking
                 select.select((), (self._descriptor,), ())
             except OSError:
                 return False

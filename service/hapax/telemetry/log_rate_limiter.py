@@ -1,4 +1,4 @@
-"""Repeats: how often the same thing is told in full before it is only counted."""
+"""Repeats: how often the same thing is logged in full before it is only counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OVERFLOW: Key = ("other",)
 
 
 class Withheld(NamedTuple):
-    """So many ``lines`` of ``key`` were counted and not told."""
+    """So many ``lines`` of ``key`` were counted and not logged."""
 
     key: Key
     lines: int
@@ -28,10 +28,10 @@ class _Window(msgspec.Struct):
 
 
 class Repeats:
-    """Per key the first lines of each window are told, the rest is counted.
+    """Per key the first lines of each window are logged, the rest is counted.
 
     ``due_s``: monotonic time at which ``ended`` has something to say; infinite while it has not.
-    At most ``keys_max`` keys are told apart; further ones share one. Used by several threads.
+    At most ``keys_max`` keys are distinguished; further ones share one. Used by several threads.
     """
 
     def __init__(self, *, window_s: float = 60.0, keys_max: int = 256) -> None:
@@ -43,7 +43,7 @@ class Repeats:
         self._lock = Lock()
 
     def admit(self, key: Key, now_s: float, lines: int = 1) -> bool:
-        """Return true when this one is to be told: it is among the first ``lines``."""
+        """Return true when this one is to be logged: it is among the first ``lines``."""
         with self._lock:
             window = self._window(key, now_s)
             if window.told < lines:

@@ -96,7 +96,7 @@ def _without(strike: Strike) -> Processor:
 
 
 def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
-    """Render one line: time, level and event first, the rest in the order it was told."""
+    """Render one line: time, level and event first, the rest in the order it was given."""
     line = {key: event.pop(key) for key in ("timestamp", "level", "event")} | dict(event)
     try:
         return msgspec.json.encode(line, enc_hook=str)
@@ -157,7 +157,7 @@ def _import_structlog() -> None:
 
     structlog.dev imports rich, where it is installed, for tracebacks that stay off here because
     they print the values of variables. That costs a restarted worker 40 ms before its first
-    record, and a traceback of ours should not depend on what else is installed.
+    record, and a traceback should not depend on what else is installed.
     """
     if "rich" in sys.modules or "structlog" in sys.modules:
         return

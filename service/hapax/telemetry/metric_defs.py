@@ -42,7 +42,7 @@ class Label(NamedTuple):
 
 
 class Row(Generic[M]):
-    """One metric as it stands in the table.
+    """One metric as it is in the table.
 
     A class attribute that is a row becomes a Family on the instance, under the same name; the
     exposed name is the attribute's with prefix, and with ``_total`` for counters.
@@ -65,11 +65,9 @@ class Row(Generic[M]):
 
     @property
     def name(self) -> str:
-        """The name as Prometheus shows it."""
         return f"{PREFIX}{self.attribute}{'_total' if self.kind is Counter else ''}"
 
     def build(self, registry: CollectorRegistry) -> Family[M]:
-        """Return this row's family, registered."""
         names = [label.name for label in self.labels]
         if issubclass(self.kind, Histogram):
             metric: object = Histogram(
@@ -94,19 +92,16 @@ class Family(Generic[M]):
                 self.of(*values)
 
     def of(self, *values: str) -> M:
-        """Return the child of these label values, in the order of the row's labels."""
         child = self._children.get(values)
         return self._bind(values) if child is None else child
 
     def series(self) -> Iterator[tuple[Mapping[str, str], float]]:
-        """Yield the labels and the value of each series of a counter or gauge."""
         for metric in self._metric.collect():
             for sample in metric.samples:
                 if sample.name == self._row.name:
                     yield sample.labels, sample.value
 
     def remove(self, *values: str) -> None:
-        """Forget a child: its series disappears."""
         if self._children.pop(values, None) is not None:
             self._metric.remove(*values)
 

@@ -6,6 +6,7 @@ start below 1 ms, because a transaction without a network between takes less tha
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from prometheus_client import (
@@ -18,7 +19,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, OTHER, RANGES, SIZES, Label, Row
+from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, RANGES, SIZES, Label, Row
 
 PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
 MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
@@ -26,16 +27,14 @@ MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = Label("partition", limit=10_000)
 _READER = (Label("group", limit=100), _TOPIC, _PARTITION)
-_HEAD = f"""\
+_HEAD = """\
 # Metrics
 
 Written from the table in `service/hapax/telemetry/metrics.py`; a test compares.
 
 Every process exposes these on `/metrics`: Prometheus text or, when asked, OpenMetrics.
-Seconds and bytes are base units.
-A label lists its values, or it has a limit beyond which values count as `{OTHER}`.
 The standard `process_…` and `python_gc_…` metrics are exposed as well.
-The same port has the [status page](status.md); spans go elsewhere ([tracing](tracing.md)).
+A label lists its values, or has at most so many, beyond which they count as `other`: {limits}.
 """
 
 
@@ -51,29 +50,29 @@ class Metrics:
     )
     records_skipped = Row(
         Counter,
-        "Input records without an output: duplicate of an earlier event, filtered by the "
-        "transform, or handed out again by the client although already committed (redelivered).",
+        "Input records without an output; redelivered: handed out again by the client "
+        "although committed.",
         Label("reason", ("duplicate", "filtered", "looped", "redelivered")),
     )
     records_dead_lettered = Row(
         Counter,
-        "Input records that became dead letters, by the type of the exception.",
+        "Dead letters, by the type of the exception.",
         Label("reason", limit=50),
     )
     records_retried = Row(
         Counter,
-        "Records written to the retry topic: for a later try (asked), or to another level of it "
-        "because they are not due yet (moved).",
+        "Records written to the retry topic: for a later try (asked), or to another "
+        "level of it before they are due (moved).",
         Label("why", ("asked", "moved")),
     )
     records_waiting = Row(
         Gauge,
-        "Records of the retry topic that this process has read and that are not due; up to 2,000 "
-        "of each partition, more wait on the brokers.",
+        "Records of the retry topic that this process has read before they are due; "
+        "up to 2,000 of each partition, more wait on the brokers.",
     )
     records_without_id = Row(Counter, "Records processed although they carry no id.")
     records_unchecked = Row(
-        Counter, "Records processed without claims while the claim store was away (policy pass)."
+        Counter, "Records processed without the claim store, under the policy pass."
     )
     bytes_consumed = Row(Counter, "Bytes of input values of committed transactions.")
     transactions = Row(
@@ -86,33 +85,30 @@ class Metrics:
     )
     micro_batches = Row(
         Counter,
-        "Micro-batches of a DataFrame pipeline: published, or repeated after a stop and found to "
-        "have been published.",
+        "Micro-batches; repeated: found published after a stop.",
         Label("outcome", ("published", "repeated")),
     )
-    late_rows_dropped = Row(
-        Counter, "Rows that a DataFrame pipeline dropped because they came after its watermark."
-    )
+    late_rows_dropped = Row(Counter, "Rows dropped because they came after the watermark.")
     partitions_isolated = Row(
         Counter,
-        "Times a partition was taken over at an offset at which a process had died: its next "
-        "records go through the transform in a process of their own.",
+        "Partitions taken over where a process had died: their next records are "
+        "called in another process.",
     )
     crashing_records = Row(
-        Counter, "Records found to kill or hang the process that calls the transform with them."
+        Counter, "Records found to kill or hang the process that calls the transform."
     )
     calls_in_flight = Row(Gauge, "Calls of the transform that are being made, where they overlap.")
     call_oldest_seconds = Row(Gauge, "For how long the oldest call in flight has taken.")
     batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
     dedup_lookups = Row(
         Counter,
-        "Ids looked up in the claim store: new or owned by the same record, hit (owned by "
-        "another record), and calls that did not answer (error).",
+        "Ids looked up in the claim store: new or owned by the same record, owned by "
+        "another record (hit), without an answer (error).",
         Label("result", ("miss_or_own", "hit", "error")),
     )
     dedup_claim_losses = Row(Counter, "Times the claim store was found to have lost its claims.")
     dedup_clock_jumps = Row(
-        Counter, "Times the claim store's clock was set forward, so that claims ended early."
+        Counter, "Times the claim store's clock was set forward, which ends claims early."
     )
     dedup_keys_evicted = Row(
         Counter, "Keys that the claim store evicted; claims may have been among them."
@@ -122,15 +118,14 @@ class Metrics:
     )
     schemas_missing = Row(
         Gauge,
-        "1 while records wait for a schema that the schema registry does not give, else 0.",
+        "1 while records wait for a schema, else 0.",
     )
     dedup_ids_on_different_keys = Row(
         Counter,
-        "Batches found in which records with different keys have one id, so that all but the first "
-        "are dropped.",
+        "Batches in which records with different keys have one id: all but the first are dropped.",
     )
     dedup_claims_taken_over = Row(
-        Counter, "Claims whose owners were not processed and can no longer be read, taken over."
+        Counter, "Claims taken over, whose owners were not processed and can no longer be read."
     )
     rebalances = Row(
         Counter,
@@ -147,18 +142,18 @@ class Metrics:
         "Times no broker answered: to a new producer, at a start, or to an idle worker's check.",
     )
     in_doubt_fences = Row(
-        Counter, "Producers replaced because a late request of theirs might still be applied."
+        Counter, "Producers replaced because a late request might still be applied."
     )
     librdkafka_errors = Row(
         Counter,
-        "Warnings and errors of the Kafka client, by the facility of its log; ERROR: what a "
+        "Warnings and errors of the Kafka client, by log facility; ERROR: what a "
         "consumer handed out instead of records.",
         Label("facility", limit=100),
     )
     ranges = Row(
         Counter,
-        "Ranges that tasks of the Spark engine reported, by how they ended; what a range had "
-        "committed before it ended counts in any case.",
+        "Ranges of the Spark engine by how they ended; what one committed before "
+        "counts in any case.",
         Label("outcome", ("done", "aborted", "fenced", "dead", "claims", "schemas", "stop")),
     )
     tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
@@ -166,13 +161,11 @@ class Metrics:
     telemetry_failures = Row(Counter, "Log lines of the Kafka client that could not be logged.")
     log_lines_dropped = Row(
         Counter,
-        "Log lines that were dropped: standard output is not read fast enough, or not at all, or "
-        "cannot be written.",
+        "Log lines dropped because standard output is not read fast enough or cannot be written.",
     )
     lag_monitor_errors = Row(
         Counter,
-        "Queries for log offsets that brokers answered in part or not at all; the lag gauges "
-        "then keep their last values.",
+        "Queries for log offsets not fully answered; the lag gauges keep their last values.",
     )
 
     transaction_duration_seconds = Row(
@@ -183,29 +176,28 @@ class Metrics:
     )
     micro_batch_duration_seconds = Row(
         Histogram,
-        "Time of a micro-batch of a DataFrame pipeline: Spark's planning, its tasks (work), the "
-        "transaction (publish), and in total.",
+        "Time of a micro-batch: Spark's planning, its tasks (work), the transaction "
+        "(publish), and in total.",
         Label("phase", MICRO_BATCH_PHASES),
         buckets=DURATIONS,
     )
     record_latency_seconds = Row(
         Histogram,
-        "Age at commit of the oldest and the newest record of each transaction (now minus the "
-        "record's timestamp).",
+        "Age at commit, by its timestamp, of the oldest and the newest record of each transaction.",
         buckets=LATENCIES,
     )
     transaction_records = Row(Histogram, "Input records of a committed transaction.", buckets=SIZES)
     dedup_latency_seconds = Row(
         Histogram,
-        "Time that a batch spent on its claims: asking, and waiting for the answer. Under a backlog"
-        " the way there and back is not in it: the batch before is in work meanwhile.",
+        "Time that a batch waited for its claims; under a backlog they travel while "
+        "the batch before is in work.",
         buckets=DURATIONS,
     )
 
     range_duration_seconds = Row(
         Histogram,
-        "Time of a range: until its producer was registered and positions were known (open), in "
-        "the task (work), and from planning to the report as the driver saw it (round).",
+        "Time of a range: until producer and positions are known (open), in the task "
+        "(work), and from planning to the report at the driver (round).",
         Label("step", ("open", "work", "round")),
         buckets=DURATIONS,
     )
@@ -213,16 +205,14 @@ class Metrics:
 
     consumer_lag = Row(
         Gauge,
-        "Last stable offset minus committed offset at the last query, of the assigned "
-        "partitions; never negative, control records count. A DataFrame pipeline, which commits "
-        "to its "
-        "checkpoint: records it has not read.",
+        "Last stable offset minus committed offset, of assigned partitions; control "
+        "records count. Of a DataFrame pipeline: records it has not read.",
         _TOPIC,
         _PARTITION,
     )
     consumer_lag_seconds = Row(
         Gauge,
-        "Age of the oldest unread record, of the assigned partitions, at least: as old as "
+        "Age of the oldest unread record, of assigned partitions, at least: that of "
         "the newest record known to be read before it. 0 when nothing is unread.",
         _TOPIC,
         _PARTITION,
@@ -236,31 +226,28 @@ class Metrics:
     )
     open_transaction_seconds = Row(
         Gauge,
-        "For how long the last stable offset has not moved while it is below the end of the log, "
-        "of "
-        "inputs and outputs; 0 when no transaction is open.",
+        "For how long the last stable offset has not moved below the end of the log, "
+        "of inputs and outputs; 0 when no transaction is open.",
         _TOPIC,
         _PARTITION,
     )
     last_stable_offset_lag = Row(
         Gauge,
-        "Records between the last stable offset and the end of the log, of inputs and outputs: "
-        "readers of committed records cannot see them yet.",
+        "Offsets between the last stable offset and the end of the log, of inputs and outputs.",
         _TOPIC,
         _PARTITION,
     )
     paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
     partition_stuck = Row(
         Gauge,
-        "1 for an assigned partition that is blocked by a set of records that cannot be read; "
-        "offset is that of its first record. The series disappears when the partition moves.",
+        "1 for an assigned partition before a set of records that cannot be read; "
+        "offset is that of its first record. The series disappears when the partition "
+        "moves.",
         _TOPIC,
         _PARTITION,
         Label("offset", limit=10_000),
     )
-    executors = Row(
-        Gauge, "Executors of Spark that can run tasks; 0 while tasks wait for the first one."
-    )
+    executors = Row(Gauge, "Executors of Spark that can run tasks.")
     ranges_in_flight = Row(Gauge, "Ranges that tasks of the Spark engine work on.")
     state_rows = Row(Gauge, "Rows that a DataFrame pipeline keeps in its state.")
     state_bytes = Row(Gauge, "Memory of that state, on all executors together.")
@@ -271,11 +258,11 @@ class Metrics:
     ready = Row(Gauge, "1 while `/readyz` returns 200; a rollout waits for it.")
     assigned_partitions = Row(Gauge, "Assigned partitions.")
     dedup_store_up = Row(
-        Gauge, "0 while the claim store does not answer; 1 otherwise, also without a store."
+        Gauge, "0 while the claim store does not answer, else 1, also without a store."
     )
     native_routes_lost = Row(
         Counter,
-        "Partitions whose records reached the native path only once their route was set again.",
+        "Partitions whose route to the native path was set again.",
     )
     native_path_left = Row(
         Counter,
@@ -291,20 +278,21 @@ class Metrics:
     )
     reader_lag_records = Row(
         Gauge,
-        "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at least: "
-        "without markers of transactions, aborted records and an open tail. Of the worker that has "
-        "partition 0 of the first input topic; no series while the group cannot be queried.",
+        "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at "
+        "least: without markers, aborted records and an open tail. Of the worker that "
+        "has partition 0 of the first input topic; no series while the group cannot "
+        "be queried.",
         *_READER,
     )
     reader_lag_records_max = Row(
         Gauge,
-        "The same at most: more where the group has no valid offset, so that its client decides "
-        "where it begins, and while a long backlog is still being counted.",
+        "The same at most: more where the group has no valid offset, and while a long "
+        "backlog is being counted.",
         *_READER,
     )
     reader_lag_open = Row(
         Gauge,
-        "Offsets that such a group has not read and that wait for open transactions.",
+        "Offsets before such a group that wait for open transactions.",
         *_READER,
     )
 
@@ -320,7 +308,6 @@ class Metrics:
 
 
 def rows() -> list[Row[Any]]:
-    """Return the table in its order."""
     table = vars(Metrics)
     return [row for row in table.values() if isinstance(row, Row)]
 
@@ -328,25 +315,31 @@ def rows() -> list[Row[Any]]:
 def metrics_reference() -> str:
     """Return the page of metrics, in Markdown: docs/metrics.md is this text."""
     kinds = (("Counters", Counter), ("Histograms", Histogram), ("Gauges", Gauge))
-    parts = [_HEAD]
+    parts = [_HEAD.format(limits=_limits())]
     for title, kind in kinds:
         parts.append(f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|\n")
         parts.extend(_line(row) for row in rows() if row.kind is kind)
-    parts.append("\n## Buckets\n\n| histogram | upper bounds |\n|---|---|\n")
-    parts.extend(
-        f"| `{row.name}` | {' · '.join(f'{bound:g}' for bound in row.buckets)} |\n"
-        for row in rows()
-        if row.buckets
-    )
+    parts.append("\n## Buckets\n\n| upper bounds | histograms |\n|---|---|\n")
+    bounds: dict[str, list[str]] = defaultdict(list)
+    for row in rows():
+        if row.buckets:
+            bounds[", ".join(f"{bound:g}" for bound in row.buckets)].append(f"`{row.name}`")
+    parts.extend(f"| {each} | {', '.join(names)} |\n" for each, names in bounds.items())
     return "".join(parts)
 
 
+def _limits() -> str:
+    """Return the labels that list no values, each with the most values that it may have."""
+    labels = {label.name: label.limit for row in rows() for label in row.labels if label.limit}
+    return ", ".join(f"`{name}` {limit:,}" for name, limit in sorted(labels.items()))
+
+
 def _line(row: Row[Any]) -> str:
-    labels = "; ".join(_label(label) for label in row.labels)
+    labels = ", ".join(_label(label) for label in row.labels)
     return f"| `{row.name}` | {labels} | {row.meaning} |\n"
 
 
 def _label(label: Label) -> str:
     if label.values:
         return f"`{label.name}`: {', '.join(f'`{value}`' for value in label.values)}"
-    return f"`{label.name}` (at most {label.limit})"
+    return f"`{label.name}`"

@@ -1,6 +1,6 @@
 """The last warnings and errors, kept for the status page.
 
-Whoever reaches the port can read the page, so texts that business code or a record may have
+All that reach the port can read the page, so texts that business code or a record may have
 written stay in the log, and so do passwords in addresses.
 """
 
@@ -54,5 +54,4 @@ class Troubles:
         return event
 
     def latest(self) -> list[Trouble]:
-        """Return what is kept, the latest first. Any thread may ask."""
         return list(reversed(self._kept.copy()))

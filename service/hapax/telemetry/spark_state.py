@@ -34,7 +34,7 @@ class Executor(msgspec.Struct, frozen=True):
 
 
 class RangeInFlight(msgspec.Struct, frozen=True):
-    """A range that a task works on. ``since_s``: Unix time; ``ends``: offsets behind the last."""
+    """A range that a task works on. ``since_s``: Unix time; ``ends``: offsets after the last."""
 
     since_s: float
     attempt: int

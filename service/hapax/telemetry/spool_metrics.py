@@ -1,4 +1,4 @@
-"""The metrics of a spool, for the registry of whatever process publishes (docs/publish.md)."""
+"""The metrics of a spool, for the registry of the process that publishes (docs/publish.md)."""
 
 from __future__ import annotations
 

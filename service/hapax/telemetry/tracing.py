@@ -1,4 +1,4 @@
-"""Traces: one span for each transaction, linked to whoever wrote its records.
+"""Traces: one span for each transaction, linked to the producers of its records.
 
 Imported only where tracing is on. The span wraps the core from outside, so that nothing of the way
 of a record asks whether it is traced. It is current while business code runs: spans that a
@@ -52,7 +52,7 @@ class TracedCore:
         return self._core.ask(batch)
 
     def admit(self, batch: Batch) -> Begun:
-        """Do what comes before the calls: the span begins when their results are there."""
+        """Do what comes before the calls: the span begins when their results are known."""
         return self._core.admit(batch)
 
     def run(
@@ -106,10 +106,7 @@ class TracedCore:
 
 
 def links(records: Iterable[Record]) -> list[Link]:
-    """Return links to the contexts that the records carry, each once, at most ``LINKS_MAX``.
-
-    What is no W3C trace context is ignored: it comes from strangers.
-    """
+    """Return each once, at most ``LINKS_MAX``; what is no W3C trace context is ignored."""
     found: dict[tuple[int, int], Link] = {}
     for record in records:
         carrier = {

@@ -1,4 +1,6 @@
-"""Where spans go: the SDK, told by the standard OTEL_* variables. Imported where tracing is on.
+"""Where spans go: the SDK, configured by the standard OTEL_* variables.
+
+Imported where tracing is on.
 
 The SDK and its exporters read most of them by themselves. Read here: which exporter, and the
 name of the service where no variable has it.
@@ -31,10 +33,7 @@ _MISSING = (
 
 
 def open_tracing(app: str, instance: str, version: str) -> TracerProvider:
-    """Return this process's provider: the one that is set already, or a new one, which is set.
-
-    Raises ConfigurationError when there is no SDK, or the variables name what is not installed.
-    """
+    """Raise ConfigurationError without an SDK, or for variables that name what is missing."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider):
         provider = build(app, instance, version, os.environ)
@@ -43,7 +42,6 @@ def open_tracing(app: str, instance: str, version: str) -> TracerProvider:
 
 
 def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> TracerProvider:
-    """Return a provider that exports as the variables say."""
     try:
         from opentelemetry.sdk import trace as sdk
         from opentelemetry.sdk.resources import (
@@ -63,7 +61,6 @@ def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> 
 
 
 def close_tracing(provider: TracerProvider) -> None:
-    """Export what is left and stop, within ``FLUSH_MAX_S``."""
     _bounded(getattr(provider, "shutdown", None))
 
 
@@ -87,7 +84,6 @@ def _bounded(call: Callable[[], object] | None) -> None:
 
 
 def _exporter(environ: Mapping[str, str]) -> Any:
-    """Return the exporter that OTEL_TRACES_EXPORTER names (default: otlp), None for ``none``."""
     name = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     if name == "none":
         return None

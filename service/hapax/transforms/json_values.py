@@ -34,7 +34,7 @@ def json_validate(record: Record) -> Output:
 
 
 def split_json_array(record: Record) -> Iterator[Output]:
-    """Write one output for each element of a JSON array, as its bytes stand there.
+    """Write one output for each element of a JSON array, as its bytes are.
 
     An empty array is filtered. Anything else than an array is poison, a tombstone too.
     """

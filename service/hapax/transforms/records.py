@@ -1,4 +1,4 @@
-"""Transforms that look at no value: every kind of record passes through them."""
+"""Transforms that read no value: every kind of record passes through them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """Composition root: settings to adapters, core and engine. The only place that knows both sides.
 
-builders          a builder for each part, and what looks at logs and files alongside the engine
-calls             business code: how it is called, and how records wait for a later try
-spark             the Spark engine on records; task: what runs in one of its tasks
-dataframe         the Spark engine on DataFrames
-tracing, claims   spans around the core, and the claim store, or none
-
 The order of ``serve`` is the order in which a start can fail, cheapest first.
 """
 
@@ -51,7 +45,7 @@ LIVENESS_MARGIN_S = 5.0
 
 
 def serve(settings: Settings) -> ExitCode:
-    """Run the service until it is asked to stop; return what to tell the supervisor."""
+    """Run the service until it is asked to stop; return the exit code for the supervisor."""
     troubles = Troubles()
     strike = Strike({*secrets_of(settings), *secrets_around(os.environ)})
     logger = configure_logs(
@@ -100,7 +94,7 @@ def serve(settings: Settings) -> ExitCode:
         events.service_crashed(error)
         if isinstance(error, Exception):
             raise
-        return ExitCode.UNEXPECTED  # an exit with 0 that was not ours would say that all is done
+        return ExitCode.UNEXPECTED  # an exit with 0 from elsewhere would say that all is done
     events.service_stopped(0, "drained")
     return ExitCode.DRAINED
 
@@ -163,7 +157,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     )
     stack.callback(isolation.close)
     worker = parts.worker(shared, stack, source, transaction, claims, (isolation, transformer))
-    # What the start left lives for ever: keep it out of every later garbage collection (the
+    # What the start left lives permanently: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
     keep_freed_memory()

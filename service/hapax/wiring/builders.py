@@ -76,7 +76,7 @@ WEAKER: dict[str, type[KafkaAtLeastOnce]] = {
 
 
 class Shared(Process, frozen=True):
-    """What builders start from, beside what the parts share."""
+    """What builders start from, in addition to what the parts share."""
 
     settings: Settings
     interrupt: Interrupt
@@ -160,7 +160,6 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
 
 
 def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
-    """Return the claim store, or None where there is none."""
     events = shared.events
     store = claim_store(
         shared.settings,
@@ -300,7 +299,6 @@ def sizing(
 def start_lag_monitor(
     shared: Shared, stack: ExitStack, progress: Callable[[], GroupProgress]
 ) -> None:
-    """Look at the logs, and at what readers have left, until the stack unwinds."""
     settings = shared.settings
     written = (settings.output.topic, settings.dead_letter.topic, settings.retry_topic)
     outputs = [topic for topic in written if topic is not None and not settings.elsewhere]

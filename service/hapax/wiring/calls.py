@@ -31,14 +31,11 @@ if TYPE_CHECKING:
     from hapax.wiring.builders import Shared
 
 CALL_SHARE = 0.9
-"""Of ``max.poll.interval.ms``: a batch that takes longer is taken from us anyway."""
+"""Of ``max.poll.interval.ms``: a batch that takes longer is taken away anyway."""
 
 
 def call_limit_s(settings: Settings) -> float:
-    """Return how long business code may hold one record.
-
-    Unset: so long that the group has all but given the partition to another member.
-    """
+    """Return seconds; unset: so long that the group has all but given the partition away."""
     timeout_ms = settings.call.timeout_ms
     if timeout_ms is None:
         return CALL_SHARE * settings.group.max_poll_interval_ms / 1000
@@ -68,7 +65,6 @@ def isolation(
     on_death: Callable[[Coordinates, str, int], object],
     on_failure: Callable[[str], object],
 ) -> Isolation:
-    """Return business code, with another process for records that may have killed one."""
     return Isolation(
         transformer,
         IsolatedCalls(settings.transform, call_limits(settings), call_limit_s(settings)),
@@ -79,7 +75,6 @@ def isolation(
 
 
 def with_later_tries(settings: Settings, calls: AppliesAll) -> AppliesAll:
-    """Return step 4 with records that wait, where they may."""
     policy = retrying(settings)
     return calls if policy.topic is None else LaterCalls(calls, policy, now_ms=_now_ms)
 

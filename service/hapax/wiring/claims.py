@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 def claim_store(
     settings: Settings, *, timeout_s: float | None = None, **told: Any
 ) -> ClaimStore | None:
-    """Return the store, or None where there is none.
-
-    ``timeout_s``: for connecting and for each answer, in place of the worker's. ``told``: what the
-    store is told, and whom it tells, as in StoreOptions.
-    """
+    """``timeout_s``: for connecting and each answer; ``told``: as in StoreOptions."""
     dedup = settings.dedup
     if dedup.claims_url is None:
         return None

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 def run_pipeline(shared: Shared, stack: ExitStack) -> None:
-    """Run the pipeline until it is asked to stop, or until its bounded input is used up."""
     settings, spark = shared.settings, shared.settings.spark
     shared.lifecycle.unpausable = (
         "Spark drives the micro-batches of HAPAX_SPARK__DATAFRAME: stop the process instead"

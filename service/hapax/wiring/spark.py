@@ -35,7 +35,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     if "spark" not in settings.mode.engines:
         problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
         raise ConfigurationError([problem])
-    load_calls(settings)  # a mistake in it is told here, not by every task
+    load_calls(settings)  # a mistake in it is reported here, not by every task
     claims = parts.claims(shared, stack)
     member = parts.source(shared, KafkaMember)
     remarks = check(parts.brokers(shared, member.list_topics), member, claims)

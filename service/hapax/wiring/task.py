@@ -51,10 +51,7 @@ records' control record is only noticed by an empty fetch, so its wait would be 
 def run_plans(
     settings: Settings, plans: Iterable[RangePlan], *, cluster_id: str | None = None
 ) -> Iterator[RangeReport]:
-    """Run each plan of a Spark partition; this is the function that executors import.
-
-    ``cluster_id``: of the brokers, as the driver knows it; claims of another cluster are refused.
-    """
+    """Refuse claims of another ``cluster_id`` than the driver's. Executors import this."""
     with without_ctrl_c():
         for plan in plans:
             yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def start_tracing(settings: Settings, stack: ExitStack) -> None:
-    """Make sure that spans have a way out; export the rest when the stack unwinds.
-
-    Raises ConfigurationError when there is none.
-    """
+    """Raise ConfigurationError when spans have no way out; export the rest at the end."""
     if not settings.telemetry.tracing:
         return
     if settings.spark.dataframe is not None:
@@ -35,7 +32,6 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
 
 
 def traced(settings: Settings, core: Core) -> Core:
-    """Return the core as it is, or within spans."""
     if not settings.telemetry.tracing:
         return core
     from hapax.telemetry.tracing import TracedCore

@@ -14,9 +14,9 @@ INVARIANTS = {
     "I3": "order per input partition and key holds in each output partition",
     "I4": "nothing of an aborted or torn transaction is visible under read_committed",
     "I5": "committed offsets and effects agree",
-    "I6": "no partition stays blocked beyond the transaction timeout and a bound",
-    "I7": "the process never goes on with a producer in an undefined state",
-    "I8": "it recovers by itself, or leaves with an exit code for somebody to restart it",
+    "I6": "no partition is blocked beyond the transaction timeout and a bound",
+    "I7": "no producer in an undefined state is used",
+    "I8": "it recovers by itself, or exits with a code",
 }
 
 
@@ -52,9 +52,9 @@ MATRIX: dict[str, Row] = {
     "P22": Row("kill -9 after the commit, before bookkeeping", _CLAIM),
     "P23": Row("kill -9 every few seconds", "progress; open transactions bounded"),
     "Z1": Row("frozen past the session; partitions move; thawed", "the zombie's commit fails"),
-    "Z2": Row("frozen past the transaction, within the session", "rebuild, rewind, go on"),
+    "Z2": Row("frozen past the transaction, within the session", "rebuild, rewind, continue"),
     "Z3": Row("frozen between commit and its answer", "the same commit again, or rebuild"),
-    "D1": Row("one transactional id twice", "the loser leaves with a reason; no ping-pong"),
+    "D1": Row("one transactional id twice", "the loser exits with a reason; no ping-pong"),
     "B1": Row("kill -9 of leaders and coordinators", "progress after the election"),
     "B2": Row("leaders and coordinators frozen", "fence on doubt"),
     "B3": Row("leaders moved, replicas reassigned, rolling restart", "no restart of a worker"),
@@ -78,7 +78,7 @@ MATRIX: dict[str, Row] = {
     "R10": Row("twins in one batch, another batch, another partition", "the first one owns"),
     "C1": Row("clock of worker or coordinator jumps by an hour", "timeouts are monotonic"),
     "F1": Row("disk of a broker full", "waits"),
-    "F2": Row("disk of the worker full", "goes on, or leaves"),
+    "F2": Row("disk of the worker full", "continues, or exits"),
     "F3": Row(
         "publisher and worker killed, disk of the spool full, brokers killed", "each record once"
     ),
@@ -92,11 +92,11 @@ MATRIX: dict[str, Row] = {
     "T4": Row("callback raises; SIGTERM inside a call", "no record skipped"),
     "A1": Row("a right revoked: topic, group, transactional id", "stops with the reason; resumes"),
     "A2": Row("credentials expire", "connects again, or as A1"),
-    "M1": Row("topic deleted and made again", "never stale offsets"),
+    "M1": Row("topic deleted and recreated", "never stale offsets"),
     "M2": Row("partitions added", "read from their beginning"),
     "M3": Row("one output partition offline", "the whole transaction waits or aborts"),
     "M4": Row("retention overtakes the committed offset", "stops and says so"),
-    "M5": Row("the group's offsets deleted", "stops where it can be told"),
+    "M5": Row("the group's offsets deleted", "stops where it can be known"),
     "M6": Row("unclean election", "offsets beyond the end of the log: stops"),
     "H1": Row("grace of 30 s, out of memory, two pods of one name", "as P and D"),
     "X1": Row("random pairs, quiet periods", "all"),
@@ -115,7 +115,7 @@ SPARK: dict[str, Row] = {
     "SP10": Row("the producer is fenced inside a transaction"),
     "SP11": Row("coordinator restarts under a task"),
     "SP12": Row("group offsets deleted, moved back, moved forward"),
-    "SP13": Row("topic made again; retention past the start"),
+    "SP13": Row("topic recreated; retention past the start"),
     "SP14": Row("aborted input, markers at the end, open transactions, empty ranges"),
     "SP15": Row("a filter drops everything"),
     "SP16": Row("poison", "dead letter in the same transaction"),
@@ -133,11 +133,11 @@ SPARK: dict[str, Row] = {
     "SP28": Row("cluster: kill -9 of an executor, of all executors"),
     "SP29": Row("cluster: kill -9 of a worker daemon, started again"),
     "SP30": Row("cluster: kill -9 of the master, started again"),
-    "SP31": Row("cluster: kill -9 of the driver or its JVM", "another driver goes on"),
+    "SP31": Row("cluster: kill -9 of the driver or its JVM", "another driver continues"),
     "SP32": Row("cluster: executors cut off from the driver"),
     "SP33": Row("cluster: an executor frozen past its transaction, thawed", "its commit fails"),
     "SP34": Row("cluster: an executor joins late, and dies", "lanes grow"),
-    "SP35": Row("cluster: the disk of an executor full", "the others go on"),
+    "SP35": Row("cluster: the disk of an executor full", "the others continue"),
 }
 
 BUGS: dict[str, Row] = {

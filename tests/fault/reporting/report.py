@@ -114,6 +114,7 @@ def _notes(runs: Sequence[Run]) -> str:
         for note in run.notes:
             begin, found, load = note.partition(_LOAD)
             text = _LOAD if found and not begin else note.replace("AssertionError: ", "")
+            text = re.sub(r"(found nothing to strike).*", r"\1", text)
             notes[text].append(f"{run.name}{load}" if text == _LOAD else run.name)
     loads = notes.pop(_LOAD, [])
     lines = [f"- {', '.join(dict.fromkeys(names))}: {text}" for text, names in notes.items()]

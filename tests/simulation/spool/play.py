@@ -164,8 +164,6 @@ class Play:
         if not self.flipped and self.acknowledged and spool.next == 1:
             raise WrongError(f"lost: all of {self.acknowledged}")
         at = int(spool.meta.position or b"0")
-        if spool.meta.notes.get("at", b"") != spool.meta.position:
-            raise WrongError(f"the note is of {spool.meta.notes}, the position {at}")
         if not self.flipped and at < (self.acknowledged or [0])[-1]:
             raise WrongError(f"the position went back to {at}")
         commit = GroupCommit(
@@ -192,7 +190,7 @@ class Play:
 
             at = b"%d" % numbers[-1]
             try:
-                commit.submit(records, accepted, position=at, notes={"at": at})
+                commit.submit(records, accepted, position=at)
             except SpoolFullError:
                 self._count("spool full")
         if commit._groups:

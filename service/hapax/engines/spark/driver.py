@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from hapax.engines.spark.reports import Reports
 
 BUSY_WAIT_S, IDLE_WAIT_S = 0.005, 0.05
-"""How long the group is attended to between two looks at the jobs, and at the ends."""
+"""How long the group is attended to between two checks of the jobs, and of the ends."""
 LAG_INTERVAL_S = 1.0
 ENDS_INTERVAL_S = 0.05
 """How soon the ends are asked for again while a lane has nothing to do."""
 STAY_S = 0.25
-"""How long a task waits behind the last record. On an idle topic no task runs at all."""
+"""How long a task waits after the last record. On an idle topic no task runs at all."""
 RETRY_S = 0.2
 EXECUTORS_INTERVAL_S = 10.0
 
@@ -72,7 +72,7 @@ class SparkEngine:
         self._end = EndOfRun(process, member, bounds)
 
     def group_progress(self) -> GroupProgress:
-        """Return what is committed, as far as reports have told. Any thread may ask."""
+        """Return what is committed, as far as reports say. Any thread may ask."""
         return GroupProgress(
             {
                 where: offset
@@ -145,7 +145,7 @@ class SparkEngine:
             return
         self._looked_s = now_s
         if not self._lifecycle.stopping:
-            self._jobs.check()  # while nothing is planned no job would tell that Spark is gone
+            self._jobs.check()  # while nothing is planned no job would show that Spark is gone
         self._lanes.grow()
         since_s = max((now_s - lane.began_s for lane in self._lanes.all if lane.job), default=0.0)
         if since_s > self._duration_s + EXECUTORS_INTERVAL_S:
@@ -197,11 +197,10 @@ class SparkEngine:
         lane.began_s = self._clock.monotonic()
         lane.awaited, lane.flowing = ends, False
         lane.job = self._jobs.submit(plan)
-        self._reports.tell()  # of the range before this one, if it is still to be told
+        self._reports.tell()  # of the range before this one, if it is still to be reported
         self._events.range_started(lane.number, lane.positions, ends, plan.attempt)
 
     def _collect(self) -> None:
-        """Take the reports of finished jobs."""
         self._reports.tell()
         for lane, job in self._lanes.finished(self._clock.monotonic() - self._task_max_s):
             now_s = self._clock.monotonic()
@@ -225,13 +224,12 @@ class SparkEngine:
     # -- the end --------------------------------------------------------------------------
 
     def _done(self) -> bool:
-        """Whether a bounded run has reached its bound."""
         if self._bounds.spent:
             return True
         if not self._end.due():
             return False
         known = {w: at for lane in self._lanes.all for w, at in lane.positions.items() if at}
-        # What our own running tasks have open would make a question for the group's offsets wait.
+        # A question for the group's offsets would wait for what running tasks have open.
         return self._end.reached(known, set(self._lanes.partitions))
 
     def _drain(self) -> None:

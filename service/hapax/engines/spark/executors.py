@@ -1,15 +1,13 @@
 """The executors of a cluster, before they are given a range: what they get, and what they run.
 
-1. the master is there: asked by a plain connection, because Spark itself says nothing for a minute
+1. the master answers: asked by a plain connection, for Spark itself says nothing for a minute
 2. the user's code is shipped, and Hapax where an executor lacks it
 3. an executor answers, within a time: with its versions, or with why it cannot run a range
 
 An executor that comes later is asked by its first task (gate.py), before that imports anything.
 
-Which executors Spark has, asked every few seconds for the status page.
-
-On a thread of its own: a JVM that hangs holds up neither the driver's loop nor the page, which says
-how old the answer is.
+Which executors Spark has is asked every few seconds for the status page, on a thread of its own: a
+JVM that hangs holds up neither the driver's loop nor the page, which says how old the answer is.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
 
 TELL_S = 10.0
-"""How long Spark may be silent before we say what we wait for."""
+"""How long Spark may be silent before the driver says what it waits for."""
 _LOOK_S = 0.2
 _CONNECT_TIMEOUT_S = 2.0
 _CANCEL_TIMEOUT_S = 5.0
@@ -49,13 +47,13 @@ Opened = TypeVar("Opened")
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _LOST = "ExecutorLostFailure"
 """What Spark calls a task whose executor is gone: killed, or its machine."""
+INTERVAL_S, SHARE_MAX = 3.0, 0.05
+"""Of the thread's time at most so much goes into asking: hundreds are asked for less often."""
+ONLY_ACTIVE = True
 
 
 class Executors:
-    """What is shipped to executors, and asked of them.
-
-    ``function``: ``package.module:function`` of the business rule; None: there is none.
-    """
+    """What is shipped to executors and asked of them; ``function``: the business rule, if any."""
 
     def __init__(self, process: Process, options: SparkOptions, function: str | None) -> None:
         self._process = process
@@ -73,10 +71,7 @@ class Executors:
     # -- while Spark starts ---------------------------------------------------------------
 
     def start(self, opening: Callable[..., Opened]) -> Opened | None:
-        """Return what ``opening`` starts; None when we are to stop meanwhile.
-
-        Raises PreflightError when the master takes no connections in time, and as ``opening``.
-        """
+        """Return what was opened; None: a stop. PreflightError: the master takes no connections."""
         if not self._await_master():
             return None
         try:
@@ -85,12 +80,12 @@ class Executors:
             return None
 
     def _abandoned(self) -> bool:
-        """Say whether the start of Spark is wanted no more; tell now and then that it lasts."""
+        """Say whether the start of Spark is wanted no more; report now and then that it lasts."""
         self._tell(f"Spark starts, with {self._named}")
         return self._process.lifecycle.stopping
 
     def _await_master(self) -> bool:
-        """Wait until the master takes connections; false when we are to stop meanwhile."""
+        """Wait until the master takes connections; false when a stop is asked for meanwhile."""
         servers = list(_servers(self._options.master))
         began_s = self._process.clock.monotonic()
         while servers and not any(map(_connects, servers)):
@@ -106,7 +101,7 @@ class Executors:
     # -- once it has started --------------------------------------------------------------
 
     def prepare(self, context: SparkContext) -> bool:
-        """Ship code and wait for an answer; false when we are to stop meanwhile.
+        """Ship code and wait for an answer; false when a stop is asked for.
 
         Raises ConfigurationError for an executor that cannot run a range, PreflightError when none
         answers in time.
@@ -132,13 +127,12 @@ class Executors:
         return bool(answers)
 
     def ship_ours(self, context: SparkContext) -> None:
-        """Ship Hapax itself, once."""
         if not self._shipped_ours:
             self._shipped_ours = True
             self._ship(context, list(shipping.package(shipping.OURS)))
 
     def before(self, run: Callable[[Iterable[Any]], Iterator[Any]]) -> Callable[..., Any]:
-        """Return ``run`` for rows as bytes, behind the question whether it can run at all."""
+        """Return ``run`` for rows as bytes, after the question whether it can run at all."""
         return partial(gate.gated, self._function, self._wanted, packed(run))
 
     # -- inside ---------------------------------------------------------------------------
@@ -158,14 +152,14 @@ class Executors:
         if wares:
             from pyspark import SparkFiles
 
-            # Spark deletes this folder when it ends, however we ended.
+            # Spark deletes this folder when it ends, however the driver ended.
             folder = Path(SparkFiles.getRootDirectory(), "shipped")
             folder.mkdir(exist_ok=True)
             shipping.ship(context, wares, folder)
             self._process.events.code_shipped([ware.name for ware in wares])
 
     def _ask(self, context: SparkContext) -> list[gate.Answer]:
-        """Ask executors, again while they die of something else; none when we are to stop."""
+        """Ask executors, again while they die of something else; none when a stop is asked for."""
         began_s = self._process.clock.monotonic()
         while True:
             try:
@@ -257,15 +251,9 @@ def _connects(server: tuple[str, int]) -> bool:
         return False
 
 
-INTERVAL_S, SHARE_MAX = 3.0, 0.05
-"""Of the thread's time at most so much goes into asking: hundreds are asked for less often."""
-ONLY_ACTIVE = True
-
-
 def watch_executors(
     context: SparkContext, events: Events, wait: Callable[[float], object] = time.sleep
 ) -> Thread:
-    """Tell the executors until Spark is stopped or gone."""
     thread = Thread(target=_watch, args=(context, events, wait), name="executors", daemon=True)
     thread.start()
     return thread
@@ -277,7 +265,7 @@ def _watch(context: Any, events: Events, wait: Callable[[float], object]) -> Non
     try:
         ui = context.uiWebUrl or ""
         while (java := context._jsc) is not None:
-            # The store behind Spark's own pages is there without them, too.
+            # The store of Spark's own pages exists without them, too.
             began_s = time.monotonic()
             listed = java.sc().statusStore().executorList(ONLY_ACTIVE)
             found = [_executor(listed.apply(at)) for at in range(listed.size())]

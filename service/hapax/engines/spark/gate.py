@@ -1,8 +1,8 @@
-"""What runs on an executor before anything of ours is imported there.
+"""What runs on an executor before anything of Hapax is imported there.
 
 PySpark pickles the functions of this module by value (see executors.py), so they need nothing of
-the executor but Python of the same minor version, and import nothing but the standard library
-until they know what is there. Everything that a range needs travels as bytes behind them.
+the executor but Python of the same minor version, and import nothing but the standard library until
+they know what is installed. Everything that a range needs travels as bytes after them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ def _here() -> str:
 
 
 def _look(function: str | None, wanted: dict[str, str]) -> Answer | None:
-    """Return why nothing can run here; None when it can."""
     here = f"executor {_here()}"
     if importlib.util.find_spec("hapax") is None:
         return LACKS, here

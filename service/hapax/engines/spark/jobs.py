@@ -53,7 +53,7 @@ class SparkJobs:
         self._lanes = lanes
         self._recall: Path | None = None
         if (context.master or "").startswith("local"):
-            # Spark deletes this folder when it ends, however we ended.
+            # Spark deletes this folder when it ends, however the driver ended.
             self._recall = Path(SparkFiles.getRootDirectory(), "recall")
         self._recalled = False
         self._slots = self.lanes
@@ -92,11 +92,11 @@ class SparkJobs:
         return self._threads.submit(self._job, msgspec.structs.replace(plan, recall=recall))
 
     def prepare(self) -> bool:
-        """Give executors what they need and ask them; false when we are to stop meanwhile."""
+        """Give executors what they need and ask them; false when a stop is asked for meanwhile."""
         return self._executors is None or self._executors.prepare(self._context)
 
     def call(self, function: Callable[[], None]) -> Future[None]:
-        """Run something else beside the jobs, on the driver."""
+        """Run something else alongside the jobs, on the driver."""
         return self._threads.submit(function)
 
     def cancel(self, lane: int) -> None:
@@ -121,7 +121,7 @@ class SparkJobs:
         stopping.join(CLOSE_TIMEOUT_S)
         process = getattr(self._context._gateway, "proc", None)
         if process is not None:
-            process.kill()  # a JVM that hangs would keep our threads, and us, for ever
+            process.kill()  # a JVM that hangs would keep the threads, and the process
         finish(process)
         self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -1,23 +1,18 @@
 """Spark's JVM: its start, which can be given up at any moment, and what it prints.
 
-What the JVM and its Python processes print: one entry for each thing, told like our own lines.
-
 Spark's log (log4j2.properties), the launcher, a JVM that crashes, tasks and business code all write
-to two pipes that are one here. A traceback, a stack or the report of a crash is one entry. Left
-out is what says nothing, and the tracebacks of connections that have ended: a stop drops the task
-that Spark has begun meanwhile, its Python process finds its connection closed, and PySpark prints
-that. Nothing went wrong: the task is taken again at the next start.
-
-One thread reads and never waits for whoever reads our log, for a full pipe would hold up the JVM;
-another one tells.
-
-The start of Spark's JVM, which can be given up at any moment and then leaves nothing behind.
+to two pipes that are one here. A traceback, a stack or the report of a crash is one entry of the
+service's own log. Left out is what says nothing, and the tracebacks of connections that have ended:
+a stop drops the task that Spark has begun meanwhile, its Python process finds its connection
+closed, and PySpark prints that. Nothing went wrong: the task is taken again at the next start. One
+thread reads and never waits for a reader of the log, for a full pipe would hold up the JVM; another
+one writes.
 
 Spark starts on a thread of its own: it takes seconds and hears no signal meanwhile, and on the main
 thread PySpark would take SIGINT for itself. The JVM gets a process group of its own, so that what a
-terminal or a supervisor sends to our group (Ctrl-C, SIGTERM) ends it no sooner than we do: killed
-beside us, it takes the running ranges along and prints traces. When we die it reads the end of its
-standard input, and ends. What it prints is told as ``jvm_output`` says.
+terminal or a supervisor sends to the driver's group (Ctrl-C, SIGTERM) ends it no sooner than the
+driver: killed together with it, the JVM takes the running ranges along and prints traces. When the
+driver dies the JVM reads the end of its standard input, and ends.
 """
 
 from __future__ import annotations
@@ -47,7 +42,7 @@ HOLD_S = 0.2
 """How long an entry waits for further lines of it."""
 LINE_BYTES_MAX, ENTRY_LINES_MAX, TEXT_CHARS_MAX = 4_096, 500, 2_000
 WAITING_MAX = 5_000
-"""Lines that are read and not told; more are only counted."""
+"""Lines that are read and not written; more are only counted."""
 
 OUTPUT, JVM, PYTHON, TASK = "output", "jvm", "python", "task"
 """Who speaks where no class of Spark's log does."""
@@ -65,7 +60,7 @@ _CRASH: Final = "#"
 _LOGGED: Final = re.compile(
     r"(?:spark|\d\d/\d\d/\d\d \d\d:\d\d:\d\d) (FATAL|ERROR|WARN|INFO|DEBUG|TRACE) ([\w.$]+): ?(.*)"
 )
-"""As our log4j2.properties have it, or Spark's own where a user has chosen another file."""
+"""As log4j2.properties has it, or Spark's own where a user has chosen another file."""
 _LEVELS: Final = {"FATAL": ERROR, "ERROR": ERROR, "WARN": WARNING}
 _BREAKS: Final = re.compile(r"\\[rn]")
 _SECRETIVE: Final = re.compile("[=:@]|bearer|basic", re.IGNORECASE)
@@ -93,6 +88,10 @@ _HEADS: Final = tuple(
     )
 )
 """What is not a line of the log, by its beginning."""
+LOOK_S = 0.05
+END_TIMEOUT_S = 10.0
+FINISH_TIMEOUT_S = 2.0
+"""How long a JVM that is over may still print."""
 
 
 class Entry(NamedTuple):
@@ -111,16 +110,14 @@ class Entries:
 
     @property
     def held(self) -> bool:
-        """Whether an entry may go on with the next line."""
         return bool(self._lines)
 
     def take(self, line: str) -> Iterator[Entry]:
-        """Yield what is complete now."""
         line = line.rstrip()
         if not line:
             return  # between two parts of a traceback as well
         if _SECRETIVE.search(line):
-            line = hidden(line)  # before it is cut: a name at the one end tells of the other
+            line = hidden(line)  # before it is cut: a name at the one end points to the other
         if not self._goes_on(line):
             yield from self.flush()
         self._lines.append(line)
@@ -139,7 +136,6 @@ class Entries:
 
 
 def _belongs(line: str, head: str, last: str, *, traced: bool) -> bool:
-    """Return whether a line is part of what began with ``head`` and has come to ``last``."""
     if head == _CRASH:
         return line.startswith(_CRASH)
     if line == _TRACE:
@@ -151,7 +147,6 @@ def _belongs(line: str, head: str, last: str, *, traced: bool) -> bool:
 
 
 def _entry(lines: list[str]) -> Entry | None:
-    """Return what the lines say together; None: nothing."""
     head, text = lines[0], _joined(lines)
     if _SILENT.match(head) and not lines[1:]:
         return None
@@ -174,7 +169,7 @@ def _joined(lines: list[str]) -> str:
 
 
 class JvmOutput:
-    """Tells what comes through a pipe until its end."""
+    """Logs what comes through a pipe until its end."""
 
     def __init__(self, pipe: IO[bytes], tell: Tell) -> None:
         self._pipe = pipe
@@ -189,7 +184,7 @@ class JvmOutput:
             thread.start()
 
     def finish(self, within_s: float) -> None:
-        """Wait until all is told, where the pipe has come to its end; no longer than that."""
+        """Wait until all is logged, where the pipe has come to its end; no longer than that."""
         for thread in self._threads:
             thread.join(within_s)
 
@@ -221,14 +216,9 @@ class JvmOutput:
 
     def _tell(self, entries: Iterator[Entry]) -> None:
         for entry in entries:
-            with suppress(OSError, ValueError):  # nobody takes our lines any more
+            with suppress(OSError, ValueError):  # no reader takes the lines any more
                 self._say(*entry)
 
-
-LOOK_S = 0.05
-END_TIMEOUT_S = 10.0
-FINISH_TIMEOUT_S = 2.0
-"""How long a JVM that is over may still print."""
 
 Opened = TypeVar("Opened")
 
@@ -247,8 +237,8 @@ def start(opening: Callable[[], Opened], abandoned: Callable[[], bool], tell: Te
 
     ``tell`` gets what the JVM prints, from now until its end, in a thread of its own.
 
-    Raises StartAbandonedError once ``abandoned`` says so; like whatever else is raised while we
-    wait (KeyboardInterrupt), it leaves no process behind.
+    Raises StartAbandonedError once ``abandoned`` says so; like whatever else is raised meanwhile
+    (KeyboardInterrupt), it leaves no process.
     """
     result: list[Opened] = []
     errors: list[Exception] = []
@@ -289,7 +279,6 @@ def _spare_java_home() -> Path | None:
 
 
 def finish(process: object) -> None:
-    """Let a JVM end that has nothing more to do, and tell what it printed."""
     if not isinstance(process, _Child):
         return
     if process.stdin is not None:
@@ -343,7 +332,7 @@ class _Children:
 
 @contextmanager
 def _children(tell: Tell) -> Iterator[_Children]:
-    """Start the JVM our way; PySpark names its process only once it answers."""
+    """Start the JVM with these options; PySpark names its process only once it answers."""
     from pyspark import java_gateway
 
     children = _Children(tell)

@@ -1,13 +1,12 @@
 """All lanes of one driver, and how the partitions come to them.
 
-Assigned anew: wait for the running ranges, fence every lane (nothing late can commit any more),
-read what is committed, spread the partitions, go on. Each step returns at once, so that the group
-is attended to meanwhile.
+After an assignment: wait for the running ranges, fence every lane (nothing late can commit any
+more), read what is committed, spread the partitions, continue. Each step returns at once, so that
+the group is attended to meanwhile.
 
-One lane: a share of the partitions, worked on by one task at a time.
-
-A lane has one transactional id for as long as it has these partitions, so whatever runs late of an
-earlier attempt at them is fenced by the next one.
+A lane is a share of the partitions, worked on by one task at a time. It has one transactional id
+for as long as it has these partitions, so whatever runs late of an earlier attempt at them is
+fenced by the next one.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
+CANCEL_INTERVAL_S = 30.0
 
 
 class Lane:
@@ -48,7 +48,7 @@ class Lane:
         """A task was lost: what it had committed has to be asked for."""
         self.trusted: frozenset[TopicPartition] = frozenset()
         self.marks: Marks = {}
-        """Of earlier ranges, left beside offsets by tasks that have reported."""
+        """Of earlier ranges, left in metadata of offsets by tasks that have reported."""
         self.fencing: Future[None] | None = None
         self.careful: int | None = None
         self.rest_until_s = 0.0
@@ -61,7 +61,6 @@ class Lane:
         self.job: Future[Any] | None = None
 
     def take_over(self, positions: dict[TopicPartition, int | None]) -> None:
-        """Begin with these partitions, at what is committed."""
         self.positions = positions
         self.retry.rejected = {}
         self.failures = self.lost = 0
@@ -73,11 +72,7 @@ class Lane:
         self.marks = {}
 
     def wanted(self, ends: Progress) -> Progress:
-        """Return the ends of those partitions that have something to read.
-
-        A partition without a committed offset is wanted also when it is empty: where it begins
-        must be committed before the first record comes.
-        """
+        """Return them; without an offset even empty ones: their beginning is committed first."""
         return {
             where: ends[where]
             for where, position in self.positions.items()
@@ -97,7 +92,6 @@ class Lane:
         }
 
     def record_report(self, report: RangeReport) -> None:
-        """Take note of what a range committed."""
         progress = report.progress
         # Where a partition without an offset begins is committed by a range that has its end.
         self.flowing = report.flowing and None not in self.positions.values()
@@ -121,7 +115,7 @@ class Lane:
     def lose(self) -> None:
         """Note a task without a report; perhaps a record killed its process.
 
-        From here on marks tell at which offset, and the next task calls what was in such hands in a
+        From here on marks show at which offset, and the next task calls what was in such hands in a
         process of its own. Transactions become smaller, so that what lies before is committed.
         """
         self.trusted = frozenset()
@@ -134,14 +128,13 @@ class Lane:
             self.careful = max(1, before // 10)
 
     def confirm(self, stable: Mapping[TopicPartition, int | None]) -> None:
-        """Take what the group has committed in place of what we know."""
+        """Take what the group has committed in place of what is known here."""
         if any(stable[where] != known for where, known in self.positions.items()):
             self.failures = self.lost = 0
         self.positions = dict(stable)
         self.doubtful = False
 
     def rest(self, now_s: float) -> None:
-        """Wait a little longer after each failure."""
         self.failures += 1
         pause_s = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(self.failures - 1, 6))
         self.rest_until_s = now_s + pause_s
@@ -152,8 +145,8 @@ class Homes:
 
     A group of the classic protocol refuses every task that was planned before the assignment
     changed, so partitions are spread evenly each time. A KIP-848 group accepts such a task for a
-    partition that stayed with us (measured): there a partition keeps its lane for as long as this
-    process lives, so that an attempt that wakes up late meets the next one under the same
+    partition that stayed with the driver (measured): there a partition keeps its lane for as long
+    as this process lives, so that an attempt that wakes up late meets the next one under the same
     transactional id, wherever the others went.
     """
 
@@ -163,7 +156,6 @@ class Homes:
         self._known: dict[TopicPartition, int] = {}
 
     def spread(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Return by lane the partitions it has now."""
         ours = sorted(partitions)
         known = self._known if self._sticky else {}
         homes: dict[int, list[TopicPartition]] = {lane: [] for lane in range(self.lanes)}
@@ -176,9 +168,6 @@ class Homes:
                 homes[lane].append(where)
                 self._known[where] = lane
         return homes
-
-
-CANCEL_INTERVAL_S = 30.0
 
 
 class Lanes:
@@ -200,10 +189,7 @@ class Lanes:
         self.stale = True
 
     def grow(self) -> None:
-        """Add lanes for cores that came later, where partitions wait for them.
-
-        Not in a KIP-848 group, whose partitions keep their lanes (see Homes).
-        """
+        """Add lanes for cores that came later, but not in a KIP-848 group (see Homes)."""
         if not self._sticky and len(self.all) < len(self.partitions):
             wanted = min(self._jobs.lanes, len(self.partitions))
             if wanted > len(self.all):
@@ -217,7 +203,6 @@ class Lanes:
 
     @property
     def working(self) -> bool:
-        """Whether a task runs."""
         return any(lane.job for lane in self.all)
 
     @property
@@ -227,7 +212,6 @@ class Lanes:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions of all lanes."""
         return [where for lane in self.all for where in lane.positions]
 
     @property
@@ -236,7 +220,6 @@ class Lanes:
         return sum(bool(lane.positions) for lane in self.all) <= self._jobs.slots
 
     def free(self) -> list[Lane]:
-        """Return the lanes that have partitions and no task."""
         return [
             lane for lane in self.all if lane.positions and lane.job is None and not lane.doubtful
         ]
@@ -270,15 +253,11 @@ class Lanes:
                 self._jobs.cancel(lane.number)
 
     def wait(self, seconds: float) -> None:
-        """Return when a task ends, or after so long."""
         running = [lane.job for lane in self.all if lane.job is not None]
         wait(running, seconds, FIRST_COMPLETED)
 
     def share_out(self) -> bool:
-        """Take the next step; True when the lanes reflect what is assigned now.
-
-        Raises BatchAbortedError when brokers do not answer: call again.
-        """
+        """Take a step; True when done. BatchAbortedError: no answer, call again."""
         if self.working:
             return False  # they are recalled, and the broker refuses what moved: they end soon
         ours = self._member.assignment()
@@ -298,7 +277,6 @@ class Lanes:
         return True
 
     def _fenced(self) -> bool:
-        """Fence all lanes; True once that is done."""
         if not self._fencing:
             wanted: list[Callable[[], None]] = [
                 partial(self._fences.lane, lane.number) for lane in self.all

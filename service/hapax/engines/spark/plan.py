@@ -35,8 +35,8 @@ class RangePlan(msgspec.Struct, kw_only=True):
     cluster_id    of the cluster that the driver is a member in; None: it is not known
     ends          per partition where the range ends: the last stable offset at planning
     duration_s    the task begins no batch later than this
-    stay_s        how long it waits for more behind the last record; 0: it ends at its ends
-    recall        path of a file that is there while the driver asks its tasks to end; None: driver
+    stay_s        how long it waits for more after the last record; 0: it ends at its ends
+    recall        path of a file that exists while the driver asks its tasks to end; None: driver
                   and tasks share no file system
     pace          records of its first transaction
     records_max   most records of the range (bounded runs)
@@ -44,8 +44,8 @@ class RangePlan(msgspec.Struct, kw_only=True):
     attempt       of these records, from 1
     rejected      records that the broker refused in earlier attempts: they become dead letters
     failed        records and failures of the recent past, for the dead-letter rate
-    trusted       partitions whose records are neither marked nor suspected (task_suspects.py)
-    marks         that stand beside offsets although their writer lives
+    trusted       partitions whose records are neither marked nor suspected (task.py)
+    marks         in metadata of offsets although their writer lives
     """
 
     lane: int
@@ -82,12 +82,12 @@ class RangeReport(msgspec.Struct, kw_only=True):
     """What became of a plan.
 
     settled     one for each committed transaction with records
-    ended       per partition the ends that were committed behind the last records
+    ended       per partition the ends that were committed after the last records
     open_s      seconds until the producer was registered and the positions were known
     work_s      seconds in all
     flowing     its time was over while records kept coming: the next range may begin at once
     records     of the batch that was aborted
-    suspect     its first record, to blame when it stands alone
+    suspect     its first record, to blame when it is alone
     halved      the transaction took too much of its time: ``pace`` is at most half of its records
     content     the batch's content is the likely reason
     culprits    the records that are surely to blame
@@ -96,7 +96,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     emptied     how often the claim store was found without its claims
     lines       of the task's clients, warnings and worse
     trusted     partitions of which this range proved that their records kill no process
-    marks       that this range left beside offsets
+    marks       that this range left in metadata of offsets
     stuck       partitions that are held up by a set that cannot be decoded
     suspected   partitions at whose offset processes had died: first offset, end, deaths
     killers     records that killed or hung a process of their own: how, and how many by then

@@ -1,4 +1,4 @@
-"""What the driver's loop and a task know of the world, beside the core's ports."""
+"""What the driver's loop and a task know of the world, in addition to the core's ports."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
 
 
 class DriverSource(Source, Protocol):
-    """The driver's membership: a source that can tell ends without reading."""
+    """The driver's membership: a source that knows ends without reading."""
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
         """Return the last stable offsets, of those partitions for which they are known."""
 
     def begin(self, partitions: Iterable[TopicPartition]) -> Progress | None:
-        """Return what was committed as the beginning of partitions without an offset.
-
-        None: another member is about to; ask again soon.
-        """
+        """Return committed beginnings; None: another member is about to, ask again soon."""
 
     def member(self) -> bytes:
         """Return the live group metadata; raise BatchAbortedError when it is no live member."""
@@ -57,7 +54,7 @@ class Jobs(Protocol):
         """Start a task."""
 
     def call(self, function: Callable[[], None]) -> Future[None]:
-        """Run a function of the driver beside the tasks."""
+        """Run a function of the driver alongside the tasks."""
 
     def cancel(self, lane: int) -> None:
         """End the running task of a lane; its future raises."""
@@ -65,7 +62,8 @@ class Jobs(Protocol):
     def recall(self, *, wanted: bool) -> None:
         """Ask the running tasks to end with the batch in work, or no longer.
 
-        It reaches those that share a file system with us; others end when their time is over.
+        It reaches those that share a file system with the driver; others end when their time is
+        over.
         """
 
     def check(self) -> None:
@@ -79,7 +77,7 @@ class Fences(Protocol):
         """Fence a lane. Raises ProducerDeadError when brokers do not answer."""
 
     def predecessor(self) -> None:
-        """Fence a worker of our own name, which may have been here before us."""
+        """Fence a worker of the same name, which may have run here before."""
 
 
 class Pacing(msgspec.Struct):

@@ -2,10 +2,10 @@
 
 Everything that a range committed counts first; then:
 
-done     go on behind it
+done     continue after it
 claims   hold every lane until the claim store answers
 aborted  plan again, smaller or without its culprits when the content is to blame
-fenced   plan again, within a budget: a second process of our name would fence us indefinitely
+fenced   plan again, within a budget: a second process of this name would fence it indefinitely
 dead     plan again; the next task registers a new producer anyway
 stop     leave, with the task's exit code
 lost     no report: plan again, a limited number of times without progress
@@ -71,12 +71,12 @@ class Reports:
         self._waiting: set[int] = set()
         """Lanes whose last range ended at a record that waits for a schema."""
         self._untold: list[tuple[RangeReport, float]] = []
-        """What is told once the lane's next range is on its way, and how long the range took."""
+        """What is reported once the lane's next range is on its way, and how long the range took.
+        """
         self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
         """By lane, as its last whole range found it."""
 
     def take(self, lane: Lane, report: RangeReport, now_s: float) -> None:
-        """Count what was committed, then react to how the range ended."""
         self._untold.append((report, now_s - lane.began_s))
         for settled in report.settled:
             self.dead_letter_rate.record_batch(settled.records, settled.dead_letters)
@@ -89,7 +89,7 @@ class Reports:
                 self._found(lane.number)
                 self._stick(lane.number, report.stuck)
                 if not report.progress and lane.awaited:
-                    lane.rest(now_s)  # nothing came although something is there: brokers are slow
+                    lane.rest(now_s)  # nothing came of what exists: brokers are slow
             case RangeOutcome.CLAIMS | RangeOutcome.SCHEMAS:
                 self._held(lane, report, now_s)
             case RangeOutcome.ABORTED:
@@ -105,13 +105,13 @@ class Reports:
                 raise TaskStopError(report.exit_code, report.reason)
 
     def shared_out(self) -> None:
-        """Forget what was stuck: the next ranges tell, of partitions that are still ours."""
+        """Forget what was stuck: the next ranges report it, where still assigned."""
         if any(self._stuck.values()):
             self._events.partition_stuck({})
         self._stuck = {}
 
     def lost(self, lane: Lane, error: Exception, now_s: float) -> None:
-        """React to a task without a report. Raises StopError when it cannot go on like this."""
+        """React to a task without a report. Raises StopError when it cannot continue like this."""
         lane.rest(now_s)
         lane.lose()
         reason = cause(error)
@@ -124,10 +124,7 @@ class Reports:
             ) from error
 
     def member_fenced(self, error: MemberFencedError, now_s: float) -> bool:
-        """Count that the group gave our name away, and return whether that counts.
-
-        Raises DuplicateInstanceError when it proves one.
-        """
+        """Count it, return whether it counts; raise DuplicateInstanceError when it proves one."""
         self._events.member_fenced(str(error), explained=error.explained)
         return self._member_fences.fence(now_s, explained=error.explained)
 
@@ -150,7 +147,6 @@ class Reports:
     # -- inside ---------------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Tell of what was counted."""
         untold, self._untold = self._untold, []
         for report, round_s in untold:
             self._tell(report, round_s)
@@ -268,7 +264,6 @@ def cause(error: Exception) -> str:
 
 
 def _starts(lane: Lane) -> Progress:
-    """Return where the lane reads on, for partitions that have a committed offset."""
     return {where: known for where, known in lane.positions.items() if known is not None}
 
 

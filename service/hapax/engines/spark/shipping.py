@@ -1,7 +1,7 @@
 """Code for executors: the user's module or package, and whatever else is to go with it.
 
-A folder becomes an archive that Spark unpacks where executors look for modules first, so that
-files beside the code are there as files; a module goes as it is. Spark's own server on the driver
+A folder becomes an archive that Spark unpacks where executors search for modules first, so that
+other files of the folder arrive as files; a module goes as it is. Spark's own server on the driver
 hands them out, to executors that come later, too.
 """
 
@@ -40,11 +40,7 @@ class Ware(NamedTuple):
 
 
 def code_of(function: str | None) -> Iterator[Ware]:
-    """Yield what holds ``package.module:function``: its outermost package, or its module.
-
-    Nothing for code of Hapax itself, and for code that is in no folder (a zip that spark-submit
-    has handed out already).
-    """
+    """Yield nothing for Hapax itself, or for code in no folder (a zip of spark-submit)."""
     top = (function or OURS).partition(":")[0].partition(".")[0]
     if top != OURS:
         yield from package(top)
@@ -91,10 +87,7 @@ def named(paths: Sequence[str]) -> list[Ware]:
 
 
 def ship(context: SparkContext, wares: Sequence[Ware], folder: Path) -> None:
-    """Hand things out. ``folder`` keeps archives for as long as the context lives.
-
-    A packed environment becomes the Python of executors.
-    """
+    """Hand things out from ``folder``; a packed environment becomes the Python of executors."""
     for number, ware in enumerate(wares):
         if ware.path.is_dir():
             archive = folder / f"{number}-{ware.name}.zip"

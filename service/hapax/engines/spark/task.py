@@ -5,25 +5,20 @@
    these partitions can commit (KIP-98), and
 3. the group's committed offsets are read: what an earlier attempt came to
 4. batch after batch through the core, until the ends, the time or the records are used up; a task
-   that stays goes on behind the ends for as long as records keep coming
-5. commit what lies behind the last records: control records, aborted data
+   that stays continues after the ends for as long as records keep coming
+5. commit what lies after the last records: control records, aborted data
 
 Nothing is repaired here. Whatever goes wrong ends the range with a report; the driver reacts and
 plans again from what is committed. A task that is killed leaves an open transaction, which the
 lane's next registration aborts.
 
-Records that may kill their process, within a task of Spark: the worker's rule, range by range.
-
-The Python process of a task dies with its record, and Spark calls the task lost; the driver lives
-and plans the same range again. What the worker keeps for as long as it has a partition lives with
-the lane on the driver, and travels with plans and reports:
+The Python process of a task dies with a record that kills it, and Spark calls the task lost; the
+driver lives and plans the same range again. What the worker keeps for as long as it has a partition
+(core/crash_markers.py) lives with the lane on the driver, and travels with plans and reports:
 
 trusted  a range of this partition was done since it was shared out, and no task was lost since: its
          records are neither marked nor suspected
-marks    that stand beside offsets although their writer has reported
-
-The mark beside the committed offset says the same to a worker, or another driver: see
-core/crash_markers.py.
+marks    in metadata of offsets although their writer has reported
 """
 
 from __future__ import annotations
@@ -58,6 +53,12 @@ if TYPE_CHECKING:
     from hapax.engines.spark.ports import TaskParts
     from hapax.telemetry.events import Events
 
+WAIT_S = 0.05
+SETTLED_MAX = 1000
+"""Transactions of one report, after which a task does not stay: the driver hears of them late."""
+LINES_MAX = 50
+WARNING = 30
+
 
 class TaskSuspects(Suspects):
     """The suspects of one task: begins with what the lane knows, reports what it learns."""
@@ -89,12 +90,12 @@ class TaskSuspects(Suspects):
         self._report.trusted = sorted(proven - self._isolation.suspects.keys())
 
     def report_marks(self) -> None:
-        """Report the marks that stand; call whatever the range ended in."""
+        """Report the marks that remain; call whatever the range ended in."""
         own = {where: one.mark for where, one in self._probation.items() if one.mark is not None}
         self._report.marks = {**self._ours, **own}
 
     def fail(self) -> None:
-        """Take note that a transaction failed: the marks that stood before it may still do so."""
+        """Take note that a transaction failed: the marks before it may still be committed."""
         self.report_marks()
         super().fail()
 
@@ -106,15 +107,7 @@ class _Told:
         self._report = report
 
     def records_isolated(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
-        """Keep that processes died at ``first``."""
         self._report.suspected.append((where, first, until, deaths))
-
-
-WAIT_S = 0.05
-SETTLED_MAX = 1000
-"""Transactions of one report, behind which a task does not stay: the driver hears of them late."""
-LINES_MAX = 50
-WARNING = 30
 
 
 class Task:
@@ -131,7 +124,6 @@ class Task:
         self._idle_since_s = 0.0
 
     def run(self) -> RangeReport:
-        """Return how it went; raises only what was not foreseen."""
         report, watchdog = self._report, self._parts.watchdog
         with ExitStack() as stack:
             watchdog.start()
@@ -227,7 +219,6 @@ class Task:
         self._report.flowing = self._flowing() and not self._recalled()
 
     def _due(self, until_s: float) -> bool:
-        """Whether more is to be taken."""
         if self._parts.sizing.bounds.spent or self._clock.monotonic() >= until_s:
             return False
         if self._recalled():
@@ -236,7 +227,6 @@ class Task:
         return stays or self._behind()
 
     def _flowing(self) -> bool:
-        """Whether this task stays, and records keep coming."""
         return self._clock.monotonic() - self._idle_since_s < self._plan.stay_s
 
     def _recalled(self) -> bool:
@@ -259,7 +249,6 @@ class Task:
         self._fence_doubt()
 
     def _end(self) -> None:
-        """Commit ends that lie behind what is committed; nothing is in flight now."""
         certain = self._certain
         behind = {where: end for where, end in self._ends.items() if end > certain.get(where, -1)}
         if behind:
@@ -299,7 +288,6 @@ class RangeLog:
             self._report.lines.append((client, level, facility, text))
 
     def log(self, level: int, _form: str, *parts: object) -> None:
-        """Take a line as a consumer's logger gets it."""
         facility, text = (str(parts[0]), str(parts[-1])) if parts else ("?", "")
         self.librdkafka_logged("consumer", level, facility, text)
 
@@ -310,10 +298,7 @@ def overrun(call: str, seconds: float) -> None:
 
 
 def hung(coordinates: Coordinates, seconds: float) -> None:
-    """Say which record a call never returns from; this Python process ends, Spark starts another.
-
-    Its driver sees a lost task.
-    """
+    """Report the record; this Python process ends, and its driver sees a lost task."""
     _say(
         f"the transform has not returned from record {coordinates} for {seconds:.1f} s"
         " (HAPAX_CALL__TIMEOUT): the process of this task ends; when the record hangs again it"

@@ -38,6 +38,7 @@ _LINES_MAX, _ERRORS_MAX = 100_000, 20
 _NOISE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 _HINTS = ("security.protocol", "SSL", "SASL")
 """Words by which an error of the transport says more than that no broker answers."""
+_VERSIONS_TIMEOUT_S = 2.0
 
 
 def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:
@@ -51,7 +52,6 @@ def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:
 
 
 def listeners_of(metadata: Any) -> dict[int, Address]:
-    """Return where each broker says it is, and whether it can be reached there."""
     places = {number: f"{each.host}:{each.port}" for number, each in metadata.brokers.items()}
     reached = probe(places.values())
     return {number: reached[place] for number, place in sorted(places.items())}
@@ -100,7 +100,6 @@ def names_of(operations: Iterable[Any] | None) -> tuple[str, ...] | None:
 
 
 def values_of(entries: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return settings by name, without those that are secret."""
     return {
         name: entry.value
         for name, entry in (entries or {}).items()
@@ -150,7 +149,6 @@ class ApiVersionsLog(logging.Handler):
 
     @property
     def apis(self) -> dict[str, int]:
-        """The highest version of each request that every broker takes which has answered."""
         names = {name for versions in self._versions.values() for name in versions}
         return {
             name: min(versions.get(name, -1) for versions in self._versions.values())
@@ -163,14 +161,13 @@ class UntoldError(Exception):
 
 
 class _Silent:
-    """Takes the client's lines: that its own trial is refused is no news for anybody's terminal.
+    """Takes the client's lines: that its own trial is refused is no news for a terminal.
 
     ``log_level`` does not keep them back: a refused registration is fatal to a producer, and the
     client writes such lines whatever the level.
     """
 
-    def log(self, *_line: object) -> None:
-        """Drop a line."""
+    def log(self, *_line: object) -> None: ...
 
 
 def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: str) -> str:
@@ -178,9 +175,9 @@ def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: 
 
     Raises UntoldError.
 
-    A producer asks for its id with a timeout that no broker grants. The broker looks at rights
+    A producer asks for its id with a timeout that no broker grants. The broker checks rights
     first, then at the timeout, and only then at the id: so it says either "not allowed" or
-    "timeout too long", and whoever owns the id is not fenced (Kafka:
+    "timeout too long", and the owner of the id is not fenced (Kafka:
     KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId).
 
     Never call it where ``transaction.max.timeout.ms`` may be as long as TIMEOUT_MS: there the
@@ -209,8 +206,6 @@ def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: 
 
 # -- which requests the brokers serve ------------------------------------------------------------
 
-_VERSIONS_TIMEOUT_S = 2.0
-
 
 def request_versions(settings: Settings) -> dict[str, int]:
     """Return the highest version of each request that every broker serves; {}: not known."""
@@ -225,7 +220,7 @@ def request_versions(settings: Settings) -> dict[str, int]:
 
 
 def telling_client(properties: Mapping[str, Any], log: ApiVersionsLog) -> AdminClient:
-    """Return a client that tells ``log`` what the brokers serve, and why it cannot connect."""
+    """Return a client that reports to ``log`` what the brokers serve, and why it cannot connect."""
     telling = {
         **admin_properties(properties),
         "error_cb": log.error,

@@ -62,13 +62,17 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 CALL_TIMEOUT_S, BUDGET_S = 2.0, 3.5
+EACH_MAX, ALL_MAX, WITHIN_S = 50, 5_000, 2.0
+"""Offsets of one partition, about as many of all, and for how long."""
+METADATA_TIMEOUT_S = 4.0
+NEXT_TIMEOUT_S = 2.0
+PAUSE_S = 1.2
+"""Between two queries of the last stable offsets: longer than ordinary transactions."""
+INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 class Logs:
-    """Queries offsets of one look at a cluster.
-
-    untold  by name what was not answered, and why
-    """
+    """Queries offsets of a cluster once; ``untold``: by name why something was not answered."""
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class Logs:
         """``leaders``: of the partitions whose offsets are queried, each of which can be reached.
 
         ``inputs``: partitions whose committed offset is queried. ``ages_ms``: by topic, ages whose
-        first offsets are queried. ``pause_s``: between the two looks at the last stable offsets.
+        first offsets are queried. ``pause_s``: between the two queries of the last stable offsets.
         """
         self._deadline_s = time.monotonic() + BUDGET_S
         self._queries = OffsetsClient(properties, leaders=leaders, left_s=self._left_s)
@@ -163,17 +167,11 @@ class Logs:
 
 # -- Programs around a pipeline: who writes its inputs, who reads its outputs -----------------
 
-EACH_MAX, ALL_MAX, WITHIN_S = 50, 5_000, 2.0
-"""Offsets of one partition, about as many of all, and for how long."""
-
 
 def last_records(
     settings: Settings, logs: Mapping[Where, LogOffsets], topics: Mapping[str, Topic]
 ) -> dict[str, LastRecords]:
-    """Return what the last records of each input say, aborted ones as well.
-
-    Raises PreflightError where one may not be read, or a set of records not be decoded.
-    """
+    """Include aborted ones; raise PreflightError for an unreadable topic or record set."""
     each = max(1, min(EACH_MAX, ALL_MAX // max(1, len(logs))))
     spans = {
         where: (max(log.log_start, log.high_watermark - each), log.high_watermark)
@@ -219,13 +217,8 @@ def readers_at_rest(
     return tuple(one for one in before if last.get(one[1:3]) and one.committed == ends[one[1:3]])
 
 
-# -- One look at a cluster --------------------------------------------------------------------
+# -- One query of a cluster -------------------------------------------------------------------
 
-METADATA_TIMEOUT_S = 4.0
-NEXT_TIMEOUT_S = 2.0
-PAUSE_S = 1.2
-"""Between two looks at the last stable offsets: longer than ordinary transactions."""
-INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 Ages = tuple[int, ...]
 
@@ -335,7 +328,6 @@ class _Look:
         return found
 
     def _undecodable(self, logs: Mapping[Where, Log]) -> dict[Where, Stuck]:
-        """Return sets that cannot be decoded and come next in their partition."""
         unread: dict[Where, tuple[int, int]] = {}
         for where, log in logs.items():
             if where[0] in self._settings.input.topics and log.offsets is not None:
@@ -385,7 +377,6 @@ class _Look:
         )
 
     def _in_files(self, told: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
-        """Return, by broker, the in-sync minimum of its file where another one is served."""
         found: dict[int, str] = {}
         for number, entries in told.items():
             served = entries.get(IN_SYNC_MIN)

@@ -25,7 +25,7 @@ MEMBERS_RENEWED_S = 15.0
 
 
 def members(settings: Settings) -> dict[str, str] | None:
-    """Return the transactional ids of the group's members, each with its host; None: not told.
+    """Return the transactional ids of the group's members, each with its host; None: not known.
 
     They follow from the client ids. A member of another program keeps its client id.
     """
@@ -75,7 +75,6 @@ class GroupMembers:
 
 
 def _described(settings: Settings) -> list[Any] | None:
-    """Return the group's members as the client describes them; None: not known."""
     properties: dict[str, Any] = {**admin_properties(consumer_properties(settings)), "log_level": 0}
     admin = AdminClient(properties)  # a name holds it: without one its answers never come
 
@@ -116,7 +115,7 @@ def orphans(
     rebalance (KIP-345). When partitions were added meanwhile, its fresh client sees no *change* of
     metadata either, and they stay unread until the next rebalance (measured: never within 45 s).
 
-    None while the group is changing, and when the brokers do not tell: then nothing is known.
+    None while the group is changing, and when the brokers do not answer: then nothing is known.
     """
     group = consumer_properties["group.id"]
     admin = AdminClient(admin_properties(consumer_properties), logger=logger)

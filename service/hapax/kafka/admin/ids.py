@@ -1,8 +1,9 @@
 """Kafka's ids of the cluster and topics that answer.
 
-Topics of another cluster may have the names of ours (mirrored topics, a DNS name that leads
-elsewhere, staging beside production), and offsets that mean other records. Brokers tell the id of
-their cluster with each answer about metadata (KIP-78); it stands beside every committed offset.
+Topics of another cluster may have the same names (mirrored topics, a DNS name that leads elsewhere,
+staging next to production), and offsets that mean other records. Brokers return the id of their
+cluster with each answer about metadata (KIP-78); it is kept in the metadata of every committed
+offset.
 """
 
 from __future__ import annotations
@@ -37,10 +38,7 @@ def cluster_id(settings: Settings) -> str:
 
 
 def topic_ids(settings: Settings) -> dict[str, str | None]:
-    """Return Kafka's ids of those topics that are there; None: the brokers have no ids.
-
-    Raises PreflightError when they are not returned.
-    """
+    """Return ids of existing topics; None: brokers have none. PreflightError: no answer."""
     admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
     asked = TopicCollection(list(settings.read_topics))
     answers = admin.describe_topics(asked, request_timeout=ANSWER_TIMEOUT_S)

@@ -30,12 +30,12 @@ _ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
 
 
 class KafkaPreflight:
-    """Looks as often as it is told to; nothing is created or consumed."""
+    """Queries brokers as often as it is called; nothing is created or consumed."""
 
     def __init__(
         self, settings: Settings, list_topics: Callable[[float], Any], *, outputs: bool = False
     ) -> None:
-        """Connect to nothing. ``outputs``: look at their cluster, where it is another one."""
+        """Connect to nothing. ``outputs``: query their cluster, where it is another one."""
         self._outputs = outputs
         self._setting = "HAPAX_OUTPUT__KAFKA" if outputs else "HAPAX_KAFKA"
         if outputs:
@@ -95,7 +95,6 @@ class KafkaPreflight:
         )
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:
-        """Say that a listener wants TLS and the client speaks none: it just hangs up."""
         protocol = self._settings.kafka.security.protocol
         if "ssl" in protocol:
             return ""
@@ -105,7 +104,7 @@ class KafkaPreflight:
 
 
 def _count(topics: Any, topic: str) -> int | None:
-    """Return the partitions of a topic; None: it is not there, or may not be read."""
+    """Return the partitions of a topic; None: it is missing, or may not be read."""
     found = topics.get(topic)
     if found is None or (found.error is not None and found.error.code() in _ABSENT):
         return None
@@ -116,7 +115,6 @@ def _count(topics: Any, topic: str) -> int | None:
 
 
 def target_settings(settings: Settings) -> Settings:
-    """Return those for the cluster of the outputs alone: what is written there, and no input."""
     target = settings.target
     nothing = target.input.model_copy(update={"topics": ()})
     here = target.output.kafka.model_copy(update={"bootstrap_servers": None})
@@ -126,7 +124,6 @@ def target_settings(settings: Settings) -> Settings:
 
 
 def output_topics(settings: Settings) -> tuple[str, ...]:
-    """Return the topics of the cluster that is read which the pipeline writes by its settings."""
     if settings.elsewhere:
         return ()
     more = (settings.dead_letter.topic, settings.retry_topic)
@@ -144,7 +141,7 @@ def required_topics(settings: Settings) -> dict[str, str]:
 
 
 def topic_problems(settings: Settings, partitions: Mapping[str, int | None]) -> Iterator[str]:
-    """Yield the topics without which nothing can start. ``partitions``: None: it is not there."""
+    """Yield the topics without which nothing can start. ``partitions``: None: it is missing."""
     for topic, setting in required_topics(settings).items():
         count = partitions.get(topic)
         if topic == settings.retry_topic:
@@ -162,6 +159,5 @@ def topic_problems(settings: Settings, partitions: Mapping[str, int | None]) -> 
 
 
 def protocol_unserved(settings: Settings, apis: Mapping[str, int]) -> bool:
-    """Whether a broker does not serve the group protocol that the settings name."""
     joins = settings.group.protocol == "consumer"
     return joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848

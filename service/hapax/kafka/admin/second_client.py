@@ -50,10 +50,7 @@ class RequestError(HapaxError):
 
 
 def producers(settings: Settings, partitions: list[Where]) -> list[tuple[Holder, int]]:
-    """Return who has a transaction open in these partitions.
-
-    With each the epoch of the coordinator that ended its last transaction there; -1: none did.
-    """
+    """Return them, each with the epoch of the coordinator that ended its last one; -1: none."""
     with _client(settings, "the producers in these partitions cannot be listed") as client:
         from kafka import TopicPartition
 
@@ -79,10 +76,7 @@ def producers(settings: Settings, partitions: list[Where]) -> list[tuple[Holder,
 def write_marker(
     settings: Settings, holder: Holder, coordinator_epoch: int, *, commit: bool
 ) -> None:
-    """Write the marker that ends this producer's transaction in one partition.
-
-    Raises RequestError when the leader refuses, for lack of the right to ALTER the cluster, too.
-    """
+    """Raise RequestError when the leader refuses, also for lack of ALTER on the cluster."""
     place = f"{holder.topic}/{holder.partition}"
     with _client(settings, f"{place}: the transaction cannot be ended") as client:
         from kafka import TopicPartition
@@ -101,10 +95,7 @@ def write_marker(
 
 
 def _commit(client: Any, spec: Any) -> None:
-    """Send the request of ``abort_transaction`` with the other outcome, which has no method.
-
-    A part of kafka-python that is not public, so its version is bounded in pyproject.toml.
-    """
+    """Send what has no method, by a part that is not public: pyproject.toml bounds its version."""
     manager = client._manager
     where = spec.topic_partition
     request = client._abort_transaction_request(spec)
@@ -177,7 +168,6 @@ def unsupported(properties: Mapping[str, Any]) -> str:
 
 
 def _configuration(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties as kafka-python names them."""
     protocol = str(properties.get("security.protocol", "plaintext")).upper()
     found: dict[str, Any] = {
         "bootstrap_servers": properties["bootstrap.servers"].split(","),

@@ -63,7 +63,7 @@ def topic_settings(
 ) -> dict[str, dict[str, str]]:
     """Return the settings of topics; of one that may not be read, or without an answer, nothing."""
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    found, admin = {}, _admin(properties)  # it is to live until the answers are there
+    found, admin = {}, _admin(properties)  # it is to live until the answers arrive
     answers = admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S)
     for resource, answer in answers.items():
         with suppress(KafkaException, TimeoutError):
@@ -89,7 +89,7 @@ def refused_rows(settings: Settings, needs: Mapping[str, RowNeeds]) -> list[str]
 
 
 class TopicLimit(NamedTuple):
-    """Whether the topic is there, its largest message (None: not known), and what it refuses."""
+    """Whether the topic exists, its largest message (None: not known), and what it refuses."""
 
     there: bool
     bytes_max: int | None

@@ -1,11 +1,10 @@
 """The client's consumer with every call watched, and its errors in the words of the ports.
 
-Whether a consumer is cut off: no broker answers it, and one answers a new client.
-
-An only broker that is stopped in order says that there are no brokers, and so may what stands in
-front of brokers. librdkafka 2.16 then forgets all it knew, with the addresses it was given, and
-never connects again; without ``metadata.recovery.strategy`` (properties.py says why) nothing but a
-new client helps. It is told apart from an outage by asking with one.
+A consumer may be cut off: no broker answers it, and one answers a new client. An only broker that
+is stopped in order says that there are no brokers, and so may a proxy. librdkafka 2.16 then forgets
+all it knew, with the addresses it was given, and never connects again; without
+``metadata.recovery.strategy`` (properties.py says why) nothing but a new client helps. Asking with
+one distinguishes it from an outage.
 """
 
 from __future__ import annotations
@@ -43,6 +42,20 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.native import NativePath
 
+LOOK_S, ASK_TIMEOUT_S = 2.0, 0.5
+FETCH_WAIT_MAX_MS = 500
+"""librdkafka's own, where no property says otherwise."""
+PATIENCE_S = 1.0
+"""A client that is not cut off connects again within half a second, and is asked twice more."""
+ANSWER_TIMEOUT_S = 5.0
+PENDING_TIMEOUT_S = 1.0
+"""Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
+SERVE_TIMEOUT_S = 2.0
+"""Longest service of what is queued before a client is closed."""
+NO_EPOCH = -1
+PASSING_S = 5.0
+"""A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
+
 
 def parse_metadata(metadata: bytes) -> tuple[int, str]:
     """Return generation and member id of ``consumer_group_metadata()``.
@@ -57,18 +70,8 @@ def parse_metadata(metadata: bytes) -> tuple[int, str]:
     return generation, member_id.decode("utf-8", "replace")
 
 
-LOOK_S, ASK_TIMEOUT_S = 2.0, 0.5
-FETCH_WAIT_MAX_MS = 500
-"""librdkafka's own, where no property says otherwise."""
-PATIENCE_S = 1.0
-"""A client that is not cut off connects again within half a second, and is asked twice more."""
-
-
 class Silence:
-    """Asks now and then, while nothing is read. One thread only.
-
-    answered  whether a broker has answered when it was last asked
-    """
+    """Asks now and then, while nothing is read, whether a broker answers. One thread only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -76,13 +79,11 @@ class Silence:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Take note of a new client."""
         self.answered = True
         self._due_s = self._clock.monotonic() + LOOK_S
         self._since_s: float | None = None
 
     def due(self) -> None:
-        """Ask with the next look, whatever was read."""
         self._due_s, self._seen = self._clock.monotonic(), None
 
     def bound(self, timeout_s: float) -> float:
@@ -90,10 +91,7 @@ class Silence:
         return timeout_s if self.answered else min(timeout_s, ASK_TIMEOUT_S)
 
     def cut_off(self, own: GroupConsumer, topic: str, positions: Callable[[], Progress]) -> bool:
-        """Whether new clients have been answered for a while, and this one was not.
-
-        ``positions`` are asked for when a look is due, and not each time round.
-        """
+        """Ask for ``positions`` when a look is due; whether only new clients get answers."""
         now_s = self._clock.monotonic()
         if now_s < self._due_s:
             return False
@@ -122,7 +120,6 @@ class AnsweredSource:
         return self._consumer.silence.answered
 
     def cut_off(self, *, now: bool = False) -> bool:
-        """Whether no broker answers this client any more, and new ones are answered."""
         own = self._consumer
         if now:
             own.silence.due()
@@ -130,16 +127,8 @@ class AnsweredSource:
 
 
 def _longest_fetch_s(own: GroupConsumer) -> float:
-    """Return how long a fetch may wait: brokers answer in order, so a question waits behind it."""
+    """Return how long a fetch may wait: brokers answer in order, so a question waits for it."""
     return int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS)) / 1000
-
-
-ANSWER_TIMEOUT_S = 5.0
-PENDING_TIMEOUT_S = 1.0
-"""Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
-SERVE_TIMEOUT_S = 2.0
-"""Longest service of what is queued before a client is closed."""
-NO_EPOCH = -1
 
 
 class GroupConsumer:
@@ -147,7 +136,7 @@ class GroupConsumer:
 
     properties  of the client, as they were given
     client      for calls on the record path, inside of ``asking``
-    log         what the client's own lines told
+    log         what the client's own lines reported
     silence     whether brokers answer it
     progress    returns the offsets that count; None: those that the group has committed
     intake      where native records arrive; None: the client hands all of them out
@@ -185,7 +174,6 @@ class GroupConsumer:
         return client
 
     def renew(self) -> None:
-        """Put a new client in the place of a dead one."""
         if self.intake is not None:
             self.intake.close()
         # Its destructor does not close the dead member: there is nothing to leave.
@@ -198,9 +186,9 @@ class GroupConsumer:
     def close(self) -> None:
         """Leave the group, with no change of the assignment still unserved.
 
-        A static member of a cooperative group that closes before it has served its assignment
-        hangs for ever, with the interpreter's lock: librdkafka 2.16 ends the group with the answer
-        to the assignment, and drops the question that the revocation after it asks.
+        A static member of a cooperative group that closes before it has served its assignment hangs
+        permanently, with the interpreter's lock: librdkafka 2.16 ends the group with the answer to
+        the assignment, and drops the question that the revocation after it asks.
         """
         with self.watch("close"):
             # a dead member, closed already, or a log line that is no text
@@ -234,7 +222,6 @@ class GroupConsumer:
             raise BatchAbortedError(f"{call}: {LINE_IS_NO_TEXT}", resolved=False) from error
 
     def fatal(self, error: KafkaError) -> None:
-        """Raise what an error means behind which this client is dead."""
         text = describe(error)
         if is_member_fenced(error):
             raise MemberFencedError(
@@ -254,7 +241,6 @@ class GroupConsumer:
     # -- the group ------------------------------------------------------------------------
 
     def assignment(self) -> frozenset[Where]:
-        """Return the partitions that are ours now."""
         with self.asking("assignment"):
             return frozenset(places(self.client.assignment()))
 
@@ -274,11 +260,7 @@ class GroupConsumer:
     def committed(
         self, partitions: Iterable[Where], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[Where, TopicPartition]:
-        """Return the group's stable committed offsets as the client hands them out.
-
-        Waits while a transaction holds a pending offset, so the answer is never undone. Raises
-        BatchAbortedError on a time-out: ask again.
-        """
+        """Wait for transactions that hold an offset; raise BatchAbortedError on a timeout."""
         if self.progress is not None:
             return self.progress(partitions)
         return self.of_group(partitions, timeout_s)
@@ -286,7 +268,6 @@ class GroupConsumer:
     def of_group(
         self, partitions: Iterable[Where], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[Where, TopicPartition]:
-        """Return what the group has committed on the cluster that is read."""
         wanted = [TopicPartition(*where) for where in partitions]
         if not wanted:
             return {}
@@ -300,16 +281,12 @@ class GroupConsumer:
     # -- the log --------------------------------------------------------------------------
 
     def numbers(self, topic: str) -> list[int]:
-        """Return the numbers of a topic's partitions, ascending."""
         with self.asking("list_topics"):
             metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
         return sorted(metadata.topics[topic].partitions)
 
     def offsets(self, partitions: Iterable[Where], at: int) -> Progress:
-        """Return the first offsets of logs (EARLIEST) or the ends of what may be read (LATEST).
-
-        One request a broker. Raises BatchAbortedError when one is not told: ask again.
-        """
+        """One request a broker; raise BatchAbortedError when an answer is missing: ask again."""
         wanted = dict.fromkeys(partitions, at)
         if not wanted:
             return {}
@@ -337,7 +314,7 @@ class GroupConsumer:
             if error.args[0].code() != KafkaError._STATE:
                 raise
             # A partition whose fetching has not started, or has ended in an error, cannot be
-            # sought; taking it anew can.
+            # sought; taking it again can.
             self.client.incremental_unassign([position])
             if self.intake is not None:
                 self.intake.route([where])  # unassigning has reset the route
@@ -359,13 +336,11 @@ class GroupConsumer:
             self._held.discard(where)
 
     def hold_ours(self, where: Where, *, held: bool) -> None:
-        """Do the same where the partition is assigned."""
         if where in self.assignment():
             with self.asking("pause"):
                 self.hold(where, held=held)
 
     def release(self, partitions: Iterable[Where]) -> None:
-        """Let partitions that leave be delivered when they are back."""
         partitions = list(partitions)
         if self.intake is not None:
             self.intake.leave(partitions)
@@ -374,7 +349,6 @@ class GroupConsumer:
         self._paused |= left
 
     def pause(self) -> None:
-        """Deliver nothing from the partitions that are ours now."""
         self._pausing = True
         with self.asking("pause"):
             held = self.client.assignment()
@@ -382,12 +356,11 @@ class GroupConsumer:
             self._paused.update(places(held))
 
     def resume(self) -> None:
-        """Deliver again, also from paused partitions that are away and come back later."""
         self._pausing = False
         self.resume_returned()
 
     def resume_returned(self) -> None:
-        """Resume what is ours of what was ever paused.
+        """Resume those assigned partitions that were ever paused.
 
         The client keeps a partition paused over its loss and the next assignment (measured with
         librdkafka 2.16), so one that left while it was paused is resumed when it is back.
@@ -401,15 +374,12 @@ class GroupConsumer:
 
 
 def places(partitions: Iterable[TopicPartition]) -> list[Where]:
-    """Return topic and number of each of the client's partitions."""
     return [(partition.topic, partition.partition) for partition in partitions]
 
 
 _NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
 """The client's own words for why it does not read on: the code is the same for each reason."""
-PASSING_S = 5.0
-"""A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
 
 
 class ConsumerEvents:
@@ -461,7 +431,7 @@ class ConsumerEvents:
         elif code in COORDINATOR_MOVES and self._passes():
             self.changes.passing.append(describe(error))
         else:
-            # Transport, time-outs, max.poll.interval: these heal, or end in a rebalance.
+            # Transport, timeouts, max.poll.interval: these heal, or end in a rebalance.
             self.changes.errors.append(describe(error))
 
     def _lose(self, where: Where, error: KafkaError) -> None:

@@ -107,13 +107,11 @@ def read_native(records: RecordPath | None, states: PartitionStates) -> Batch | 
 
 
 def _close(state: PartitionState, batch: Batch, where: Where, last: Any) -> None:
-    """Note where reading of a partition goes on behind its last record."""
     state.next = batch.next[where] = last.offset() + 1
     state.learn_epoch(last.leader_epoch(), state.next)
 
 
 def without(batch: Batch, partitions: Collection[Where]) -> Batch:
-    """Return a batch without what it has of these partitions."""
     kept = [
         index
         for index, record in enumerate(batch.records)

@@ -30,26 +30,19 @@ class KafkaMember(KafkaSource):
         return BackgroundEnds(admin_properties(self._consumer.properties), self._consumer.log)
 
     def attend(self, wait_s: float = 0.0) -> None:
-        """Serve rebalances."""
         super().attend(wait_s)
         self._states.drop_pending()
         self._waiting_bytes = 0
 
     def stable_ends(self, partitions: Iterable[Where]) -> Progress:
-        """Return the last stable offsets: where a read_committed reader comes to.
-
-        A partition whose broker has not answered yet is left out, or has the end known before.
-        """
+        """Leave out partitions without an answer yet, or return the end known before."""
         ends = self._stable_ends.of(partitions)
         self._changes.errors += self._stable_ends.errors
         self._stable_ends.errors.clear()
         return self._stops.limit(ends)
 
     def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
-        """Return the group's stable committed offsets; None where there is none.
-
-        From then on a topic that is recreated is told by their number: nothing is read here.
-        """
+        """Return stable offsets. From then on they show whether a topic was recreated."""
         stable = super().committed(partitions)
         self.mark_processed({where: at for where, at in stable.items() if at is not None})
         return stable
@@ -58,7 +51,7 @@ class KafkaMember(KafkaSource):
         """Return what was committed as the beginning of partitions without an offset.
 
         None: another member is about to; ask again soon. Only ``latest`` and spans commit:
-        elsewhere a partition without an offset is read from its first record whoever reads first.
+        elsewhere a partition without an offset is read from its first record by any member.
         """
         if not self._positions.beginning.commits:
             return {}
@@ -77,10 +70,7 @@ def assign_unplaced(
     properties: Mapping[str, Any],
     at: int = OFFSET_END,
 ) -> list[TopicPartition]:
-    """Take partitions over, without the group's offsets; return them as they were assigned.
-
-    Done here and not by the client, which would look up and fetch what is not taken.
-    """
+    """Assign here: the client would look up and fetch what is not taken. Return as assigned."""
     held = [TopicPartition(one.topic, one.partition, at) for one in partitions]
     if (
         properties.get("group.protocol") == "consumer"

@@ -49,7 +49,6 @@ class NativeIntake:
             self._routed.add(where)
 
     def leave(self, partitions: Iterable[Where]) -> None:
-        """Forget partitions that are no longer assigned."""
         self._routed.difference_update(partitions)
 
     def _look(self) -> None:
@@ -91,7 +90,7 @@ class NativeIntake:
                 return [], records
 
     def close(self) -> None:
-        """Release all that would make the client wait for ever when it is closed."""
+        """Release all that would make the client wait indefinitely when it is closed."""
         self._closed = True
         self._intake.close()
 
@@ -104,36 +103,28 @@ class TakenMessage:
         self._fields = fields
 
     def error(self) -> KafkaError | None:
-        """Return what it is instead of a record."""
         code, text = self._fields[:2]
         return KafkaError(code, text) if code else None
 
     def topic(self) -> str | None:
-        """Return the topic."""
         return self._fields[2]  # type: ignore[no-any-return]
 
     def partition(self) -> int:
-        """Return the partition."""
         return int(self._fields[3])
 
     def offset(self) -> int:
-        """Return the offset."""
         return int(self._fields[4])
 
     def leader_epoch(self) -> int | None:
-        """Return the epoch of the leader it was fetched from."""
         return _known(self._fields[5])
 
     def key(self) -> bytes | None:
-        """Return the key."""
         return self._fields[6]  # type: ignore[no-any-return]
 
     def value(self) -> bytes | None:
-        """Return the value."""
         return self._fields[7]  # type: ignore[no-any-return]
 
     def timestamp(self) -> tuple[int, int]:
-        """Return an unknown type, and the timestamp."""
         return 0, self._fields[8]
 
     def headers(self) -> list[tuple[str, bytes | None]]:
@@ -142,7 +133,6 @@ class TakenMessage:
 
 
 def messages_of(records: Any) -> list[TakenMessage]:
-    """Return all that was taken, in order."""
     return [TakenMessage(records, fields) for fields in records.messages()]
 
 

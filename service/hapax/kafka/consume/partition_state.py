@@ -1,4 +1,4 @@
-"""Where reading stands in each partition, and what the client told that no take has dealt with."""
+"""Where reading is in each partition, and what the client reported that no take has dealt with."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.positions import Positions
 
+LOOK_S, SEARCH_S = 0.5, 2.0
+"""Between two searches, shorter than from line to line; and how long one takes at most."""
+RETRY_LARGE_S = 60.0
+"""A property does not change while the client lives, but retention may delete the record."""
+
 
 @dataclass(slots=True)
 class PartitionState:
@@ -32,15 +37,15 @@ class PartitionState:
 
     next             of the next record to take
     settled          everything below has had its effect
-    beside           what stands beside the group's committed offset; empty: nothing
+    beside           the metadata of the group's committed offset; empty: none
     missing_since_s  since when the next offset has been beyond the end of the log
     refused          the client found the next offset outside of the log
     cut_at           the end of the log when it was below the next offset
-    unsure           the next offset, when no epoch can tell whether it is that of before
+    unsure           the next offset, when no epoch shows whether it is that of before
     truncated        what the client says of a log that was cut below the next offset
     epoch            of the leader under which the log was read up to ``epoch_upto`` (KIP-320)
     anchor           an offset and the epoch of the log before it: the committed one, or the one at
-                     which reading went on without a look at the epoch
+                     which reading continued without a check of the epoch
     first_epoch      of the first record of the last batch
     proven           the log still holds what was read before the anchor
     stop             where a bounded span stops
@@ -68,7 +73,6 @@ class PartitionState:
 
     @property
     def committed(self) -> CommittedMetadata:
-        """What stands beside the group's committed offset, read."""
         return CommittedMetadata.decode(self.beside)
 
     def epoch_of(self, offset: int) -> int | None:
@@ -89,14 +93,14 @@ class PartitionState:
             self.anchor = None if epoch is None or min(offset, epoch) < 0 else (offset, epoch)
 
     def doubt(self, offset: int, epoch: int) -> None:
-        """Take note that reading goes on there, and that the log is not proven any more."""
+        """Take note that reading continues there, and that the log is not proven any more."""
         self.anchor, self.first_epoch, self.proven = (offset, epoch), None, False
 
     def proves(self, *, read: bool) -> bool:
         """Whether the log is the one that was read before. ``read``: a record of it has come.
 
-        An epoch has one leader, which only appends: a record behind the committed offset and of
-        its epoch stands behind all that was read.
+        An epoch has one leader, which only appends: a record after the committed offset and of its
+        epoch is after all that was read.
         """
         if not self.proven:
             of_the_same = read and self.anchor is not None and self.first_epoch == self.anchor[1]
@@ -104,12 +108,11 @@ class PartitionState:
         return self.proven
 
     def learn_epoch(self, epoch: int | None, upto: int) -> None:
-        """Take note of the epoch under which a record or an end was read."""
         if epoch is not None and epoch >= 0 and upto >= self.epoch_upto:
             self.epoch, self.epoch_upto = epoch, upto
 
     def found(self) -> None:
-        """Take note that the log goes on at the next offset: nothing is in doubt any more."""
+        """Take note that the log continues at the next offset: nothing is in doubt any more."""
         self.missing_since_s = self.cut_at = self.unsure = None
         self.refused = False
 
@@ -118,7 +121,7 @@ class PartitionState:
 class Reached:
     """How far the group is known to have come in a partition of a topic with this id.
 
-    below_since_s  since when the group's offset has been told to be below; None: it is not
+    below_since_s  since when the group's offset has been reported below; None: it is not
     """
 
     topic_id: str
@@ -157,16 +160,14 @@ class PartitionStates:
         return state
 
     def get(self, where: Where) -> PartitionState | None:
-        """Return the state of a partition that is known."""
         return self._states.get(where)
 
     def next_offsets(self) -> Progress:
-        """Return where reading goes on. Any thread may ask: list() of a dictionary is one step."""
+        """Return where reading continues. Any thread may ask: list() of a dict is one step."""
         states = list(self._states.items())
         return {where: state.next for where, state in states if state.next is not None}
 
     def settled_offsets(self) -> Progress:
-        """Return what is settled. Any thread may ask."""
         states = list(self._states.items())
         return {where: state.settled for where, state in states if state.settled is not None}
 
@@ -181,7 +182,7 @@ class PartitionStates:
     def too_low_s(self, where: Where, topic_id: str | None, offset: int) -> float | None:
         """Return for how long the group's offset has been lower than it was; None: it is not.
 
-        An offset without the topic's id beside it was written by another program, on purpose.
+        An offset without the topic's id in its metadata was written by another program, on purpose.
         """
         known = self.reached.get(where)
         if known is None or known.topic_id != topic_id or offset >= known.offset:
@@ -194,13 +195,12 @@ class PartitionStates:
         return now_s - known.below_since_s
 
     def move(self, where: Where, offset: int) -> None:
-        """Go on at another offset; what was fetched for the old one is dropped."""
+        """Continue at another offset; what was fetched for the old one is dropped."""
         self._drop({where})
         state = self[where]
         state.next = offset
 
     def meet_end(self, where: Where, offset: int) -> None:
-        """Take note of an end of partition."""
         if where not in self.stale and not self.stuck.holds(where):
             self.ends[where] = offset
 
@@ -222,13 +222,12 @@ class PartitionStates:
         self.stale |= left
 
     def restart(self, partitions: Iterable[Where]) -> None:
-        """Forget where reading stood in these, but not what is beside their offsets."""
+        """Forget where reading was in these, but not the metadata of their offsets."""
         for where in partitions:
             self.ends.pop(where, None)
             self._states[where] = PartitionState(beside=self[where].beside)
 
     def drop_pending(self) -> None:
-        """Forget what waits for a take, of all partitions."""
         self.ends.clear()
         self.unplaced.clear()
         self.stale.clear()
@@ -236,7 +235,6 @@ class PartitionStates:
         self.shelf.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self.stuck.forget(list(self.stuck.known))
         self._states.clear()
         self.drop_pending()
@@ -248,12 +246,6 @@ class PartitionStates:
         self.shelf.drop(partitions)
         if self.stash:
             self.stash = [m for m in self.stash if (m.topic(), m.partition()) not in partitions]
-
-
-LOOK_S, SEARCH_S = 0.5, 2.0
-"""Between two searches, shorter than from line to line; and how long one takes at most."""
-RETRY_LARGE_S = 60.0
-"""A property does not change while the client lives, but retention may delete the record."""
 
 
 class HeldUpPartitions:
@@ -286,7 +278,7 @@ class HeldUpPartitions:
             self._consumer.hold(where, held=False)
 
     def _search(self) -> None:
-        """Find out which partition it is: one that stands still before the end of its log.
+        """Find out which partition it is: one that makes no progress before the end of its log.
 
         At first one of which nothing was handed out, for a task of Spark may not live for longer.
         """
@@ -309,7 +301,6 @@ class HeldUpPartitions:
         self._due_s = self._clock.monotonic() + LOOK_S
 
     def _hold_large(self, where: Where, offset: int) -> bool:
-        """Hold a partition whose next record is too large; return whether it is."""
         reason = too_large(unjoined(self._consumer.properties), where, offset)
         self._large.discard(where)
         if reason:

@@ -1,12 +1,12 @@
-"""Where to read on: at the group's offsets, at the first of a new partition, behind a rewind.
+"""Where to read on: at the group's offsets, at the first of a new partition, after a rewind.
 
-Where a group begins to read a topic, decided once for all partitions.
-
-With ``HAPAX_INPUT__START=latest`` only a committed offset says that a partition has begun: one
-without it would begin at its end again after a crash, and lose what came meanwhile; or would be
-taken for one that was added, and be read from its first record. So the member that owns the first
-partition commits the places of all of them, whoever owns these, in one request, with the number of
-partitions beside each; the others wait for it. A partition with a higher number was added later.
+Where a group begins to read a topic is decided once for all partitions. With
+``HAPAX_INPUT__START=latest`` only a committed offset says that a partition has begun: one without
+it would begin at its end again after a crash, and lose what came meanwhile; or would be taken for
+one that was added, and be read from its first record. So the member that owns the first partition
+commits the places of all of them, those of other members too, in one request, with the number of
+partitions in each metadata; the others wait for it. A partition with a higher number was added
+later.
 """
 
 from __future__ import annotations
@@ -33,12 +33,17 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.partition_state import PartitionStates
 
+ELECTION_S = 10.0
+LATE_S = 30.0
+"""How long the group's offset may be below what it was, until it counts as lost."""
+_CUT_AT = re.compile(r"broker end offset is (\d+)")
+
 
 class Beginning:
     """Places partitions for which the group has no offset. One thread only.
 
     start   where a group without offsets begins: earliest, latest, refuse, or a span
-    whole   topics that are read from their first record all the same: we write them ourselves
+    whole   topics that are read from their first record all the same: the pipeline writes them
     """
 
     def __init__(self, consumer: GroupConsumer, *, start: str | SpanWords) -> None:
@@ -120,7 +125,6 @@ class Beginning:
         return {where: Span(low, low, name) for where, low in lows.items()}
 
     def _places(self, partitions: Iterable[Where]) -> dict[Where, Span]:
-        """Return where the group begins, and where its span stops."""
         if self._span is None:
             ends = self._consumer.offsets(partitions, LATEST)
             return {where: Span(end, end, "") for where, end in ends.items()}
@@ -130,7 +134,6 @@ class Beginning:
         return {where: self._looked_up.pop(where) for where in places}
 
     def _commit(self, begun: Mapping[Where, Span], count: int | None) -> Progress:
-        """Commit where the group begins; outside of transactions."""
         if not begun:
             return {}
         ids = self._consumer.log.topics
@@ -151,12 +154,6 @@ class Beginning:
             if answer.error is not None:
                 raise BatchAbortedError(f"commit of where to begin: {answer.error}", resolved=False)
         return places
-
-
-ELECTION_S = 10.0
-LATE_S = 30.0
-"""How long the group's offset may be below what it was, until it counts as lost."""
-_CUT_AT = re.compile(r"broker end offset is (\d+)")
 
 
 class Positions:
@@ -260,11 +257,7 @@ class Positions:
     # -- a log that is another one -----------------------------------------------------------
 
     def prove(self, partitions: Iterable[Where]) -> set[Where]:
-        """Return those that are read again, because their log may be another one since.
-
-        The client looks at the epoch beside a committed offset only when it is told to seek
-        there (librdkafka 2.16: an assignment begins to fetch without a look).
-        """
+        """Return those to read again: an epoch is checked by a seek alone (librdkafka 2.16)."""
         again = set()
         for where in partitions:
             state = self._states[where]
@@ -289,7 +282,7 @@ class Positions:
             state.found()
 
     def find(self, partitions: Iterable[Where]) -> None:
-        """Tell a group without offsets from positions that fell off the log: all in one look."""
+        """Distinguish a group without offsets from positions that fell off the log, all at once."""
         nexts = {where: self._states[where].next for where in partitions}
         known = nexts | self.committed([where for where, at in nexts.items() if at is None])
         self._begin([where for where, at in known.items() if at is None])
@@ -299,7 +292,7 @@ class Positions:
             self._find(where, position, lows[where], highs[where])
 
     def _find(self, where: Where, position: int, low: int, high: int) -> None:
-        """Go on at a position at which the client did not, or raise why it cannot be."""
+        """Continue at a position at which the client did not, or raise why it cannot be."""
         state = self._states[where]
         if state.truncated is not None:
             cut = _CUT_AT.search(state.truncated)
@@ -307,7 +300,7 @@ class Positions:
         now_s = self._clock.monotonic()
         if state.missing_since_s is None:
             state.missing_since_s = now_s
-        # Right after an election the end of the log may lag behind for a moment; its beginning
+        # Right after an election the end of the log may lag for a moment; its beginning
         # never comes back.
         late = now_s - state.missing_since_s > ELECTION_S
         if position < low or (position > high and late):
@@ -340,7 +333,6 @@ class Positions:
     # -- a group that begins -----------------------------------------------------------------
 
     def _begin(self, partitions: Collection[Where]) -> None:
-        """Start partitions for which the group has no offset, or wait for who does."""
         if partitions:
             places = self.beginning.places(partitions)
             self.rewind(places)

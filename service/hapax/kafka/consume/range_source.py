@@ -51,7 +51,6 @@ class KafkaRange(KafkaSource):
         self._member = member
 
     def place(self) -> None:
-        """Begin to read at the offsets that the driver knows of."""
         for where, offset in self._starts.items():
             if offset is not None:
                 state = self._states[where]
@@ -69,8 +68,8 @@ class KafkaRange(KafkaSource):
     def confirm(self) -> Progress:
         """Return what the group has committed, once no earlier attempt can commit any more.
 
-        An earlier attempt may have come further: go on behind it. Raises PositionLostError when
-        the group knows less than the driver did: to go on would double records.
+        An earlier attempt may have come further: continue after it. Raises PositionLostError when
+        the group knows less than the driver did: to continue would double records.
         """
         stable = self.committed(self._starts)
         for where, known in self._starts.items():
@@ -88,7 +87,6 @@ class KafkaRange(KafkaSource):
         return {where: offset for where, offset in stable.items() if offset is not None}
 
     def member(self) -> bytes:
-        """Return the driver's group metadata."""
         generation, member_id = parse_metadata(self._member)
         if generation < 0 or not member_id:
             raise BatchAbortedError("the driver was no live member of the group")

@@ -1,7 +1,7 @@
-"""The source of a pipeline with later tries: reads the retry topic beside the inputs.
+"""The source of a pipeline with later tries: reads the retry topic together with the inputs.
 
 A record of it is handed out when its wait is over (shelf.py); until then it lies in memory, nothing
-behind it in its partition is handed out, and no other partition notices.
+after it in its partition is handed out, and no other partition notices.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class KafkaRetrySource(KafkaSource):
         self._room, self._looked = 1, False
 
     def take(self, records_max: int, wait_s: float) -> Batch:
-        """Return what is there; a record whose wait is over counts as there."""
+        """See the port; a record whose wait is over counts as available."""
         shelf = self._states.shelf
         self._room, self._looked = max(1, records_max), False
         self._turn_partitions()
@@ -89,11 +89,11 @@ class KafkaRetrySource(KafkaSource):
                 self._consumer.hold(where, held=False)
 
     def waiting(self) -> int:
-        """Return how many records of our partitions wait in memory. Any thread may call."""
+        """Return how many assigned records wait in memory. Any thread may call."""
         return self._states.shelf.records
 
     def unread(self) -> int:
-        """Return how many offsets of our partitions lie behind what was read, markers included."""
+        """Return how many offsets of the assigned partitions are not read yet, markers included."""
         ours = [where for where in self.assignment() if where[0] == self._retry]
         lows, highs = (self._consumer.offsets(ours, at) for at in (EARLIEST, LATEST))
         count = 0

@@ -1,7 +1,7 @@
 """Messages of the retry topic that have arrived and have not waited long enough.
 
-They stay in memory in the order of their partitions, so that reading goes on everywhere and each is
-handed out when its time is over, without another fetch. Nothing behind one that waits is handed
+They stay in memory in the order of their partitions, so that reading continues everywhere and each
+is handed out when its time is over, without another fetch. Nothing after one that waits is handed
 out: progress never passes it. What is too much is left to the brokers: the partition is paused.
 """
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
 
 RECORDS_MAX, BYTES_MAX = 2_000, 4 << 20
-"""Of one partition; half as much is left when reading goes on."""
+"""Of one partition; half as much is left when reading continues."""
+_IN_ORDER = frozenset({KafkaError._PARTITION_EOF, *UNDECODABLE})
 
 
 class Held(NamedTuple):
@@ -50,7 +51,6 @@ class Shelf:
         self._bytes[where] = self._bytes.get(where, 0) + len(message)
 
     def ripe(self, count: int) -> int:
-        """Return how many messages may be handed out now, up to ``count``."""
         now_s, found = self._clock.monotonic(), 0
         for held in self._held.values():
             for one in held:
@@ -60,7 +60,6 @@ class Shelf:
         return found
 
     def take(self, count: int) -> list[Any]:
-        """Hand out what may be, by partition in order."""
         now_s, taken = self._clock.monotonic(), list[Any]()
         for where, held in self._held.items():
             while held and held[0].ripe_s <= now_s and len(taken) < count:
@@ -70,13 +69,12 @@ class Shelf:
         return taken
 
     def wait_s(self, most_s: float) -> float:
-        """Return how long to wait for records until one here may be handed out."""
         now_s = self._clock.monotonic()
         heads = [held[0].ripe_s for held in self._held.values() if held]
         return max(0.0, min([most_s, *(ripe_s - now_s for ripe_s in heads)]))
 
     def next_offset(self, where: Where) -> int | None:
-        """Return where reading of a partition goes on behind what is here; None: nothing is."""
+        """Return where reading of a partition continues after what is here; None: nothing is."""
         held = self._held.get(where)
         if not held:
             return None
@@ -84,7 +82,6 @@ class Shelf:
         return int(last.offset()) + (last.error() is None)
 
     def full(self) -> list[Where]:
-        """Return the partitions of which no more should be read now."""
         return [
             where
             for where, held in self._held.items()
@@ -93,7 +90,6 @@ class Shelf:
         ]
 
     def roomy(self) -> list[Where]:
-        """Return those of the paused partitions of which more should be read."""
         return [
             where
             for where in self.paused
@@ -109,24 +105,18 @@ class Shelf:
         )
 
     def drop(self, partitions: Collection[Where]) -> None:
-        """Forget what waits of these; it is read again."""
         for where in partitions:
             self._held.pop(where, None)
             self._bytes.pop(where, None)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._held.clear()
         self._bytes.clear()
         self.paused.clear()
 
 
 def _wait_ms(message: Any, now_ms: int) -> int:
-    """Return for how long a message is held, at most as long as any of its level.
-
-    A time beyond that was written, or is read, by a clock that is wrong: what is due later than the
-    present clock says is then moved, not held.
-    """
+    """Return it, bounded: a longer wait is of a wrong clock, and the record is then moved."""
     if message.error() is not None:
         return 0
     try:
@@ -142,9 +132,6 @@ def _wait_ms(message: Any, now_ms: int) -> int:
 
 
 def keeps_order(message: Any) -> bool:
-    """Whether a message counts only behind those before it: a record, an end, a broken set."""
+    """Whether a message counts only after those before it: a record, an end, a broken set."""
     error = message.error()
     return error is None or error.code() in _IN_ORDER
-
-
-_IN_ORDER = frozenset({KafkaError._PARTITION_EOF, *UNDECODABLE})

@@ -74,7 +74,6 @@ class KafkaSource(AnsweredSource):
     # -- the group ------------------------------------------------------------------------
 
     def subscribe(self) -> None:
-        """Join the group; partitions arrive with later calls of take or attend."""
         self._consumer.client.subscribe(
             self._topics,
             on_assign=self._on_assign,
@@ -102,7 +101,7 @@ class KafkaSource(AnsweredSource):
 
     @property
     def cluster_id(self) -> str | None:
-        """Kafka's id of the cluster that our positions belong to; None: it is not known yet."""
+        """Kafka's id of the cluster that the positions belong to; None: it is not known yet."""
         return self._consumer.log.topics.cluster
 
     def meet_cluster(self, cluster_id: str | None) -> None:
@@ -114,7 +113,7 @@ class KafkaSource(AnsweredSource):
     def strangers(self) -> list[str]:
         """Return a sentence when the group's offsets were committed on another cluster.
 
-        Before joining. BatchAbortedError: they cannot be told; PreflightError: of another span.
+        Before joining. BatchAbortedError: they are not known; PreflightError: of another span.
         """
         self._stops.require(self._every_partition())
         return self._identity.strangers(self._every_partition())
@@ -125,15 +124,12 @@ class KafkaSource(AnsweredSource):
         return self._consumer.committed(wanted, PENDING_TIMEOUT_S)
 
     def assignment(self) -> frozenset[Where]:
-        """Return the partitions that are ours now."""
         return self._consumer.assignment()
 
     def member(self) -> bytes:
-        """Return the live group metadata; raises BatchAbortedError without a live member."""
         return self._consumer.metadata()
 
     def changes(self) -> Changes:
-        """Return and forget what happened since the last call."""
         changes = self._events.take()
         if self._consumer.intake is not None:
             changes.routes_lost, changes.native_left = self._consumer.intake.news()
@@ -142,7 +138,7 @@ class KafkaSource(AnsweredSource):
     def adopt_orphans(self) -> list[Where] | None:
         """Make the group share out again when no member owns some partitions; return those.
 
-        None: it cannot be told now; ask again soon.
+        None: it is not known now; ask again soon.
         Only static members can overlook new partitions (kafka/admin/group.py).
         """
         properties = self._consumer.properties
@@ -166,7 +162,7 @@ class KafkaSource(AnsweredSource):
     # -- records --------------------------------------------------------------------------
 
     def take(self, records_max: int, wait_s: float) -> Batch:
-        """Return what is there, waiting up to ``wait_s`` only for the first record."""
+        """See the port; waits up to ``wait_s`` only for the first record."""
         count = max(1, records_max)
         stash = self._states.stash
         messages, self._states.stash = stash[:count], stash[count:]
@@ -225,14 +221,14 @@ class KafkaSource(AnsweredSource):
                 return
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
-                # An end counts only behind the records before it, which wait here, too.
+                # An end counts only after the records before it, which wait here, too.
                 self._states.stash.append(message)
                 self._waiting_bytes += len(message)
             else:
                 self._events.meet(message, error)
 
     def _finish(self, batch: Batch) -> Batch:
-        """Look at positions that are in doubt, and add progress behind what no reader can see."""
+        """Check positions that are in doubt, and add progress after what no reader can see."""
         states = self._states
         self._identity.place()
         if states.stale:
@@ -249,20 +245,16 @@ class KafkaSource(AnsweredSource):
         return self._stops.cut(batch)
 
     def stuck(self) -> Mapping[Where, Stuck]:
-        """Return the partitions of ours that are held up by a set that cannot be decoded."""
         return self._states.stuck.known
 
     def _follow(self) -> None:
-        """Hear what the client has told by the way."""
         self._identity.follow()
         self._positions.beginning.check()
 
     def pause(self) -> None:
-        """Deliver nothing from the partitions that are ours now."""
         self._consumer.pause()
 
     def resume(self) -> None:
-        """Deliver again, also from paused partitions that are away and come back later."""
         self._consumer.resume()
 
     def hold(self, where: Where, *, held: bool) -> None:
@@ -272,33 +264,22 @@ class KafkaSource(AnsweredSource):
     # -- positions ------------------------------------------------------------------------
 
     def mark_processed(self, progress: Mapping[Where, int]) -> None:
-        """Take note that everything below these offsets has had its effect."""
         for where, offset in progress.items():
             self._states[where].settled = offset
             self._states.reach(where, self._consumer.log.topics.known(where[0]), offset)
 
     def processed(self) -> Progress:
-        """Return per partition where to read again when nothing later is certain.
-
-        A partition without committed offset always has its place here: it started by a rewind.
-        """
+        """Return offsets, of a partition without a committed one as well: it began by a rewind."""
         return self._states.settled_offsets()
 
     def positions(self) -> Progress:
-        """Return per partition the next offset to take. Any thread may call."""
         return self._states.next_offsets()
 
     def rewind(self, progress: Mapping[Where, int]) -> None:
-        """Read again from these offsets; partitions that are no longer assigned are ignored."""
         self._positions.rewind(progress)
         self._stops.release(progress)
 
     def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
-        """Return the group's stable committed offsets; None where there is none.
-
-        Waits while a transaction holds a pending offset, so the answer is never undone. Raises
-        BatchAbortedError on a time-out: ask again.
-        """
         return self._positions.committed(partitions)
 
     def offset_commit(
@@ -318,7 +299,6 @@ class KafkaSource(AnsweredSource):
         return OffsetCommit(offsets, self.member())
 
     def offset(self, where: Where, offset: int) -> GroupOffset:
-        """Return an offset to commit, with its metadata and the leader's epoch."""
         state, ids = self._states.get(where), self._consumer.log.topics
         if state is None:
             return ids.offset(where, offset)
@@ -326,7 +306,6 @@ class KafkaSource(AnsweredSource):
         return ids.offset(where, offset, beside=state.committed, epoch=epoch)
 
     def beside(self, where: Where) -> CommittedMetadata:
-        """Return what stood beside the group's offset when it was last asked."""
         if self._states[where].beside is None:
             self.committed([where])
         return self._states[where].committed

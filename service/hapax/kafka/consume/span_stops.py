@@ -49,10 +49,7 @@ class SpanStops:
     # -- what the group has -------------------------------------------------------------------
 
     def require(self, partitions: Iterable[Where]) -> None:
-        """Look up where the group begins, where it has not.
-
-        Raises PreflightError where there is no such span, or the group's offsets are of none.
-        """
+        """Look up the beginning; raise PreflightError when offsets are of no or another span."""
         if self._given is None:
             return
         if problems := self._given.problems(int(time.time() * 1000)):
@@ -83,9 +80,9 @@ class SpanStops:
         return [where for where in partitions if where[0] not in whole]
 
     def _known(self, partitions: Iterable[Where]) -> dict[Where, Span | None]:
-        """Return the spans beside the group's offsets; no transaction is waited for.
+        """Return the spans in the group's committed metadata; no transaction is waited for.
 
-        A span stands beside every offset from the beginning on, so any of them tells it.
+        Every offset from the beginning on has the span, so any of them will do.
         """
         try:
             with closing(OffsetsClient(unjoined(self._consumer.properties))) as queries:
@@ -110,10 +107,7 @@ class SpanStops:
     # -- records --------------------------------------------------------------------------------
 
     def stop(self, where: Where) -> int | None:
-        """Return where a partition of ours stops; None: nowhere.
-
-        Where the group is further already, for workers have taken over, it stops there.
-        """
+        """Return the stop; where the group is further already, by workers, that offset."""
         if self._words is None or where[0] in self._positions.beginning.whole:
             return None
         state = self._states[where]
@@ -124,7 +118,6 @@ class SpanStops:
         return state.stop
 
     def _look_up(self, partitions: Iterable[Where]) -> None:
-        """Look up where those stop that have begun, all at once."""
         unknown = [where for where in partitions if self._states[where].stop is None]
         for where, offset in self._positions.committed(unknown).items():
             span = self._states[where].committed.span
@@ -157,13 +150,11 @@ class SpanStops:
         return _before(batch, met, over)
 
     def release(self, progress: Mapping[Where, int]) -> None:
-        """Read on in partitions that are read again from before their stop."""
         for where in self._held & progress.keys():
             self._held.discard(where)
             self._consumer.hold_ours(where, held=False)
 
     def limit(self, ends: Progress) -> Progress:
-        """Return ends of partitions of ours that are not beyond a stop."""
         stops = {where: self.stop(where) for where in ends}
         return {
             where: end if (stop := stops[where]) is None else min(end, stop)
@@ -172,7 +163,6 @@ class SpanStops:
 
 
 def _before(batch: Batch, stops: Mapping[Where, int], over: Collection[Where]) -> Batch:
-    """Return a batch without the records at and beyond the stops of some partitions."""
     kept = [
         index
         for index, record in enumerate(batch.records)

@@ -2,8 +2,8 @@
 
 The group shares the partitions out, and nothing else of it counts: a partition that comes is read
 from what the cluster of the outputs has committed for it, once its lane there is open
-(produce/target_lane.py). What the group has committed here follows for tools that show lag, and
-tells one thing: that the partition had progress once.
+(produce/target.py). What the group has committed here follows for tools that show lag, and shows
+one thing: that the partition had progress once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ the answer would move the partition after it was placed: librdkafka 2.16 does no
 the seek that came in between, and all records up to the end were lost (the campaign, 1 of 32
 strikes)."""
 TOLD_INTERVAL_S = 1.0
-"""How far the group's own offsets may be behind."""
+"""How far the group's own offsets may lag."""
 
 
 class TargetLanes(Protocol):
@@ -54,7 +54,7 @@ class TargetLanes(Protocol):
     def progress(
         self, partitions: Iterable[Where], ours: frozenset[Where]
     ) -> dict[Where, TopicPartition]:
-        """Return it in the client's form, once the lanes of those of ours are open."""
+        """Return it in the client's form, once the lanes of ``ours``, the assigned, are open."""
 
     def leave(self, partitions: Iterable[Where]) -> None:
         """Close the lanes of these."""
@@ -82,7 +82,6 @@ class KafkaTargetSource(KafkaSource):
         clock: Clock,
         **client: Any,
     ) -> None:
-        """Connect, join nothing yet; see the base."""
         super().__init__(properties, topics, start=start, clock=clock, **client)
         self._identity.elsewhere = True
         self._untold: Progress = {}
@@ -90,10 +89,7 @@ class KafkaTargetSource(KafkaSource):
         self._told_s = 0.0
 
     def meet_target(self, *, mirrors: bool) -> list[str]:
-        """Compare the clusters, before joining; return remarks.
-
-        ``mirrors``: records pass unchanged, and keep their partition where the numbers are equal.
-        """
+        """``mirrors``: records pass unchanged, and keep partitions where numbers are equal."""
         counts = {topic: len(self._consumer.numbers(topic)) for topic in self._topics}
         partitions = self.lanes.partitions
         unlike = [f"{topic} {count}" for topic, count in counts.items() if count != partitions]
@@ -124,12 +120,11 @@ class KafkaTargetSource(KafkaSource):
         super().subscribe()
 
     def progress_of(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
-        """Return what is committed on the cluster of the outputs, also for partitions of others."""
         found = self.lanes.progress(partitions, frozenset())
         return {where: one.offset if one.offset >= 0 else None for where, one in found.items()}
 
     def take(self, records_max: int, wait_s: float) -> Batch:
-        """Return what is there; partitions that have come are placed first."""
+        """See the port; partitions that have come are placed first."""
         self._place()
         self._tell()
         self.lanes.keep()
@@ -140,18 +135,16 @@ class KafkaTargetSource(KafkaSource):
         super().hold(where, held=held or where in self._unplaced)
 
     def mark_processed(self, progress: Mapping[Where, int]) -> None:
-        """Take note that everything below these offsets has had its effect."""
         super().mark_processed(progress)
         self._untold.update(progress)
 
     def close(self) -> None:
-        """Leave; what the group was not told is told."""
+        """Leave; what the group has not got is committed first."""
         with suppress(BatchAbortedError):
             self._tell(now=True)
         super().close()
 
     def _place(self) -> None:
-        """Read the partitions that have come from where their lanes are."""
         if self._states.stale and self._states.stale & self._consumer.assignment():
             self._positions.reread_stale()
         # Placed here, or by the call in which they came, which knows nothing of what is held.
@@ -175,7 +168,7 @@ class KafkaTargetSource(KafkaSource):
         return found
 
     def _tell(self, *, now: bool = False) -> None:
-        """Commit what was processed for tools that look at the group. Nothing relies on it."""
+        """Commit what was processed for tools that show the group. Nothing relies on it."""
         now_s = self._clock.monotonic()
         if not self._untold or (not now and now_s - self._told_s < TOLD_INTERVAL_S):
             return
@@ -187,7 +180,7 @@ class KafkaTargetSource(KafkaSource):
         ]
         self._untold, self._told_s = {}, now_s
         commit, told = self._consumer.client.commit, client_offsets(offsets)
-        with suppress(KafkaException):  # a group that is changing; the next commit tells more
+        with suppress(KafkaException):  # a group that is changing; the next commit shows more
             if now:
                 commit(offsets=told, asynchronous=False)
             else:

@@ -26,7 +26,7 @@ WAYS_OUT = (
 
 
 class TopicIdentity:
-    """Compares ids of cluster and topics with those beside the group's offsets. One thread only.
+    """Compares ids of cluster and topics with those of the group's offsets. One thread only.
 
     elsewhere  whether progress is on another cluster: then the group's own offsets only inform
     """
@@ -49,7 +49,7 @@ class TopicIdentity:
         self.compare(known)
 
     def place(self) -> None:
-        """Find where partitions go on that the client could not read on in."""
+        """Find where partitions continue that the client could not read on in."""
         unplaced = list(self._states.unplaced)
         try:
             self._positions.find(unplaced)
@@ -58,7 +58,7 @@ class TopicIdentity:
             raise
 
     def compare(self, partitions: Iterable[Where]) -> None:
-        """Raise PositionLostError where another id stands beside an offset that is known."""
+        """Raise PositionLostError where an offset that is known has another id in its metadata."""
         for where in partitions:
             beside = self._states[where].committed
             self._require_here(where, beside)
@@ -89,7 +89,7 @@ class TopicIdentity:
             )
 
     def _look_up(self, known: list[Where]) -> None:
-        """See what is beside the offsets that the client began at; it has looked them up alone."""
+        """Read the metadata of offsets that the client began at; it looked them up alone."""
         wanted = self._consumer.assignment().union(known)
         began = self._positions.committed(
             [where for where in wanted if self._states[where].beside is None]
@@ -106,9 +106,9 @@ class TopicIdentity:
                 )
 
     def _take_over(self, partitions: Iterable[Where]) -> None:
-        """Note how many partitions a topic has, where another client has read it before us.
+        """Note how many partitions a topic has, where another client has read it before Hapax.
 
-        Before the first progress of ours: from then on, the group looks as if we had begun it.
+        Before the first progress here: from then on, the group looks as if Hapax had begun it.
         """
         known: dict[str, list[CommittedMetadata]] = {}
         for where in partitions:

@@ -1,11 +1,10 @@
 """What the producing side of every guarantee has in common: its parts, and how it connects.
 
-The topics of the outputs: whether they exist, and what they refuse, judged before it is sent.
-
-A broker refuses a whole set of messages for one of them, and the refusal costs the producer. So a
-name is looked up when it is first used, and after a refusal that lies in a key or a timestamp the
-topics' settings are asked for: every message is judged by them, until none has been refused for a
-while. Reading settings needs a right (DescribeConfigs) that may not be granted: then brokers judge.
+It also judges what the output topics refuse before it is sent. A broker refuses a whole set of
+messages for one of them, and the refusal costs the producer. So a name is looked up when it is
+first used, and after a refusal that lies in a key or a timestamp the topics' settings are asked
+for: every message is judged by them, until none has been refused for a while. Reading settings
+needs a right (DescribeConfigs) that may not be granted: then brokers judge.
 """
 
 from __future__ import annotations
@@ -47,20 +46,21 @@ _BY_RULES: Final = frozenset(
 _ASSUMED: Final = TopicRules(before_ms=3_600_000, after_ms=3_600_000)
 """Of a dead-letter topic whose settings may not be read: what it refuses by Kafka's defaults."""
 _topic_of = attrgetter("topic")
+SET_BYTES = 1_000_000
+"""The client's own default."""
+SET_BYTES_MIN = 4096
+ALONE = {"batch.num.messages": 1}
 
 
 class OutputTopics:
-    """What is known of them.
-
-    due  the settings are to be asked for before anything else is sent
-    """
+    """What is known of them; ``due``: the settings are to be asked for before the next message."""
 
     def __init__(self, config: ProducerConfig, clock: Clock, watch: Watch) -> None:
         self._properties = config.properties
         self._dead_letters = config.dead_letters
         self._clock = clock
         self._watch = watch
-        # That those of the settings are there is no record's affair: their loss is a stop.
+        # That those of the settings exist is no record's affair: their loss is a stop.
         self._used = set(config.required_topics)
         self._there: frozenset[str] = frozenset()
         self._absent: dict[str, float] = {}
@@ -70,18 +70,13 @@ class OutputTopics:
 
     @property
     def awake(self) -> bool:
-        """Whether each message is judged."""
         return bool(self._rules)
 
     def meet(self, names: Collection[str]) -> None:
-        """Take note of the topics of the cluster."""
         self._there = frozenset(names)
 
     def learn(self, codes: AbstractSet[int]) -> bool:
-        """Ask for the settings after a refusal; return whether they may explain it.
-
-        They do not where messages had been judged by them.
-        """
+        """Ask; return whether settings may explain it: not where messages were judged by them."""
         if self._rules or not codes & _BY_RULES:
             return False
         return self._ask()
@@ -125,7 +120,6 @@ class OutputTopics:
         return [letters.get(index, one) for index, one in enumerate(messages)]
 
     def _look_up(self, names: set[str]) -> set[str]:
-        """Return those of the names that no topic has."""
         self._used |= names & self._there
         unknown, now_s = names - self._used, self._clock.monotonic()
         due = {name for name in unknown if now_s - self._absent.get(name, -1e9) > ABSENT_AGE_S}
@@ -162,19 +156,13 @@ class OutputTopics:
         return explained
 
 
-SET_BYTES = 1_000_000
-"""The client's own default."""
-SET_BYTES_MIN = 4096
-ALONE = {"batch.num.messages": 1}
-
-
 class MessageSets:
     """How many messages go into one set, which brokers take or refuse as a whole.
 
-    The client bounds a set by its own ``batch.size``; what a topic takes (``max.message.bytes``)
-    it does not know, so outputs that fit one by one may be refused together. After a refusal each
-    message is sent in a set of its own, before anybody is blamed: whoever is refused then is
-    surely to blame. When none is, the sets were too large, and they stay half as large.
+    The client bounds a set by its own ``batch.size``; what a topic takes (``max.message.bytes``) it
+    does not know, so outputs that fit one by one may be refused together. After a refusal each
+    message is sent in a set of its own, before any is blamed: one that is refused then is surely to
+    blame. When none is, the sets were too large, and they stay half as large.
     """
 
     COMMITS_MAX = 5
@@ -189,7 +177,6 @@ class MessageSets:
         """Whether the next producer sends each message in a set of its own."""
 
     def properties(self) -> dict[str, int]:
-        """Return what a producer has to be built with."""
         return {"batch.size": self._bytes_max} | (ALONE if self.alone else {})
 
     def refuse(self, refused: Mapping[int, str], *, alone: bool) -> Mapping[int, str]:
@@ -236,7 +223,6 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def of(
         cls, settings: Settings, properties: dict[str, Any], native: NativePath | None = None
     ) -> ProducerConfig:
-        """Return that of a pipeline, under these properties."""
         topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
         return cls(
             properties=properties,
@@ -285,7 +271,6 @@ class KafkaProducing:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last begin."""
         return self._clock.monotonic() - self._began_s
 
     @property
@@ -295,7 +280,6 @@ class KafkaProducing:
         return not free or self._round_robin or self._topics.awake
 
     def _connect(self) -> tuple[Outbox, Any]:
-        """Return a new producer that has a connection, and the cluster's metadata."""
         properties = {**self._properties, **self._sets.properties()}
         outbox = Outbox(
             properties,

@@ -37,7 +37,7 @@ class HangingError(Exception):
 class Caller:
     """Makes calls on a thread of its own; one that hangs costs the thread, not the process.
 
-    The thread is a daemon: it may sit in the client for ever and must not keep the process alive.
+    The thread is a daemon: it may hang in the client and must not keep the process alive.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,6 @@ class OffsetsCaller:
             raise
 
     def close(self) -> None:
-        """Let the thread end."""
         if self._caller is not None:
             self._caller.close()
 
@@ -128,7 +127,7 @@ def _serve(
     while (call := calls.get()) is not None:
         try:
             call()
-        except BaseException as error:  # noqa: BLE001 - told to the thread that waits
+        except BaseException as error:  # noqa: BLE001 - passed to the thread that waits
             answers.put(error)
         else:
             answers.put(None)

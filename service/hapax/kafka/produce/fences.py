@@ -1,4 +1,4 @@
-"""Transactional ids that are fenced: whoever used one can commit no more, what it left is aborted.
+"""Transactional ids that are fenced: their users commit no more, what they left is aborted.
 
 Those of lanes, and of a worker of the same name.
 """
@@ -21,16 +21,12 @@ if TYPE_CHECKING:
 def named_transaction(
     settings: Settings, name: str, native: NativePath | None = None, **around: Any
 ) -> KafkaTransaction:
-    """Return a producing side under a transactional id that is not the worker's."""
     properties = producer_properties(settings) | {"client.id": name, "transactional.id": name}
     return KafkaTransaction(ProducerConfig.of(settings, properties, native), **around)
 
 
 def fence(settings: Settings, transactional_id: str) -> None:
-    """Register a producer of this id and drop it.
-
-    Raises ProducerDeadError when brokers do not answer: call again.
-    """
+    """Register a producer of this id; raise ProducerDeadError without an answer: call again."""
     transaction = named_transaction(
         settings,
         transactional_id,
@@ -51,7 +47,6 @@ class LaneFences:
         self._settings = settings
 
     def lane(self, number: int) -> None:
-        """Fence a lane."""
         fence(self._settings, lane_id(self._settings, number))
 
     def predecessor(self) -> None:

@@ -1,4 +1,4 @@
-"""A group's committed offsets with what is beside them, and moving them while it is empty."""
+"""A group's committed offsets with their metadata, and moving them while the group is empty."""
 
 from __future__ import annotations
 
@@ -54,17 +54,14 @@ class GroupOffsets:
         )
 
     def cluster_id(self) -> str | None:
-        """Return the id of the cluster; None when the brokers do not tell."""
+        """Return the id of the cluster; None when the brokers do not return it."""
         try:
             return cluster_id(self._settings)
         except PreflightError:
             return None
 
     def members(self) -> dict[str, str]:
-        """Return the client ids of the group's members, each with its host.
-
-        Raises PreflightError when no broker answers.
-        """
+        """Return client ids, each with its host; raise PreflightError when no broker answers."""
         found = members(self._settings)
         if found is None:
             problem = f"the members of group {self._settings.app} cannot be listed"
@@ -132,10 +129,10 @@ class GroupOffsets:
     ) -> None:
         """Write a message and set offsets in one transaction, in an empty group alone.
 
-        Kafka does not fence offsets of a transaction without a member. So they are added first,
-        and only then it is looked whether the group is empty: from then on whoever joins waits
-        for the outcome before it reads its offsets. Raises BatchAbortedError when the message is
-        refused, PreflightError for members, HapaxError when brokers do not answer.
+        Kafka does not fence offsets of a transaction without a member. So they are added first, and
+        only then it is looked whether the group is empty: from then on a new member waits for the
+        outcome before it reads its offsets. Raises BatchAbortedError when the message is refused,
+        PreflightError for members, HapaxError when brokers do not answer.
         """
         operator = _Operator(self._properties, offsets)
         transaction = alone(self._settings, replay_id(self._settings.app), clock)
@@ -177,7 +174,7 @@ class _Operator:
         return OffsetCommit(offsets, bytes(cast("Any", member)))
 
     def committed(self) -> dict[Where, int | None]:
-        # Unstable: the offsets before the open transaction, which is ours.
+        # Unstable: the offsets before the open transaction, which is this one.
         answers = self._queries.group_offsets(self._offsets, ANSWER_TIMEOUT_S, stable=False)
         return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
 

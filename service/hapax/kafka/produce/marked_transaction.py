@@ -1,14 +1,12 @@
 """Transactions that carry their own marker: a committed offset that says what they have done.
 
-Every attempt begins with a new producer: its ``init_transactions`` ends what a predecessor left
-and refuses whatever that still sends, so the marker read after it is the truth, and no late
-request of an earlier transaction can reach this one.
+Every attempt begins with a new producer: its ``init_transactions`` ends what a predecessor left and
+refuses whatever that still sends, so the marker read after it is the truth, and no late request of
+an earlier transaction can reach this one.
 
-The marker is committed by a producer whose group has no members. The broker takes such offsets
-from any producer, so the group fences none here; the transactional id does: an offset counts only
-when its transaction commits, and the coordinator commits for the newest producer alone.
-
-The committed offset of a group without members, which one transactional id alone moves.
+The marker is committed by a producer whose group has no members. The broker takes such offsets from
+any producer, so the group fences none here; the transactional id does: an offset counts only when
+its transaction commits, and the coordinator commits for the newest producer alone.
 
 Registering ends every transaction of the id, so the stable answer comes at once. It does not come
 where the brokers have dropped the marker of a transaction (docs/non-obvious.md, "A cluster that is
@@ -46,13 +44,15 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_S = 5.0
 _HELD_BACK = (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT)
+TOO_LONG = (
+    "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
+    " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
+    " HAPAX_TRANSACTION__TIMEOUT"
+)
 
 
 def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
-    """Return the client's answer for one partition. ``what`` names it in errors.
-
-    Raises BatchAbortedError when no answer comes, StopError when a right is missing.
-    """
+    """Raise BatchAbortedError when no answer comes, StopError when a right is missing."""
 
     def asked() -> TopicPartition:
         (answer,) = member.committed([TopicPartition(*where)], timeout=ANSWER_TIMEOUT_S)
@@ -67,11 +67,7 @@ def stable_offset(member: Consumer, where: Where, what: str) -> TopicPartition:
 
 
 def _refused(member: Consumer) -> KafkaError | None:
-    """Return why the group's coordinator is not told, which no answer but an event says.
-
-    librdkafka goes on asking for the coordinator of a group that it may not see, in silence
-    (rd_kafka_cgrp_handle_FindCoordinator).
-    """
+    """Return why: librdkafka asks for a hidden group's coordinator in silence, without end."""
     try:
         event = member.poll(0)
     except UnicodeDecodeError:  # errors.LINE_IS_NO_TEXT
@@ -89,13 +85,6 @@ def _unknown(what: str, error: KafkaError) -> BatchAbortedError | StopError:
     return BatchAbortedError(f"{what} is not known: {describe(error)}{hint}", resolved=False)
 
 
-TOO_LONG = (
-    "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
-    " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
-    " HAPAX_TRANSACTION__TIMEOUT"
-)
-
-
 class TransactionTooLongError(StopError):
     """The messages were given too slowly for one transaction; it is rolled back."""
 
@@ -108,7 +97,7 @@ class MarkedNames(NamedTuple):
 
 
 def sink_names(app: str) -> MarkedNames:
-    """Return those of the sink; no worker's id has a word behind the slash."""
+    """Return those of the sink; no worker's id has a word after the slash."""
     return MarkedNames(f"{app}/sink", f"{app}--sink")
 
 
@@ -184,10 +173,7 @@ class MarkedTransaction:
     def commit(
         self, number: int, metadata: str, others: Mapping[str, tuple[int, str]] | None = None
     ) -> None:
-        """Make what was sent visible together with the marker.
-
-        ``others``: number and metadata for markers of other groups, set in the same transaction.
-        """
+        """``others``: number and metadata for markers of other groups, in one transaction."""
         with self._renewed_after_failure():
             self._mark(self._group, number, metadata)
             for group, marker in (others or {}).items():
@@ -213,7 +199,6 @@ class MarkedTransaction:
         return found
 
     def close(self) -> None:
-        """Drop the clients."""
         self.transaction.close()
         self._group.close()
 
@@ -254,16 +239,13 @@ class CountedTransaction(KafkaTransaction):
 
     @cached_property
     def _sent(self) -> list[tuple[int, Mapping[int, str]]]:
-        """Per call of ``send`` in this transaction, its messages and those of them refused."""
         return []
 
     def begin(self) -> None:
-        """Start; see the base."""
         self._sent.clear()
         super().begin()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Hand messages over; see the base."""
         try:
             super().send(messages)
         except BatchAbortedError as error:

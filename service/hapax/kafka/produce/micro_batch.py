@@ -1,15 +1,10 @@
 """One micro-batch and its marker in one Kafka transaction, or its rows fixed for its lanes.
 
-What makes a marker the truth is told in marked_transaction.py.
-
-Whether the output topics hold records that micro-batches of this app have published.
-
-Asked once in the life of an app, before its first micro-batch: where checkpoint and marker are both
-gone, only the output still knows that there was a query before.
-
-A lane of the sink: the parcels that a manifest gives it, published in order, each once.
-
-The lane's marker counts the parcels that are published, in the transactions that publish them.
+marked_transaction.py says what makes a marker the truth. Before the first micro-batch of an app it
+is asked whether the output topics hold records that micro-batches of this app have published: when
+checkpoint and marker are both gone, only the output still knows that there was a query before. A
+lane publishes the parcels that a manifest gives it, in order, each once; its marker counts them, in
+the transactions that publish them.
 """
 
 from __future__ import annotations
@@ -52,19 +47,18 @@ NEAR_OFFSETS = 100
 """How far back from the last stable offset each partition is read first."""
 FAR_OFFSETS, FAR_OFFSETS_ALL = 10_000, 200_000
 """How far then: of one partition, and of all together."""
+PART_OF_TIMEOUT = 4
+"""A transaction takes further parcels for a quarter of its time; one parcel may take all of it."""
 
 
 class PublishedRecords:
-    """Looks at the ends of output topics; what lies further back is not found."""
+    """Searches the ends of output topics; what lies further back is not found."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def find(self, topics: Iterable[str]) -> PublishedRecord | None:
-        """Return a visible record of this app, of those at the ends of the topics that are there.
-
-        Raises PreflightError when brokers do not answer, or do not let us read.
-        """
+        """Return one at the ends of existing topics; raise PreflightError when unreadable."""
         wanted = set(topics)
         with closing(BlockingOffsets(self._settings)) as client:
             partitions = client.partitions(sorted(wanted - client.absent(wanted)))
@@ -123,7 +117,7 @@ class KafkaPublisher:
         rows that were fixed before, of which lanes may have published parts: those are to be
         published, and then ``finish`` is to be called. Raises PositionLostError when the marker
         contradicts the checkpoint, StopError when no repetition can help, and BatchAbortedError or
-        ProducerDeadError when the same call is to be made again later; in all cases nothing is
+        ProducerDeadError when the same call is to be repeated later; in all cases nothing is
         visible, or the next call finds out that it is.
         """
 
@@ -140,10 +134,7 @@ class KafkaPublisher:
         return done
 
     def fix(self, batch: MicroBatch, fixed: FixedBatch, chunks: Chunks) -> FixedBatch | None:
-        """Choose these rows for the micro-batch, unless some were chosen; return which hold.
-
-        Returns None when the micro-batch is published. Raises as ``publish``.
-        """
+        """Return which rows hold; None: the micro-batch is published. Raises as ``publish``."""
 
         def once(marker: Marker | None) -> FixedBatch | None:
             if not self._due(batch, marker):
@@ -179,7 +170,7 @@ class KafkaPublisher:
         """Commit the marker as it is, so that it does not expire; return it.
 
         Those of lanes as well while they have something to publish. A publication that is under
-        way elsewhere is fenced by it, and made again.
+        way elsewhere is fenced by it, and repeated.
         """
         marker = self._opened_marker()
         if marker is None:
@@ -197,31 +188,29 @@ class KafkaPublisher:
         return marker
 
     def overwrite(self, marker: Marker) -> None:
-        """Commit this marker whatever was there: a person has decided where to go on.
+        """Commit this marker whatever was there: a person has decided where to continue.
 
         What lanes have not published of a former choice of rows stays unpublished.
         """
         try:
             former = self._opened_marker()
-        except PositionLostError:  # it is not ours; it is replaced
+        except PositionLostError:  # of another program; it is replaced
             former = None
         lanes = range(0 if former is None or former.fixed is None else former.fixed.lanes)
         for lane in lanes:
             marked = self._named(sink_lane_names(self._app, lane))
             try:
-                marked.transaction.open()  # whoever still publishes is fenced
+                marked.transaction.open()  # a producer that still publishes is fenced
             finally:
                 marked.close()
         self._write(marker, (), dict.fromkeys(lanes, GIVEN_UP))
 
     def close(self) -> None:
-        """Drop the clients."""
         self._marked.close()
 
     def _attempted(
         self, batch: MicroBatch, once: Callable[[Marker | None], Done]
     ) -> tuple[Done, int]:
-        """Return what the call made of the marker, and how many attempts it took."""
         for attempt in range(1, self._attempts + 1):
             try:
                 return once(self._opened_marker()), attempt
@@ -246,7 +235,6 @@ class KafkaPublisher:
         return due(batch, marker, self._found({self._topic}) if fresh else None)
 
     def _found(self, topics: set[str]) -> PublishedRecord | None:
-        """Return a record that this app has published before, of those at the topics' ends."""
         try:
             return self._published.find(topics)
         except PreflightError as error:
@@ -255,7 +243,7 @@ class KafkaPublisher:
     def _looked_at(
         self, batch: MicroBatch, marker: Marker | None, chunks: Iterable[Chunk]
     ) -> Iterator[Chunk]:
-        """Pass the chunks on; look at each topic that the rows of a first micro-batch name."""
+        """Pass the chunks on; search each topic that the rows of a first micro-batch name."""
         known = {self._topic}
         for chunk in chunks:
             topics = {message.topic for message in chunk} - known if marker is None else set()
@@ -277,10 +265,6 @@ class KafkaPublisher:
         }
         self._marked.commit(marker.next, marker.metadata, others)
         return records
-
-
-PART_OF_TIMEOUT = 4
-"""A transaction takes further parcels for a quarter of its time; one parcel may take all of it."""
 
 
 class LanePublished(msgspec.Struct):
@@ -321,11 +305,11 @@ class LanePublisher:
     def publish(
         self, manifest: str, parcels: Sequence[Parcel], published: LanePublished
     ) -> LanePublished:
-        """Publish the parcels that are not published; ``published`` is kept up as it goes on.
+        """Publish the parcels that are not published; ``published`` is kept up meanwhile.
 
         Raises PositionLostError when the lane's marker does not know the manifest, StopError when
         no repetition can help, BatchAbortedError or ProducerDeadError when the same call is to be
-        made again later.
+        repeated later.
         """
         failures, records = 0, Counter[str]()
         while True:
@@ -351,7 +335,6 @@ class LanePublisher:
                 return published
 
     def close(self) -> None:
-        """Drop the clients."""
         self._marked.close()
 
     def _marker(self) -> LaneMarker | None:
@@ -361,7 +344,6 @@ class LanePublisher:
     def _part(
         self, manifest: str, parcels: Sequence[Parcel], done: int
     ) -> tuple[int, dict[str, int]]:
-        """Publish some parcels in one transaction; return how many are published then."""
         taken = done
 
         def chunks() -> Iterator[Sequence[Message]]:

@@ -1,11 +1,10 @@
 """A librdkafka producer as the three guarantees use it: building, sending, listening.
 
-What makes a transaction doubtful: requests of it that may still arrive.
-
-A delayed EndTxn or TxnOffsetCommit of transaction n is accepted by today's brokers inside n+1
-(KAFKA-17754), so a request that was sent and has no answer means: a new producer before the next
-transaction. Error callbacks and ordinary log lines miss most of these, statistics come late. Two
-sources are exact enough, and docs/decisions/own-detector.md compares them:
+A transaction is doubtful when requests of it may still arrive. A delayed EndTxn or TxnOffsetCommit
+of transaction n is accepted by today's brokers inside n+1 (KAFKA-17754), so a request that was sent
+and has no answer means: a new producer before the next transaction. Error callbacks and ordinary
+log lines miss most of these, statistics come late. Two sources are exact enough, and
+docs/decisions/own-detector.md compares them:
 
 requests  where the native part is loaded: each request as it is sent and answered
 lines     otherwise: the client's own lines (``debug=broker``) about lost connections and requests
@@ -39,6 +38,14 @@ if TYPE_CHECKING:
     Report = Callable[[KafkaError | None, Any], None]
     Placed = Mapping[int, Report]
 
+_BROKEN = ("-> DOWN", "Disconnected", "REQTMOUT", "Timed out", "timed out")
+_OTHER_CLUSTER = "different ClusterId"
+METADATA_TIMEOUT_S = 5.0
+_QUEUE_FULL_WAIT_S = 0.05
+_ASK_TIMEOUT_S = 0.5
+LOOK_S = 1.0
+_CLIENTS_NOW, _FIRST_MS = 0, 1
+
 
 class NativeRequests:
     """Those of one client.
@@ -52,20 +59,13 @@ class NativeRequests:
         self._client = client
 
     def lost(self) -> list[str]:
-        """Return those that were sent and will never be answered, each once."""
         return cast("list[str]", self._fast.requests_lost(self._client))
 
     def unanswered(self) -> list[str]:
-        """Return those that were sent and have no answer yet."""
         return cast("list[str]", self._fast.requests_unanswered(self._client))
 
     def disconnects(self) -> int:
-        """Return how many connections, or attempts at one, have ended since the client's start."""
         return int(self._fast.requests_disconnects(self._client))
-
-
-_BROKEN = ("-> DOWN", "Disconnected", "REQTMOUT", "Timed out", "timed out")
-_OTHER_CLUSTER = "different ClusterId"
 
 
 def without_lines(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,13 +80,9 @@ class Requests(Protocol):
         """Return those that were sent and will never be answered, each once."""
         ...
 
-    def unanswered(self) -> list[str]:
-        """Return those that were sent and have no answer yet."""
-        ...
+    def unanswered(self) -> list[str]: ...
 
-    def disconnects(self) -> int:
-        """Return how many connections, or attempts at one, have ended since the client's start."""
-        ...
+    def disconnects(self) -> int: ...
 
 
 class ClientLog:
@@ -104,7 +100,6 @@ class ClientLog:
         self._breaks_when_well: int | None = None
 
     def watch(self, requests: Requests) -> None:
-        """Count requests instead of reading lines from here on."""
         self._requests = requests
 
     def log(self, level: int, _form: str, *parts: object) -> None:
@@ -143,10 +138,7 @@ class ClientLog:
             self._breaks_when_well = self._breaks_before
 
     def end(self) -> list[str]:
-        """Return the doubts of a transaction that has ended.
-
-        A request that is still without an answer by then is one: nothing waits for it any more.
-        """
+        """Return its doubts; a request without an answer by then is one: nothing waits for it."""
         self._breaks_when_well = self._disconnects()
         waiting = [] if self._requests is None else self._requests.unanswered()
         return self.doubts + waiting
@@ -155,7 +147,6 @@ class ClientLog:
         return self._breaks if self._requests is None else self._requests.disconnects()
 
 
-METADATA_TIMEOUT_S = 5.0
 CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     KafkaException,
     # A fatal error comes out of poll and flush bare (measured with two producers of one id); it can
@@ -164,10 +155,6 @@ CLIENT_ERRORS: tuple[type[BaseException], ...] = (
     # The same with a delivery report under way: the report runs while the error is set already.
     SystemError,
 )
-_QUEUE_FULL_WAIT_S = 0.05
-_ASK_TIMEOUT_S = 0.5
-LOOK_S = 1.0
-_CLIENTS_NOW, _FIRST_MS = 0, 1
 
 
 def client_timestamp(timestamp_ms: int | None) -> int:
@@ -222,15 +209,11 @@ class Outbox:
         return metadata
 
     def serve(self, wait_s: float = 0.0) -> None:
-        """Let the client tell its lines and reports.
-
-        It raises a fatal error here, too; the transactional call that asks next gets the same.
-        """
+        """Deliver lines and reports. A fatal error is raised here and by the next call."""
         with self._serving():
             self.producer.poll(wait_s)
 
     def await_deliveries(self, timeout_s: float) -> None:
-        """Give what is under way time to arrive."""
         with self._serving():
             self.producer.flush(timeout_s)
 
@@ -243,7 +226,6 @@ class Outbox:
             self.log.doubts.append(LINE_IS_NO_TEXT)  # it may have named a lost connection
 
     def _turn(self, topic: str) -> int:
-        """Return the next partition in turn; librdkafka has no such partitioner."""
         turns = self._turns.get(topic)
         if turns is None:
             try:
@@ -256,14 +238,13 @@ class Outbox:
         return next(turns)
 
     def answered(self) -> bool:
-        """Whether a broker answers this client."""
         return answers(self.producer, _ASK_TIMEOUT_S)
 
     def cut_off(self) -> bool:
-        """Whether no broker answers this client, and one a new client: consume/silence.py.
+        """Whether no broker answers this client, and one a new client: consume/client.py.
 
         Asked once in ``LOOK_S`` of a transaction; False in between. While no connection was lost,
-        a broker that is slow with a request of ours has only not come to the question yet: it
+        a broker that is slow with an earlier request has only not come to the question yet: it
         answers what comes on one connection in order.
         """
         now_s = time.monotonic()
@@ -274,7 +255,6 @@ class Outbox:
 
     @property
     def failures(self) -> set[int]:
-        """The codes of ``failed``."""
         return {error.code() for error in self.failed}
 
     def begin(self) -> None:
@@ -287,7 +267,7 @@ class Outbox:
 
         ``reports`` asks for a delivery report each, which costs as much as sending: only after a
         batch was refused, to learn which message it was. Raises BatchAbortedError when a message
-        is refused on the spot: going on would commit the batch without it.
+        is refused on the spot: continuing would commit the batch without it.
         """
         self.refused = {}
         if isinstance(messages, Prepared) and not (reports or self._round_robin):

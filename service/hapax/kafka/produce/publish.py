@@ -55,7 +55,7 @@ class Sender:
         self.reasons = Counter[str]()
 
     def open(self, topic: str) -> None:
-        """Check that the topic is there; begin the transaction. Raises PreflightError."""
+        """Check that the topic exists; begin the transaction. Raises PreflightError."""
         require_listener(self._settings)
         try:
             found = self._producer.list_topics(topic, timeout=BROKERS_TIMEOUT_S).topics[topic]

@@ -1,7 +1,7 @@
 """Replays in Kafka transactions: what is written back and the notes of it, or neither.
 
-The transactional id is one per app, whoever replays: a replay that begins ends what a predecessor
-left, and no other can commit beside it. Offsets have no part in it, so there is no group.
+There is one transactional id per app: a replay that begins ends what a predecessor left, and no
+other can commit at the same time. Offsets have no part in it, so there is no group.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 
 def replay_id(app: str) -> str:
-    """Return the transactional id; no worker's and no lane's has a word behind the slash."""
+    """Return the transactional id; no worker's and no lane's has a word after the slash."""
     return f"{app}/replay"
 
 
 def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTransaction:
-    """Return transactions under any id."""
     named = {"transactional.id": transactional_id, "client.id": transactional_id}
     return KafkaTransaction(
         ProducerConfig(
@@ -50,10 +49,7 @@ def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTrans
 
 
 def fence(settings: Settings, transactional_id: str, clock: Clock) -> None:
-    """End what this id has open, and fence whoever has the id.
-
-    Raises HapaxError when the brokers do not do it within the transaction timeout.
-    """
+    """End what this id has open; raise HapaxError after the transaction timeout."""
     transaction = alone(settings, transactional_id, clock)
     try:
         transaction.open()
@@ -99,7 +95,6 @@ class KafkaReplay:
             raise ReplayInterruptedError(transaction.doubts[0])
 
     def close(self) -> None:
-        """Drop the producer."""
         self._transaction.close()
 
 

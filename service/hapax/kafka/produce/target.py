@@ -1,18 +1,15 @@
 """Outputs and progress on another cluster: the Transaction port with a lane for each partition.
 
-A batch is cut into its partitions, and each part is committed by the lane of its partition
-(target_lane.py), one after the other. When one fails, those before it are committed and those
-after it have not begun; every partition is then read from what is committed, so that no part has a
-second effect.
-
-A lane: what comes of one input partition, written to another cluster together with its progress.
+A batch is cut into its partitions, and each part is committed by the lane of its partition, one
+after the other. When one fails, those before it are committed and those after it have not begun;
+every partition is then read from what is committed, so that no part has a second effect.
 
 The group that shares the partitions out lives on the cluster of the input. Brokers of the outputs
 know none of its members, so nothing of it fences there; only a transactional id does. So the id
-belongs to the partition and not to the process: who gets the partition registers under the id,
-which aborts what its predecessor left and refuses whatever that still sends, and reads the progress
-after it. An offset counts only when its transaction commits, and the coordinator commits for the
-newest producer alone.
+belongs to the partition and not to the process: the member that gets the partition registers under
+the id, which aborts what its predecessor left and refuses whatever that still sends, and reads the
+progress after it. An offset counts only when its transaction commits, and the coordinator commits
+for the newest producer alone.
 
 The progress is the committed offset of a group of the partition's own, on partition 0 of the output
 topic: brokers take offsets of partitions that they have, and the input's they need not have. It
@@ -58,6 +55,8 @@ if TYPE_CHECKING:
 
 KEEP_INTERVAL_S = 6 * 3600.0
 """Well below ``offsets.retention.minutes``, of which seven days are the default."""
+NOTHING_COMMITTED = -1001
+"""What the client says in place of an offset where there is none."""
 
 
 def target_prefixes(app: str) -> MarkedNames:
@@ -131,21 +130,14 @@ class TargetLane:
         return None if self.progress is None else self.progress.offset
 
     def open(self) -> None:
-        """Fence the producer that had the partition before, then read its progress.
-
-        Raises ProducerDeadError or BatchAbortedError when brokers do not answer: call again.
-        """
+        """Raise ProducerDeadError or BatchAbortedError when brokers do not answer: call again."""
         self.sound = False
         self.transaction.open()
         self.progress, self._group = target_progress(self._settings, self._where, self._logger)
         self.sound = True
 
     def run(self, messages: Sequence[Message], offset: GroupOffset) -> None:
-        """Commit messages and progress in one transaction.
-
-        Whatever goes wrong, the progress is read again before the next one: what is raised says
-        that nothing else is certain.
-        """
+        """Commit both; after a failure the progress is read again, for nothing is certain."""
         if not self.sound:
             raise BatchAbortedError(
                 f"{self._where[0]}/{self._where[1]}: its lane is not open", resolved=False
@@ -173,17 +165,12 @@ class TargetLane:
         self.sound = self.offset == before
 
     def close(self) -> None:
-        """Drop the producer."""
         self.sound = False
         self.transaction.close()
 
 
-NOTHING_COMMITTED = -1001
-"""What the client says in place of an offset where there is none."""
-
-
 class TargetTransaction:
-    """Lanes of the partitions that are ours. One thread only, but for ``open`` at the start.
+    """Lanes of the assigned partitions. One thread only, but for ``open`` at the start.
 
     cluster     Kafka's id of the cluster of the outputs; None: it is not known yet
     partitions  of the output topic, once they were listed
@@ -202,10 +189,7 @@ class TargetTransaction:
         on_retry: Callable[[Where, str], None],
         **producing: Any,
     ) -> None:
-        """Connect to nothing yet. ``source_cluster``: the id of the cluster that is read.
-
-        ``on_retry`` is told of each lane that could not be opened, and why.
-        """
+        """Connect to nothing yet. ``on_retry``: called for each lane that could not be opened."""
         self._settings = settings.target
         self._clock = clock
         self._logger = logger
@@ -221,7 +205,6 @@ class TargetTransaction:
         self.partitions = 0
 
     def list_topics(self, timeout_s: float) -> Any:
-        """Return the metadata of the cluster; raises KafkaException when no broker answers."""
         properties = admin_properties(consumer_properties(self._settings))
         metadata: Any = build(AdminClient, properties, self._logger).list_topics(timeout=timeout_s)
         self.meet_cluster(metadata.cluster_id)
@@ -232,11 +215,7 @@ class TargetTransaction:
     # -- the lanes ------------------------------------------------------------------------
 
     def meet_cluster(self, cluster_id: str | None) -> None:
-        """Compare the cluster that answers for the outputs, before anything is fenced there.
-
-        Raises ConfigurationError for the cluster of the input, PositionLostError for another one
-        than before.
-        """
+        """Raise ConfigurationError: the input's cluster. PositionLostError: another than before."""
         servers = self._settings.kafka.bootstrap_servers
         if cluster_id is None:
             return
@@ -268,8 +247,8 @@ class TargetTransaction:
     ) -> dict[Where, TopicPartition]:
         """Return the committed offsets in the form of the client's own call.
 
-        A partition of ours gets its lane first, so that no other process moves it from here on.
-        Raises BatchAbortedError when no answer comes.
+        An assigned partition (``ours``) gets its lane first, so that no other process moves it from
+        here on. Raises BatchAbortedError when no answer comes.
         """
         found = {}
         for where in partitions:
@@ -285,7 +264,6 @@ class TargetTransaction:
         return found
 
     def keep(self) -> None:
-        """Keep the progress of partitions that rest from being forgotten."""
         now_s = self._clock.monotonic()
         for lane in self._lanes.values():
             lane.keep(now_s)
@@ -309,19 +287,14 @@ class TargetTransaction:
 
     @property
     def doubts(self) -> list[str]:
-        """What made a request of a last transaction go out twice."""
         return [doubt for lane in self._lanes.values() for doubt in lane.transaction.doubts]
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last begin."""
         return self._clock.monotonic() - self._began_s
 
     def open(self) -> None:
-        """Renew the producers that are in doubt; the others open with their partitions' progress.
-
-        A lane that is not sound afterwards refuses, and its partition is read again.
-        """
+        """Renew doubtful producers; a lane that is unsound then refuses, and is read again."""
         for lane in self._lanes.values():
             if lane.sound and lane.transaction.doubts:
                 try:
@@ -333,7 +306,6 @@ class TargetTransaction:
                 lane.transaction.doubts.clear()
 
     def begin(self) -> None:
-        """Start; local, costs no request."""
         doubts = self.doubts
         if doubts:
             raise ProducerDeadError(f"begin: {IN_DOUBT} ({doubts[0]})")
@@ -341,7 +313,6 @@ class TargetTransaction:
         self._messages, self._offsets = (), ()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Take the outputs; each goes to the lane of the record that it comes from."""
         self._messages = messages
 
     def send_offsets(self, commit: OffsetCommit) -> None:
@@ -366,17 +337,14 @@ class TargetTransaction:
         self._messages, self._offsets = (), ()
 
     def abort(self) -> None:
-        """Forget what was taken; nothing of it has begun."""
         self._messages, self._offsets = (), ()
 
     def close(self) -> None:
-        """Drop all producers."""
         self.leave(list(self._lanes))
 
     # -- inside ---------------------------------------------------------------------------
 
     def _parts(self) -> dict[Where, list[int]]:
-        """Return the indices of the messages by the partition that they come from."""
         parts: dict[Where, list[int]] = {}
         known: dict[bytes, list[int]] = {}
         ours = {(offset.topic, offset.partition) for offset in self._offsets}
@@ -395,7 +363,6 @@ class TargetTransaction:
         return parts
 
     def _require_new(self, source: bytes | None, offset: int) -> None:
-        """Raise when the first output of a part is below what its lane has committed."""
         found = coordinates(source)
         lane = None if found is None else self._lanes.get(found[:2])
         if lane is not None and lane.offset is not None and offset < lane.offset:
@@ -407,7 +374,7 @@ class TargetTransaction:
 
 
 def _failure_of(opened: Callable[[], None]) -> str | None:
-    """Open; what fails is told outside of its handler, see engines/worker.py."""
+    """Open; what fails is returned outside of its handler, see engines/worker.py."""
     try:
         opened()
     except (ProducerDeadError, BatchAbortedError) as error:

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from hapax.kafka.produce.producer import Outbox
 
 CALL_TIMEOUT_S = 3.0
-"""One blocking call. Resumable ones are repeated until the deadline, so this is also how often
-a long outage lets us look at the clock."""
+"""One blocking call. Resumable ones are repeated until the deadline: so often the clock is read
+during a long outage.
+"""
 ABORT_FLUSH_S = 1.0
 RESEND_S = SOCKET_TIMEOUT_MS / 1000 + 1.0
 """A request without an answer is sent again when its time is up; the client looks once a second."""
@@ -110,11 +111,7 @@ class KafkaTransaction(KafkaProducing):
         return None
 
     def diagnose(self) -> None:
-        """Send messages one by one and ask for reports until a commit, to learn which is refused.
-
-        Before ``open``. A batch that is refused does so by itself; this is for a batch that
-        another process saw refused.
-        """
+        """Learn before ``open`` which is refused, for a batch that another process saw refused."""
         self._diagnosing = self._sets.alone = self._topics.due = True
 
     def close(self) -> None:
@@ -125,11 +122,7 @@ class KafkaTransaction(KafkaProducing):
     # -- one transaction ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start; local, costs no request.
-
-        Refused while a doubt stands, whoever calls: a late request of the last transaction would
-        be accepted inside this one. ``open`` is the way out.
-        """
+        """Refuse in doubt: a late request would be accepted here. ``open`` is the way out."""
         outbox = self._producer()
         if self.doubts:
             raise self._dead(f"begin: {IN_DOUBT} ({self.doubts[0]})")
@@ -152,7 +145,7 @@ class KafkaTransaction(KafkaProducing):
         if refusal.content:
             raise refusal
         # The producer refuses all since an earlier message of this transaction was refused.
-        # Were nothing learned of that one, the batch would come back as it is, for ever.
+        # Were nothing learned of that one, the batch would come back as it is, without end.
         content, refused = self._learn(outbox, "send", outbox.failures)
         raise BatchAbortedError(str(refusal), refused=refused, content=content) from refusal
 
@@ -167,10 +160,7 @@ class KafkaTransaction(KafkaProducing):
         return None
 
     def send_offsets(self, commit: OffsetCommit) -> None:
-        """Add the progress of a group, as its source has just returned it.
-
-        The broker checks neither assignment nor, without a live member, anything: the source does.
-        """
+        """Add it as its source has just checked it: the broker checks no assignment."""
         outbox = self._producer()
         offsets = client_offsets(commit.offsets)
         deadline_s = self._clock.monotonic() + self._deadline_s
@@ -185,7 +175,7 @@ class KafkaTransaction(KafkaProducing):
     def _send_offsets(
         self, outbox: Outbox, offsets: list[TopicPartition], member: bytes
     ) -> KafkaError | None:
-        """Make the one call that may never return, on a thread that can be left behind."""
+        """Make the one call that may never return, on a thread that can be abandoned."""
         send = outbox.producer.send_offsets_to_transaction
         # A lost request is sent again inside, once the socket's timeout has been noticed; what
         # takes longer sits on a dead coordinator, and a new producer finds the living one.
@@ -204,10 +194,7 @@ class KafkaTransaction(KafkaProducing):
             raise self._dead(f"send_offsets hangs: {hanging}") from hanging
 
     def commit(self) -> None:
-        """Make all of it visible; return only when it is certain.
-
-        After a time-out only the same call may be made again, or a new producer finds out.
-        """
+        """Return only when certain; after a timeout repeat the call, or take a new producer."""
         outbox = self._producer()
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
@@ -229,7 +216,7 @@ class KafkaTransaction(KafkaProducing):
     def abort(self) -> None:
         """Make none of it visible. Raises ProducerDeadError when that is not certain."""
         outbox = self._producer()
-        # An abort right behind the first produce can overtake its registration and kill the
+        # An abort right after the first produce can overtake its registration and kill the
         # producer (librdkafka #4849): let what is under way arrive first.
         outbox.await_deliveries(ABORT_FLUSH_S)
         deadline_s = self._clock.monotonic() + self._deadline_s
@@ -267,7 +254,7 @@ class KafkaTransaction(KafkaProducing):
         return failure
 
     def _again(self, call: str, error: KafkaError, deadline_s: float) -> bool:
-        """Whether to repeat a call that failed: it may still succeed. A time-out is a doubt."""
+        """Whether to repeat a call that failed: it may still succeed. A timeout is a doubt."""
         if error.code() == KafkaError._TIMED_OUT:
             self._producer().log.doubts.append(f"{call}: {describe(error)}")
             if self._producer().cut_off():

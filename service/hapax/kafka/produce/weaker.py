@@ -1,4 +1,4 @@
-"""The two weaker guarantees behind the same port, for flows that choose them knowingly.
+"""The two weaker guarantees in the same port, for flows that choose them knowingly.
 
 at least once  outputs first: flush, then commit the offsets. A crash between doubles.
 at most once   offsets first, then outputs. A crash between loses.
@@ -42,7 +42,6 @@ class KafkaAtLeastOnce(KafkaProducing):
         self._commit_outside = commit_offsets
 
     def open(self) -> Any:
-        """Build a producer; return cluster metadata."""
         self._outbox = None
         self._outbox, metadata = self._connect()
         self._meet_cluster(metadata.cluster_id)
@@ -58,20 +57,16 @@ class KafkaAtLeastOnce(KafkaProducing):
         self._messages, self._offsets = (), None
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Keep the outputs until commit."""
         self._messages = self._topics.admit(messages)
 
     def send_offsets(self, commit: OffsetCommit) -> None:
-        """Keep the progress until commit."""
         self._offsets = commit
 
     def commit(self) -> None:
-        """Flush the outputs, then commit the offsets."""
         self._flush()
         self._commit_offsets()
 
     def abort(self) -> None:
-        """Forget what was kept."""
         self._messages, self._offsets = (), None
 
     def _flush(self) -> None:
@@ -111,7 +106,6 @@ class KafkaAtLeastOnce(KafkaProducing):
             self._rebuild(outbox)
 
     def _rebuild(self, outbox: Outbox) -> None:
-        """Build the producer that the next sets of messages need."""
         if outbox.alone is not self._sets.alone:
             self._outbox, _metadata = self._connect()
 
@@ -125,6 +119,5 @@ class KafkaAtMostOnce(KafkaAtLeastOnce):
     """Offsets commit before any output leaves."""
 
     def commit(self) -> None:
-        """Commit the offsets, then flush the outputs; what fails now is lost, by choice."""
         self._commit_offsets()
         self._flush()

@@ -36,24 +36,22 @@ A leader that was frozen answers with the end that it knew until it hears of its
 that others have read seems not to be there yet, and a duplicate of it had an effect (found by the
 fault campaign: 1 event of a million, 0.1 s after a broker was thawed)."""
 _POLL_S = 0.2
+_GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
 
 
 class KafkaOwners:
-    """Looks at the group's offsets and at single records. One thread only.
+    """Queries the group's offsets and reads single records. One thread only.
 
     Raises BatchAbortedError when no answer comes in ``ANSWER_TIMEOUT_S``, StopError when a right
     is missing. The next question is asked by a new client then: one that was built while all
-    brokers came back waited for its coordinator for ever, and every batch with it (the fault
-    campaign, "all brokers killed": 11 time-outs in a row, until the process was restarted).
+    brokers came back waited for its coordinator indefinitely, and every batch with it (the fault
+    campaign, "all brokers killed": 11 timeouts in a row, until the process was restarted).
     """
 
     def __init__(
         self, settings: Settings, *, watch: Watch, progress: Progressed | None = None
     ) -> None:
-        """Connect to nothing yet.
-
-        ``progress`` tells the stable offsets where they are not the group's own, which follow them.
-        """
+        """Connect to nothing yet. ``progress``: stable offsets, where not the group's own."""
         self._progress = progress
         self._properties = {
             **reader_properties(settings),
@@ -164,9 +162,6 @@ class KafkaOwners:
                     records.append(record)
         finally:
             client.unassign()
-
-
-_GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
 
 
 def _named(ends: dict[Where, int]) -> str:

@@ -1,8 +1,8 @@
 """What is to be known of where a group begins, before it is joined.
 
 Brokers forget the offsets of a group some days after its last member has left
-(``offsets.retention.minutes``), and the group then looks like a new one: what it has done stands in
-its outputs. Clients other than Hapax leave no offset in partitions where they have read nothing.
+(``offsets.retention.minutes``), and the group then looks like a new one: what it has done is in its
+outputs. Clients other than Hapax leave no offset in partitions where they have read nothing.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
+TAILS = (20, 200, 2_000)
+"""Offsets before the end of each output partition, until all input partitions are found in them."""
+WITHIN_S, ANSWER_S = 5.0, 5.0
+GROUPS_MAX = 500
+
 
 class Told(Protocol):
     """Returns the offsets that count, as the client does; raises BatchAbortedError: ask again."""
@@ -50,10 +55,7 @@ class Told(Protocol):
 
 
 def start_remarks(settings: Settings, told: Told) -> list[str]:
-    """Return it in sentences, where it is not what HAPAX_INPUT__START says of a new group.
-
-    Raises PositionLostError where it has no offset in a topic at which this pipeline has worked.
-    """
+    """Return sentences; raise PositionLostError where this pipeline has worked without offsets."""
     try:
         known = told()
     except BatchAbortedError:  # a transaction holds some: what was committed before it counts
@@ -82,10 +84,10 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
 
 
 def judges(settings: Settings) -> bool:
-    """Whether lost offsets are told from a new group.
+    """Whether lost offsets are distinguished from a new group.
 
     Not where START=refuse stops anyway, not for a span that ends, which is begun on purpose, and
-    not where outputs may stand without their offsets.
+    not where outputs may exist without their offsets.
     """
     given, weaker = settings.input, settings.guarantee == "at_least_once"
     return given.start != "refuse" and given.end is None and not weaker
@@ -101,7 +103,6 @@ def _begun(told: Told, places: Iterable[Where]) -> bool:
 
 
 def _judged(settings: Settings, fresh: Sequence[Where], told: Told) -> list[str]:
-    """Return remarks about topics without any offset; raise as ``start_remarks``."""
     if not judges(settings) or not fresh:
         return []
     try:
@@ -132,10 +133,7 @@ def positions(
     answers: Mapping[Where, TopicPartition],
     logs: Mapping[Where, LogOffsets],
 ) -> dict[Where, int | None]:
-    """Return where a process would go on in each partition; None: it would refuse to start.
-
-    ``answers``: the group's offsets, of all partitions of their topics. Raises as ``spans``.
-    """
+    """``answers``: of all partitions of their topics. None: refused. Raises as ``spans``."""
     found: dict[Where, int | None] = {
         w: one.offset for w, one in answers.items() if one.offset >= 0
     }
@@ -162,7 +160,7 @@ def positions(
 
 
 def _lost(settings: Settings, fresh: Sequence[Where]) -> Progress:
-    """Return what a start would propose instead of beginning; nothing where it cannot tell."""
+    """Return what a start would propose instead of beginning; nothing where that is not known."""
     if not judges(settings) or not fresh:
         return {}
     try:
@@ -181,11 +179,6 @@ def _lost(settings: Settings, fresh: Sequence[Where]) -> Progress:
 # other records: one that an output names was there before that output was written, by the
 # timestamps of both.
 
-TAILS = (20, 200, 2_000)
-"""Offsets before the end of each output partition, until all input partitions are found in them."""
-WITHIN_S, ANSWER_S = 5.0, 5.0
-GROUPS_MAX = 500
-
 
 class _Effect(NamedTuple):
     """An output or dead letter: its app, where it says so, its record's place, its timestamp."""
@@ -196,9 +189,9 @@ class _Effect(NamedTuple):
 
 
 class Worked(NamedTuple):
-    """What outputs tell of some partitions of inputs.
+    """What outputs show of some partitions of inputs.
 
-    proposed  the offset behind the last record that an output names; the first of the log where
+    proposed  the offset after the last record that an output names; the first of the log where
               none does; of topics that no output names, nothing
     reached   the same where an output names one, whether it is in the log any more or not
     as_start  whether HAPAX_INPUT__START leads to the same offsets
@@ -212,7 +205,7 @@ class Worked(NamedTuple):
 
 
 def worked(settings: Settings, partitions: Iterable[Where]) -> Worked:
-    """Return what the last outputs tell. Raises PreflightError when they cannot be read."""
+    """Return what the last outputs show. Raises PreflightError when they cannot be read."""
     places = list(partitions)
     effects = _last_effects(settings, set(places))
     with closing(BlockingOffsets(settings)) as client:
@@ -230,7 +223,6 @@ def worked(settings: Settings, partitions: Iterable[Where]) -> Worked:
 
 
 def _last_effects(settings: Settings, places: set[Where]) -> dict[Where, _Effect]:
-    """Return by input partition the output that names its highest offset, of the last ones."""
     target = settings.target
     names = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
     with closing(BlockingOffsets(target)) as client:
@@ -289,7 +281,7 @@ def _of_these_topics(
 
 
 def others(settings: Settings, reached: Progress) -> list[str]:
-    """Return the groups of Hapax that have come as far in one of these, as far as it is told."""
+    """Return the groups of Hapax that have come as far in one of these, as far as is known."""
     ids = topic_ids(settings)
     try:
         found = list(offsets_of_groups(settings, reached))
@@ -301,10 +293,7 @@ def others(settings: Settings, reached: Progress) -> list[str]:
 def offsets_of_groups(
     settings: Settings, places: Iterable[Where]
 ) -> Iterator[tuple[str, list[TopicPartition]]]:
-    """Yield other groups and their offsets, as far as this user may see them.
-
-    Raises KafkaException or TimeoutError where the groups cannot be listed.
-    """
+    """Yield what this user may see; raise KafkaException or TimeoutError where none is listed."""
     asked = [TopicPartition(*where) for where in places]
     admin = AdminClient({**admin_properties(reader_properties(settings)), "log_level": 0})
     listed = admin.list_consumer_groups(request_timeout=ANSWER_S).result(ANSWER_S).valid

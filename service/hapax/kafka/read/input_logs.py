@@ -46,7 +46,7 @@ class LogLookup:
         }
 
     def look(self, topics: Iterable[str]) -> InputLogs:
-        """Return what brokers say of these topics now; one that is not there is left out."""
+        """Return what brokers say of these topics now; one that is missing is left out."""
         ids = _Heard()
         places: list[Where] = []
         with self._consumer(ids) as consumer:

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 
 RETENTION_INTERVAL_S = 600.0
 """The configuration of a topic changes so rarely that an alert may be ten minutes late for it."""
+LOOK_S = 5.0
+"""Longest reading of one look."""
+KEPT_MAX = 2_000_000
+"""Offsets of one group about which is known whether they hold a record: 16 MB at the most."""
+RENEWED_S = 600.0
+"""So often the topics of a group are looked up, and what one look can read is counted again:
+compaction may have removed records."""
 
 
 class KafkaLagProbe:
@@ -80,7 +87,6 @@ class KafkaLagProbe:
         return snapshot
 
     def unanswered(self) -> str:
-        """Return the addresses with what is wrong there; empty while any broker answers."""
         topic = self._outputs[0] if self._outputs else None
         if answers(self._client().read_uncommitted, REQUEST_TIMEOUT_S, topic):
             return ""
@@ -114,11 +120,7 @@ class KafkaLagProbe:
             self._look_up_retention({topic for topic, _ in committed}, snapshot)
 
     def _look_up_retention(self, topics: Iterable[str], snapshot: OffsetSnapshot) -> None:
-        """Ask how topics keep their records.
-
-        Rarely, and only while all brokers answer: an admin call that a broker dies under can end
-        the process (docs/non-obvious.md).
-        """
+        """Ask rarely, and while all brokers answer: an admin call may end the process."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
         if not asked:
             return
@@ -153,14 +155,6 @@ class KafkaLagProbe:
 
 # -- Records that other groups have not read ----------------------------------------------------
 
-LOOK_S = 5.0
-"""Longest reading of one look."""
-KEPT_MAX = 2_000_000
-"""Offsets of one group about which is known whether they hold a record: 16 MB at the most."""
-RENEWED_S = 600.0
-"""So often the topics of a group are looked up, and what one look can read is counted again:
-compaction may have removed records."""
-
 
 def reader_probes(settings: Settings) -> dict[str, ReaderLagProbe]:
     properties, topic = reader_properties(settings.target), settings.output.topic
@@ -186,10 +180,7 @@ class ReaderLagProbe:
         self._counted: dict[Where, Counted] = {}
 
     def look(self, offsets_max: int) -> list[ReaderLag]:
-        """Return the partitions whose brokers answer; read so many more offsets at the most.
-
-        Raises KafkaException or PreflightError when the group or its records cannot be asked for.
-        """
+        """Raise KafkaException or PreflightError when group or records cannot be asked for."""
         queries = self._queries = self._queries or OffsetsClient({**self._properties, **COUNTING})
         answered = False
         try:
@@ -274,14 +265,14 @@ class TaskProgress:
     """Asks the group about the partitions that the driver knows of. One thread only."""
 
     def __init__(self, settings: Settings, told: Callable[[], GroupProgress]) -> None:
-        """Connect to nothing yet. ``told``: what reports have told."""
+        """Connect to nothing yet. ``told``: what reports have said."""
         self._queries = OffsetsClient(
             reader_properties(settings) | {"client.id": f"{settings.app}-lag"}
         )
         self._told = told
 
     def __call__(self) -> GroupProgress:
-        """Return what is committed now; where the group does not answer, what was told."""
+        """Return what is committed now; where the group does not answer, what was reported."""
         progress = self._told()
         if not progress.committed:
             return progress

@@ -65,7 +65,6 @@ def reader_properties(settings: Settings) -> dict[str, Any]:
 
 
 def unjoined(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a consumer's properties without those of its membership."""
     return {name: value for name, value in properties.items() if name not in _MEMBERSHIP}
 
 
@@ -148,11 +147,7 @@ class OffsetsClient:
         return {(one.topic, one.partition): one for one in answers}
 
     def watermarks(self, where: Where, timeout_s: float) -> tuple[int, int]:
-        """Return the log start and the last stable offset of one partition.
-
-        Raises KafkaException, also for a partition that is not there: from a missing answer
-        nothing follows about the log.
-        """
+        """Raise KafkaException, for a missing partition too: silence says nothing of the log."""
         low, high = self.read_committed.get_watermark_offsets(
             TopicPartition(*where), timeout=timeout_s
         )
@@ -169,10 +164,7 @@ class OffsetsClient:
         self._leaders.clear()
 
     def log_offsets(self, partitions: Iterable[Where]) -> dict[Where, LogOffsets]:
-        """Return where logs begin and end, of the partitions that were answered.
-
-        Raises as ``offsets``.
-        """
+        """Return where logs begin and end, of answered partitions; raises as ``offsets``."""
         # In the order of the log, so that no figure is beyond one to its right; ends before stable
         # ends: the other way round every record between the two requests would look like one of
         # an open transaction.
@@ -208,7 +200,6 @@ class OffsetsClient:
         return found
 
     def take_errors(self) -> list[Unanswered]:
-        """Return the errors, and forget them."""
         errors, self.errors = self.errors, []
         return errors
 
@@ -255,7 +246,7 @@ def offset_or_none(answer: TopicPartition) -> int | None:
 class BlockingOffsets(OffsetsClient):
     """Waits for partitions between two leaders and for coordinators that have just started.
 
-    Its methods raise PreflightError when brokers do not answer, or do not let us.
+    Its methods raise PreflightError when brokers do not answer, or do not allow it.
     """
 
     def __init__(self, settings: Settings, more: Mapping[str, Any] | None = None) -> None:
@@ -265,10 +256,7 @@ class BlockingOffsets(OffsetsClient):
         _ = self.read_committed  # refuses properties that the client does not take
 
     def partitions(self, topics: Iterable[str] | None) -> list[Where]:
-        """Return all partitions of the topics, in order; a topic that is not there is refused.
-
-        None: of all topics that this user may see.
-        """
+        """Return partitions in order; None: of all visible topics. A missing topic is refused."""
         known = self._known()
         topics = sorted(known) if topics is None else list(topics)
         absent = [topic for topic in topics if topic not in known]
@@ -312,15 +300,12 @@ class BlockingOffsets(OffsetsClient):
             raise no_broker(self._settings, error) from error
 
     def log_starts(self, partitions: Iterable[Where]) -> Progress:
-        """Return the first offsets that are still there."""
         return self._known_offsets(partitions, EARLIEST)
 
     def last_stable(self, partitions: Iterable[Where]) -> Progress:
-        """Return the last stable offsets: where a read_committed reader comes to."""
         return self._known_offsets(partitions, LATEST)
 
     def high_watermarks(self, partitions: Iterable[Where]) -> Progress:
-        """Return the ends of the logs, open transactions included."""
         return self._known_offsets(partitions, LATEST, committed=False)
 
     def at_time(self, partitions: Iterable[Where], time_ms: int) -> Progress:
@@ -409,7 +394,6 @@ class BackgroundEnds:
     """Last stable offsets, queried by a thread; ``errors`` are for the log."""
 
     def __init__(self, properties: Mapping[str, Any], logger: object) -> None:
-        """Connect to nothing yet. ``properties``: where the brokers are, and how to get in."""
         self._properties = {**properties, "group.id": "ends"}  # the client wants one
         self._logger = logger
         self._client: OffsetsClient | None = None
@@ -421,10 +405,7 @@ class BackgroundEnds:
         self.errors: list[str] = []
 
     def of(self, partitions: Iterable[Where]) -> Progress:
-        """Return the ends that are known now, of those partitions that have answered at all.
-
-        Raises StopError when they may not be read.
-        """
+        """Return what is known now; raise StopError when ends may not be read."""
         wanted = list(partitions)
         if wanted and not self._open:
             if self._thread is None:

@@ -33,7 +33,7 @@ def first_from(
 
     ``end``: the partition's last stable offset, as it was before. None at the end for
     read_committed readers; Unreadable for a set that the client cannot decode.
-    Raises PreflightError when brokers do not answer, or do not let us.
+    Raises PreflightError when brokers do not answer, or do not allow to read.
     """
     found = _met(settings, at)
     if not isinstance(found, Stuck):
@@ -68,8 +68,6 @@ def _last(settings: Settings, at: Coordinates, end: int, stuck: Stuck) -> int:
 
 
 def _met(settings: Settings, at: Coordinates) -> tuple[Record, bool] | Stuck | None:
-    """Return what a fetch from there brings first; Stuck: with the first offset of the set."""
-
     def refused(_place: str, error: KafkaError) -> PreflightError:
         return PreflightError([f"{at}: cannot be read: {describe(error)}"])
 

@@ -48,6 +48,16 @@ if TYPE_CHECKING:
 _EOF = KafkaError._PARTITION_EOF
 REFUSED = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError._AUTO_OFFSET_RESET}
 AT_ONCE, WAIT_S, SILENCE_S = 5_000, 0.5, 20.0
+AUDIT_SILENCE_S = 60.0
+_BOUNDED = {
+    # What is fetched beyond the stretch is thrown away: not more than a few fetches of it.
+    "queued.max.messages.kbytes": 8192,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+}
+FEW = 500
+"""Records that are taken from the client at once where other threads must not wait for this one:
+the interpreter is held for a millisecond, instead of ten."""
 
 
 class ReadRecord(NamedTuple):
@@ -60,7 +70,7 @@ class ReadRecord(NamedTuple):
 def record_of(message: Message) -> tuple[Record, bool]:
     """Return the record, and whether its headers can be read; those that cannot are left out.
 
-    For readers beside the pipeline. The worker's own path builds records in its loop.
+    For readers alongside the pipeline. The worker's own path builds records in its loop.
     """
     try:
         headers: Any = client_headers(message)
@@ -133,7 +143,6 @@ class RangeFetch:
         return kept
 
     def silent(self, timeout_s: float) -> bool:
-        """Whether nothing has come for so long, with something still to come."""
         return bool(self.ends) and time.monotonic() - self.heard_s > timeout_s
 
     def pause(self, places: Iterable[Where]) -> None:
@@ -158,7 +167,7 @@ class RangeFetch:
 class RangeReader:
     """Reads, per partition, from a first offset up to but without a last one.
 
-    Raises PreflightError when brokers do not let us, or fall silent.
+    Raises PreflightError when brokers do not allow it, or fall silent.
 
     undecodable  sets that the client could not decode; nothing beyond them was read
     """
@@ -251,14 +260,6 @@ def _silent(ends: Mapping[Where, int], why: str) -> str:
 
 # -- A stretch of one partition, read from its start to its end, under both isolations ---------
 
-AUDIT_SILENCE_S = 60.0
-_BOUNDED = {
-    # What is fetched beyond the stretch is thrown away: not more than a few fetches of it.
-    "queued.max.messages.kbytes": 8192,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",
-}
-
 
 class OffsetRange(NamedTuple):
     """Offsets of one partition from ``start`` up to but without ``end``; ``place`` names it."""
@@ -292,10 +293,7 @@ class AuditRangeReader:
             yield records, unreadable
 
     def hidden(self) -> Iterator[list[int]]:
-        """Yield the offsets of aborted records; call when ``committed`` is exhausted.
-
-        They can only lie where no committed record was found, so only that part is read again.
-        """
+        """Read again where no committed record was found; call after ``committed`` is exhausted."""
         first, last = self._seen.find(0), self._seen.rfind(0)
         if first < 0:
             return
@@ -354,9 +352,6 @@ COUNTING: Mapping[str, Any] = {
     "fetch.wait.max.ms": 20,
 }
 """Properties of a consumer that counts."""
-FEW = 500
-"""Records that are taken from the client at once where other threads must not wait for this one:
-the interpreter is held for a millisecond, instead of ten."""
 
 
 def count_records(
@@ -372,7 +367,7 @@ def count_records(
 
     ``queries``: with ``COUNTING``. ``tell`` hears now and then how many more were counted.
     ``within_s``: of a process that has other things to do. Raises PreflightError when brokers fall
-    silent, or do not let us read.
+    silent, or do not allow to read.
     """
     spans = {where: (one.end, ends[where]) for where, one in counted.items()}
     if all(start >= end for start, end in spans.values()):

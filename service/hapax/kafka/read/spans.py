@@ -41,7 +41,7 @@ def spans(
 
 
 class _Lookup:
-    """One look at the logs."""
+    """One query of the logs."""
 
     def __init__(
         self, properties: Mapping[str, Any], queries: OffsetsClient, places: list[Where]
@@ -79,7 +79,7 @@ class _Lookup:
         """Return the first records from that time on, of the partitions that have one.
 
         Brokers also take a transaction's marker for a record, with the time at which it ended:
-        behind one there may be records that are older. So what they answer is only where to look.
+        after one there may be records that are older. So what they answer is only where to search.
         """
         asked = self._answers(dict.fromkeys(self._places, time_ms))
         ranges = {

@@ -33,7 +33,6 @@ class TooLarge:
         self.reason = ""
 
     def log(self, _level: int, _form: str, *parts: object) -> None:
-        """Take one line of the client; never raise."""
         if parts and (found := _LINE.search(str(parts[-1]))) is not None:
             self.reason = (
                 f"its response has {found[1]} bytes, more than receive.message.max.bytes="
@@ -42,10 +41,7 @@ class TooLarge:
 
 
 def too_large(properties: Mapping[str, Any], where: Where, offset: int) -> str:
-    """Return why what comes next is too large; empty: it is not, or nothing came in two seconds.
-
-    ``properties``: of a consumer without a group.
-    """
+    """Return why; empty: it is not, or nothing came in 2 s. ``properties``: without a group."""
     heard = TooLarge()
     alone = {**properties, "enable.partition.eof": True, "queued.min.messages": 1, "log_level": 3}
     until_s = time.monotonic() + WITHIN_S

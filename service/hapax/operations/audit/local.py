@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _INPUT_COLUMNS, _EFFECT_COLUMNS = 8, 9
 _TOPICS, _READ = 8, 9
 """Columns of what tasks yield: topics that an input's outputs name; set at the end of a range."""
+REPORT_ROWS = 100_000
+ROWS_AT_ONCE = 10_000
 
 
 class LocalAudit:
@@ -112,9 +114,6 @@ class LocalAudit:
 
 # -- Judgement ---------------------------------------------------------------------------------
 
-REPORT_ROWS = 100_000
-ROWS_AT_ONCE = 10_000
-
 
 class LocalJudgement:
     """One audit; call ``result`` once."""
@@ -148,7 +147,6 @@ class LocalJudgement:
     # -- effects by lane ------------------------------------------------------------------
 
     def _place(self) -> None:
-        """Count effects that are not judged, and keep those after one of a later record."""
         highest: dict[Key, Key] = {}
         late: list[Row] = []
         for lane, at, place, offset, slot, parts in self._rows.effects_by_lane():
@@ -187,7 +185,6 @@ class LocalJudgement:
     # -- record by record -----------------------------------------------------------------
 
     def _matched(self) -> Iterator[tuple[Key, Row | None, Iterator[Row]]]:
-        """Yield each record with its effects, and effects that name no record."""
         effects = GroupedRows(
             row for row in self._rows.effects_by_record() if self._judged(row[:2])
         )

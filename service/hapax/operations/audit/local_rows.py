@@ -59,12 +59,12 @@ class AuditRows:
         """Add rows; ``columns``: how many they have."""
         marks = ", ".join("?" * columns)
         try:
-            self._base.executemany(f"insert into {table} values ({marks})", rows)  # noqa: S608 - ours
+            self._base.executemany(f"insert into {table} values ({marks})", rows)  # noqa: S608 - own names
         except sqlite3.Error as error:
             raise _failed(error) from error
 
     def count(self, table: str) -> int:
-        found: int = next(self._read(f"select count(*) from {table}"))[0]  # noqa: S608 - ours
+        found: int = next(self._read(f"select count(*) from {table}"))[0]  # noqa: S608 - own names
         return found
 
     def index_ids(self) -> None:
@@ -110,7 +110,7 @@ class AuditRows:
     def first_named(self, lanes: Sequence[int]) -> dict[int, int]:
         marks = ", ".join("?" * len(lanes))
         rows = self._read(
-            f"select place, min(offset) from effects where lane in ({marks}) and place >= 0"  # noqa: S608 - ours
+            f"select place, min(offset) from effects where lane in ({marks}) and place >= 0"  # noqa: S608 - own names
             " group by place, lane",
             tuple(lanes),
         )

@@ -1,6 +1,6 @@
 """What an audit of a pipeline comes to: bounds, counts, the classes of anomalies, the verdict.
 
-Pure values, shared by whoever reads topics, whoever judges them and whoever shows the result.
+Pure values, shared by what reads topics, what judges them and what shows the result.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ import msgspec
 
 from hapax.core.errors import HapaxError
 
+ACCOUNTS = ("with_outputs", "dead_letters", "filtered", "duplicates", "unexplained")
+"""What a record that is no anomaly may have come to; ``unexplained``: without effect, and without
+a transform it is not known whether it should have one."""
+
 
 class Compare(StrEnum):
-    """How much of what the transform answers today must stand in the output."""
+    """How much of what the transform answers today must be in the output."""
 
     VALUES = "values"
     COUNTS = "counts"
@@ -51,10 +55,6 @@ ANOMALIES = (
 """In the order in which they are shown. Sources: docs/audit.md."""
 
 NAMES = tuple(one.name for one in ANOMALIES)
-
-ACCOUNTS = ("with_outputs", "dead_letters", "filtered", "duplicates", "unexplained")
-"""What a record that is no anomaly may have come to; ``unexplained``: without effect, and without
-a transform it is not known whether it should have one."""
 
 
 class InputBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +152,6 @@ class Offence(NamedTuple):
     last: int | None = None
 
     def sentence(self, name: str, scope: Scope) -> str:
-        """Return where it is, as an example of the class ``name``."""
         source = "a record that cannot be identified"
         if self.place >= 0:
             one = scope.inputs[self.place]

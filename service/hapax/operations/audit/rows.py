@@ -74,7 +74,6 @@ class InputRow(NamedTuple):
 
 
 def aborted_row(place: int, offset: int) -> InputRow:
-    """Return the row of an aborted record."""
     return InputRow(offset, not VISIBLE, place, offset, None, None, None, None)
 
 
@@ -158,7 +157,6 @@ class InputRows:
     def _due(
         self, record: Record, *, poison: bool
     ) -> tuple[int | None, int | None, list[str] | None]:
-        """Return number, content and named topics of what the record asks for."""
         if poison:
             return POISON, self._dead(record), None
         if self._transformer is None:
@@ -167,7 +165,7 @@ class InputRows:
         if isinstance(result, Undecided):
             raise SchemasUnavailableError(result.reason)
         if isinstance(result, Later):
-            return None, None, None  # what it will answer, only a later try can tell
+            return None, None, None  # what it will answer, only a later try can show
         if not isinstance(result, tuple):
             return POISON, self._dead(record), None
         topics = sorted({output.topic for output in result if output.topic})

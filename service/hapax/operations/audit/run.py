@@ -28,10 +28,7 @@ def audit(
     report: Report,
     engine: EngineName = EngineName.LOCAL,
 ) -> Audit:
-    """Read, judge, and return the result; ``report`` is called with how far it is.
-
-    Raises ConfigurationError, PreflightError, and HapaxError when not everything could be read.
-    """
+    """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
     if options.transform:
         load_form(settings.transform)  # its errors are reported before anything starts

@@ -3,8 +3,8 @@
 Only counts and a few examples come to the driver. The tables are those of spark_frames, wherever
 their rows are from; places and lanes are indexes into the bounds.
 
-1. place    effects of records that are not judged are set aside: before the start, behind the
-            end, or at or above the committed offset although they were visible before it was asked
+1. place    effects of records that are not judged are set aside: before the start, after the end,
+            or at or above the committed offset although they were visible before it was asked
 2. gather   effects of one record become one row: which slots, how often, with what content
 3. match    full outer join with the inputs by (place, offset)
 4. ids      records that share an id: one owner has the effects
@@ -65,6 +65,9 @@ CHUNK_OFFSETS = 1 << 18
 _BOUNDS = "place int, start long, until long, committed long, compacted boolean"
 _LANES = "lane int, settled long"
 _COUNTED = ("outputs", "hidden", "gone", "unchecked", "unexpected_dead")
+SHUFFLE_OFFSETS, SHUFFLE_MIN = 250_000, 2
+CAUSE_CHARS_MAX = 300
+_SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 class Tables(msgspec.Struct, frozen=True):
@@ -134,7 +137,6 @@ class AuditJudgement:
     # -- steps ----------------------------------------------------------------------------
 
     def _behind(self) -> DataFrame:
-        """Effects that stand behind one of a later record."""
         lane = ("lane", "place")
         rank = f.struct("offset", "slot")
         chunked = self.judged.withColumn("chunk", f.expr(f"at div {CHUNK_OFFSETS}"))
@@ -285,10 +287,6 @@ def _offence(row: Row) -> Offence:
 
 
 # -- Engine ------------------------------------------------------------------------------------
-
-SHUFFLE_OFFSETS, SHUFFLE_MIN = 250_000, 2
-CAUSE_CHARS_MAX = 300
-_SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 @contextmanager

@@ -49,7 +49,7 @@ _POLL_S = 0.2
 class ReadStretch(Protocol):
     """Reads the stretch with this number: lists of rows, the last row with ``read`` set.
 
-    It travels to the executors, so its class stands in a module that they can import.
+    It travels to the executors, so its class is in a module that they can import.
     """
 
     def __call__(self, number: int) -> Iterator[list[Row]]:
@@ -89,7 +89,6 @@ def rows_frame(spark: SparkSession, rows: list[Row], columns: str) -> DataFrame:
 
 @contextmanager
 def reporting(spark: SparkSession, what: str, report: Report) -> Iterator[None]:
-    """Report how many tasks are done while the block runs Spark jobs."""
     context = spark.sparkContext
     group = f"audit: {what}"
     context.setJobGroup(group, group)
@@ -183,7 +182,6 @@ def gathered(slots: DataFrame) -> DataFrame:
 
 
 def differs(compare: Compare) -> Column:
-    """Whether the outputs of a whole record are not those that are due."""
     if compare is Compare.NONE:
         return f.expr("false")
     count = f.expr(f"outs > 0 and (outputs = {POISON} or outputs <> outs)")

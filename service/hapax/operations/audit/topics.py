@@ -38,8 +38,14 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
     Report = Callable[[str, int, int], None]
-    """Takes what goes on, how much is done, and of how much; 0 of 0: not known."""
+    """Takes what is under way, how much is done, and of how much; 0 of 0: not known."""
     Row = tuple[Any, ...]
+
+STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
+TASKS_PER_CORE = 3
+EMPTY_FETCH_MS = 10
+PATIENCE_S = 600.0
+"""For a schema: no poll waits for an audit."""
 
 
 class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +53,7 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     transform      False: business code is not called
     output_topics  further topics that the transform writes to
-    since_ms       judge input records from this time on, Unix time; None: all that is there
+    since_ms       judge input records from this time on, Unix time; None: all that exists
     """
 
     compare: Compare = Compare.VALUES
@@ -75,7 +81,7 @@ class AuditTopics:
         self._retry = settings.retry_topic
         self._passed: Progress = {}
         self.places = client.partitions(settings.input.topics)
-        client.partitions(self._outputs(set()))  # refuses those that are not there
+        client.partitions(self._outputs(set()))  # refuses those that are missing
 
     def lows(self) -> Progress:
         lows = self._client.log_starts(self.places)
@@ -140,7 +146,6 @@ class AuditTopics:
         return lane.low == 0 or lane.topic == self._retry
 
     def _stable(self, lanes: list[TopicPartition]) -> Progress:
-        """Wait until all that was begun by now is decided; return the last stable offsets."""
         ends, behind = await_decided(
             self._client,
             lanes,
@@ -155,7 +160,7 @@ class AuditTopics:
         return ends
 
     def _existing(self, named: set[str]) -> set[str]:
-        """Return those that are there; whose outputs go elsewhere has become a dead letter."""
+        """Return those that exist; with outputs on another cluster the rest became dead letters."""
         absent = self._client.absent(named)
         self.remarks += [
             f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
@@ -176,10 +181,7 @@ class AuditTopics:
 
 
 class Engine(Protocol):
-    """Reads rows and judges them. Raises IncompleteError when not everything could be read.
-
-    ``cores``: how many ranges are worth reading at once.
-    """
+    """Reads and judges rows, ``cores`` ranges at once. Raises IncompleteError: not all was read."""
 
     cores: int
 
@@ -259,12 +261,6 @@ def _bounds(
 
 
 # -- Tasks -------------------------------------------------------------------------------------
-
-STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
-TASKS_PER_CORE = 3
-EMPTY_FETCH_MS = 10
-PATIENCE_S = 600.0
-"""For a schema: no poll waits behind an audit."""
 
 
 class ReadInputs(msgspec.Struct, frozen=True):
@@ -346,7 +342,7 @@ class ReadEffects(msgspec.Struct, frozen=True):
 
 
 def _reader(settings: Settings) -> dict[str, Any]:
-    # The end of a stretch is often an empty fetch: behind markers, and where a topic ends.
+    # The end of a stretch is often an empty fetch: after markers, and where a topic ends.
     return reader_properties(settings) | {"fetch.wait.max.ms": EMPTY_FETCH_MS}
 
 

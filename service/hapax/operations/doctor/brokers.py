@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 Acks = Literal["0", "1", "all"]
 
 _COPIES_MANY = 3
+GROUP_SESSION_MIN, GROUP_SESSION_MAX = (
+    "group.min.session.timeout.ms",
+    "group.max.session.timeout.ms",
+)
+OFFSETS_KEPT_MIN_MS = DAY_MS
 
 
 class Level(IntEnum):
@@ -97,7 +102,6 @@ def _level_of_leader(replicas: int) -> Level:
 
 
 def replicas(topic: Topic) -> int:
-    """Return the replicas of the partition that has the fewest."""
     return min(len(each.replicas) for each in topic.partitions.values())
 
 
@@ -123,12 +127,6 @@ def graded(what: str, count: int, in_sync: int, fix: str) -> CheckResult:
 
 # -- How the brokers are set -------------------------------------------------------------------
 
-GROUP_SESSION_MIN, GROUP_SESSION_MAX = (
-    "group.min.session.timeout.ms",
-    "group.max.session.timeout.ms",
-)
-OFFSETS_KEPT_MIN_MS = DAY_MS
-
 
 @check("transaction-timeout", at="outputs")
 def _transaction_timeout(context: CheckContext) -> Iterator[CheckResult]:
@@ -149,7 +147,6 @@ def _transaction_timeout(context: CheckContext) -> Iterator[CheckResult]:
 def _internal(
     context: CheckContext, topic: str, factor: str, in_sync: str
 ) -> Iterator[CheckResult]:
-    """Grade the topic as it is, or as the brokers would make it."""
     found = context.kafka.topics.get(topic)
     count, least = _least(context, factor), _least(context, in_sync)
     if found is not None and found.partitions:

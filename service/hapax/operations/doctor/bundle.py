@@ -71,7 +71,7 @@ def write_bundle(
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Put a new file, readable for its owner alone, in the place of whatever stands there.
+    """Put a new file, readable for its owner alone, in the place of any other.
 
     A link is replaced and not followed, a file keeps neither its mode nor its other names, and a
     write that fails leaves what was there. Raises OSError.
@@ -148,7 +148,6 @@ def _offsets(context: CheckContext, where: TopicPartition, log: Log) -> dict[str
 
 
 def _status(settings: Settings) -> Any:
-    """Return what a service on this machine reports; None where there is none."""
     try:
         code, status = LocalProcess(settings).ask("GET", "/status.json", STATUS_TIMEOUT_S)
     except HapaxError:

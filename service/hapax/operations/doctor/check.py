@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
 
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
+"""``transaction.max.timeout.ms`` of brokers that are set to nothing else: no sender's transaction
+may be open for longer."""
+
 
 class Verdict(StrEnum):
     """How good it is.
@@ -63,12 +68,6 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 # -- Checks ------------------------------------------------------------------------------------
-
-MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
-
-TRANSACTION_AGE_MAX_MS = 15 * MINUTE_MS
-"""``transaction.max.timeout.ms`` of brokers that are set to nothing else: no sender's transaction
-may be open for longer."""
 
 
 class CheckResult(NamedTuple):
@@ -123,13 +122,11 @@ class CheckContext(NamedTuple):
         return {name: topics[name] for name in names if name in topics and topics[name].partitions}
 
     def logs(self, topic: str) -> Iterator[tuple[str, Log]]:
-        """Yield ``topic/partition`` and its offsets, as far as they are known."""
         for number in self.kafka.topics[topic].partitions:
             if (topic, number) in self.kafka.logs:
                 yield f"{topic}/{number}", self.kafka.logs[(topic, number)]
 
     def unseen(self, topic: str) -> str:
-        """Return why offsets of some partitions are not known; empty where all are."""
         places = [(topic, number) for number in self.kafka.topics[topic].partitions]
         seen = self.kafka.logs
         missing = [
@@ -154,7 +151,7 @@ At = Literal["none", "input", "outputs", "each"]
 
 
 class Check(NamedTuple):
-    """One check; docs/doctor.md says what it looks at and finds.
+    """One check; docs/doctor.md says what it examines and finds.
 
     needs     what must have answered before there is anything to judge
     at        which cluster it judges, where outputs go to another one than that of the input
@@ -178,13 +175,12 @@ def check(
 
 
 def declared(*modules: ModuleType) -> tuple[Check, ...]:
-    """Return the checks of these modules, in the order in which they stand there."""
+    """Return the checks of these modules, in their order."""
     values = (value for module in modules for value in vars(module).values())
     return tuple(value for value in values if isinstance(value, Check))
 
 
 def ok(saw: str) -> CheckResult:
-    """Return that all is well."""
     return CheckResult(Verdict.PASS, saw)
 
 
@@ -199,7 +195,6 @@ def fail(saw: str, fix: str) -> CheckResult:
 
 
 def unknown(why: str) -> CheckResult:
-    """Return that it could not be looked at."""
     return CheckResult(Verdict.UNTOLD, why)
 
 
@@ -216,7 +211,7 @@ def listed(words: Iterable[object]) -> str:
 
 
 def kept_ms(topic: Topic) -> int | None:
-    """Return ``retention.ms``; None where records are kept for ever, or nothing is reported."""
+    """Return ``retention.ms``; None where records are kept without end, or it is not known."""
     kept = number(topic.settings.get("retention.ms"))
     deleted = "delete" in topic.settings.get("cleanup.policy", "delete")
     return kept if kept is not None and kept >= 0 and deleted else None

@@ -21,6 +21,13 @@ LIBRDKAFKA_MIN: Final = (2, 14)
 LIBRDKAFKA_TRIED: Final = (2, 16)
 FILES_PER_BROKER, FILES_BESIDE = 8, 128
 FILES_USUAL = 1024
+KIP_447 = 3
+"""Version of TxnOffsetCommit from which on group metadata fence offsets: brokers from 2.5."""
+KIP_890 = 5
+"""Version of EndTxn of brokers that know transactions of the second kind: from 4.0."""
+SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
+"""How reasons begin where no answer came; others are refusals."""
+URL: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
 @check("settings", needs="process", now=True)
@@ -68,14 +75,6 @@ def _files(context: CheckContext) -> Iterator[CheckResult]:
 
 
 # -- Addresses ---------------------------------------------------------------------------------
-
-KIP_447 = 3
-"""Version of TxnOffsetCommit from which on group metadata fence offsets: brokers from 2.5."""
-KIP_890 = 5
-"""Version of EndTxn of brokers that know transactions of the second kind: from 4.0."""
-
-SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
-"""How reasons begin where no answer came; others are refusals."""
 
 
 @check("bootstrap", needs="addresses", now=True)
@@ -167,8 +166,6 @@ def _broker_versions(context: CheckContext) -> Iterator[CheckResult]:
 
 
 # -- Encryption --------------------------------------------------------------------------------
-
-URL: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
 @check("kafka-plaintext", needs="process", at="each")

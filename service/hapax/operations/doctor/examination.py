@@ -1,4 +1,4 @@
-"""Looks at everything once, and lets the checks judge it."""
+"""Examines everything once, and lets the checks judge it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,11 @@ _JUDGED: Final = {
     "outputs": {"outputs", "each"},
 }
 """By side of the context, which checks judge it."""
+TRIES = 2
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What was found out, and what it means.
-
-    target  the context on the cluster of the outputs; None where that is the cluster of the input
-    """
+    """What was found; ``target``: on the cluster of the outputs, where that is another one."""
 
     context: CheckContext
     findings: tuple[Finding, ...]
@@ -62,9 +60,9 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
-    """Look at everything once, for about ten seconds at most, and judge it.
+    """Examine everything once, for about ten seconds at most, and judge it.
 
-    ``pause_s`` lies between two looks at open transactions. Nothing is joined, consumed or
+    ``pause_s`` lies between two queries of open transactions. Nothing is joined, consumed or
     produced; in Redis one key is written that is gone a second later. Raises ConfigurationError
     for settings that the clients do not take.
     """
@@ -152,7 +150,6 @@ def _version(name: str) -> str | None:
 # -- Questions that may cost the process that asks them ----------------------------------------
 
 Answer = TypeVar("Answer")
-TRIES = 2
 
 
 class CrashedError(Exception):

@@ -39,6 +39,8 @@ SURE, DEVIATIONS = 1_000, 4
 """What chance gives in fewer than one of 1,000 cases, or so far above the average, is no chance."""
 AFTER, AHEAD_MAX_MS = "message.timestamp.after.max.ms", HOUR_MS
 """What brokers from 4.0 take unless they are set otherwise."""
+ASSIGNOR: Final = "cooperative-sticky"
+UNUSED: Final = {"DEAD", "UNKNOWN", "UNKOWN"}  # the second spelling is the client's
 
 
 def _of_each(judge: Callable[[CheckContext, str, LastRecords], Iterator[CheckResult]]) -> Judge:
@@ -147,9 +149,6 @@ def _output(context: CheckContext) -> Iterator[CheckResult]:
 
 
 # -- The consumer group, and the rights of the user --------------------------------------------
-
-ASSIGNOR: Final = "cooperative-sticky"
-UNUSED: Final = {"DEAD", "UNKNOWN", "UNKOWN"}  # the second spelling is the client's
 
 
 @check("rights", now=True)
@@ -299,7 +298,6 @@ def _doubles(group: ConsumerGroup) -> Iterator[CheckResult]:
 
 
 def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]:
-    """Return what the user may do, or why that is not known."""
     if right.resource == "TOPIC":
         topic = context.kafka.topics.get(right.name)
         if topic is not None and topic.problem and "AUTHORIZATION" in topic.problem:

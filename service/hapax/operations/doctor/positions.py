@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 ADOPT: Final = (
     "set the addresses to the previous cluster, set a new HAPAX_APP, or run hapax claims adopt"
 )
+DEAD_LETTERS_KEPT_MIN_MS = 7 * DAY_MS
+"""Long enough to see them and to fix their cause: a week."""
+SPARE_MS: Final = 2 * DAY_MS
+"""Alongside the longest wait: a weekend without the service."""
 
 
 def open_age_ms(settings: Settings, topic: str) -> int:
@@ -42,7 +46,6 @@ def open_age_ms(settings: Settings, topic: str) -> int:
 
 
 def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the ages whose first offsets these checks want to know."""
     ages = {open_age_ms(settings, topic)}
     if topic in settings.input.topics:
         kept = number(topic_settings.get("retention.ms"))
@@ -185,9 +188,6 @@ def _open(context: CheckContext) -> Iterator[CheckResult]:
 
 # -- Retention --------------------------------------------------------------------------------
 
-DEAD_LETTERS_KEPT_MIN_MS = 7 * DAY_MS
-"""Long enough to see them and to fix their cause: a week."""
-
 
 def half(kept: int) -> int:
     """Return the age from which on retention is near."""
@@ -304,9 +304,6 @@ def _kept(topic: Topic) -> str:
 
 
 # -- The topic in which records wait for a later try -------------------------------------------
-
-SPARE_MS: Final = 2 * DAY_MS
-"""Beside the longest wait: a weekend without the service."""
 
 
 @check("retry-topic", at="input")

@@ -33,7 +33,7 @@ ADDRESS: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
 def _store_of(context: CheckContext) -> StoreHealth:
-    """Return what the store told; only called where there is one."""
+    """Return what the store reported; only called where there is one."""
     if context.claims is None:
         raise ValueError("no claim store is configured")
     return context.claims

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.check import CheckContext, CheckResult
 
 REFUSED: Final = "AUTHORIZATION"
+FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
+"""Below it the brokers sync their disks all the time; replication is what protects records."""
+RECEIVED_MAX, RESPONSE_ADDED = 100_000_000, 1024
+"""The client's ``receive.message.max.bytes``, and about what a response has around a record set."""
+HEADERS_ADDED = 1024
+"""About what the headers of Hapax take: names, coordinates, an id, the beginning of an error."""
 
 
 @check("topics", now=True)
@@ -134,9 +140,6 @@ def _internal(context: CheckContext) -> dict[str, Topic]:
 
 # -- How topics are set ------------------------------------------------------------------------
 
-FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
-"""Below it the brokers sync their disks all the time; replication is what protects records."""
-
 
 @check("durability")
 def _durability(context: CheckContext) -> Iterator[CheckResult]:
@@ -224,10 +227,6 @@ def _compaction(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: cleanup.policy={policy}")
 
 
-RECEIVED_MAX, RESPONSE_ADDED = 100_000_000, 1024
-"""The client's ``receive.message.max.bytes``, and about what a response has around a record set."""
-
-
 @check("fetch-size", at="input")
 def _fetch_size(context: CheckContext) -> Iterator[CheckResult]:
     name = "receive.message.max.bytes"
@@ -245,10 +244,6 @@ def _fetch_size(context: CheckContext) -> Iterator[CheckResult]:
             )
         else:
             yield ok(f"{topic}: the client takes the largest record that it may hold")
-
-
-HEADERS_ADDED = 1024
-"""About what our headers take: names, coordinates, an id, the beginning of an error."""
 
 
 @check("message-size", at="outputs")

@@ -1,7 +1,7 @@
 """Events: one method for each thing that happens, noun and past verb, as the log line is named.
 
-Each method makes the log line and moves the metric from the same fact, so that the two can never
-tell different stories. Engines call these; adapters and the core do not.
+Each method makes the log line and moves the metric from the same fact, so that the two always
+agree. Engines call these; adapters and the core do not.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ class Events(
     SchemaEvents,
     ReaderEvents,
 ):
-    """Everything that can be told: ``Events(metrics, health, logger)``."""
+    """Everything that can be reported: ``Events(metrics, health, logger)``."""

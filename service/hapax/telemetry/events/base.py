@@ -30,7 +30,7 @@ SETTLED_INTERVAL_S: Final = 1.0
 Merged = dict[str, Any]
 
 TEXT_CHARS_MAX: Final = 300
-"""Length of a text from outside (error, log line of a client) in one of our lines."""
+"""Length of a text from outside (error, log line of a client) in one line."""
 
 
 _USER: Final = re.compile(r"//[^/\s@]*@")
@@ -66,18 +66,16 @@ class Narrator:
         self._logger.warning("log_lines_suppressed", of=of, about=about, count=count)
 
     def _tell_settled(self) -> None:
-        """Say what was committed since this was last said, in one line."""
         line, self._settled = self._settled, None
         if line is not None:
             self._settled_due_s = self._monotonic_s() + SETTLED_INTERVAL_S
             self._logger.info("transaction_committed", **line)
 
     def _first(self, *key: str, lines: int = 1) -> bool:
-        """Return true when a line like this is among the first ``lines`` of its minute."""
         return self._repeats.admit(key, self._monotonic_s(), lines)
 
     def _outage(self, known: Outage | None, reason: str) -> Outage:
-        """Return an outage that goes on, or one that begins now, with its latest reason."""
+        """Return an outage that lasts, or one that begins now, with its latest reason."""
         told = printable(without_user(reason))
         if known is not None:
             return known._replace(reason=told)
@@ -98,15 +96,12 @@ def printable(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
 
 
 def without_user(text: str) -> str:
-    """Return a text with user and password struck out of its addresses."""
     return _USER.sub("//***@", text)
 
 
 def named(partition: TopicPartition) -> str:
-    """Return a partition as lines show it: ``topic/partition``."""
     return f"{partition[0]}/{partition[1]}"
 
 
 def named_all(partitions: Iterable[TopicPartition]) -> list[str]:
-    """Return partitions as lines show them, in order."""
     return [named(partition) for partition in sorted(partitions)]

@@ -1,4 +1,4 @@
-"""Events of partitions: which are assigned, where the group stands in them, and the lag.
+"""Events of partitions: which are assigned, where the group is in them, and the lag.
 
 Those of the lag monitor come from its own thread. A partition that is no longer assigned has no lag
 here; its series disappear with the rebalance as a rule, with the next snapshot at the latest.
@@ -23,17 +23,16 @@ if TYPE_CHECKING:
 
 
 class GroupEvents(Narrator):
-    """What happens to our partitions and positions."""
+    """What happens to the assigned partitions and positions."""
 
     def partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that these are ours too. May be none: more members than partitions."""
+        """May be none: more members than partitions."""
         self._tell_settled()
         added = frozenset(partitions)
         self._health.assigned = True
         self._changed("partitions_assigned", "assigned", added, self._health.partitions | added)
 
     def partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that these go to another member, in good order."""
         self._tell_settled()
         gone = frozenset(partitions)
         self._changed("partitions_revoked", "revoked", gone, self._health.partitions - gone)
@@ -50,7 +49,7 @@ class GroupEvents(Narrator):
         self._logger.warning("partitions_unowned", partitions=named_all(frozenset(partitions)))
 
     def partition_stuck(self, stuck: Mapping[TopicPartition, Stuck]) -> None:
-        """Say which partitions of ours are held up by a set that cannot be decoded: all of them."""
+        """Say which assigned partitions a set that cannot be decoded holds up: all of them."""
         before, self._health.stuck = self._health.stuck, dict(stuck)
         for (topic, partition), one in before.items():
             if stuck.get((topic, partition)) != one:
@@ -77,11 +76,10 @@ class GroupEvents(Narrator):
             self._logger.warning("open_transactions_awaited", reason=held_back(held))
 
     def open_transactions_left(self, held: Mapping[TopicPartition, HeldBack]) -> None:
-        """Say what a bounded run leaves behind open transactions as it ends."""
+        """Say what a bounded run leaves after open transactions as it ends."""
         self._logger.warning("open_transactions_left", reason=held_back(held))
 
     def lane_open_retried(self, where: TopicPartition, reason: str) -> None:
-        """Say that a partition waits: its progress on the other cluster cannot be read yet."""
         self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("lane_open_retried", named(where)):
@@ -90,12 +88,10 @@ class GroupEvents(Narrator):
             )
 
     def outputs_cluster_met(self, servers: str, cluster_id: str | None) -> None:
-        """Say that outputs go to another cluster, and which one answers there."""
         self._health.outputs_cluster = cluster_id
         self._logger.info("outputs_cluster_met", servers=printable(servers), cluster=cluster_id)
 
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
-        """Say the lag of a DataFrame pipeline as Spark tells it, before the lag monitor does."""
         self._health.lags = lags
         for (topic, partition), lag in lags.items():
             self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
@@ -105,7 +101,7 @@ class GroupEvents(Narrator):
             )
 
     def idle_offsets_committed(self, progress: Progress) -> None:
-        """Say that progress alone was committed, behind control records and aborted data."""
+        """Say that progress alone was committed, beyond control records and aborted data."""
         self._metrics.idle_offsets_committed.of().inc()
         self._health.succeed()
         self._metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
@@ -123,7 +119,7 @@ class GroupEvents(Narrator):
     def lag_updated(
         self, partition_lags: Sequence[PartitionLag], at_s: float, *, complete: bool
     ) -> None:
-        """Say how partitions stood at ``at_s``, Unix time: ours, and those that are written to.
+        """Say how partitions were at ``at_s``, Unix time: assigned ones, and those written to.
 
         Those that are missing in an incomplete snapshot keep their last values.
         """
@@ -153,7 +149,6 @@ class GroupEvents(Narrator):
         self._logger.info("lag_monitor_limited", remark=printable(remark))
 
     def lag_monitor_failed(self, reason: str) -> None:
-        """Say that brokers did not answer, or not all of it."""
         self._metrics.lag_monitor_errors.of().inc()
         if self._first("lag_monitor_failed"):
             self._logger.warning("lag_monitor_failed", reason=printable(reason))
@@ -165,7 +160,7 @@ class GroupEvents(Narrator):
         changed: frozenset[TopicPartition],
         ours: frozenset[TopicPartition],
     ) -> None:
-        # A lag that is no longer updated would alert for ever.
+        # A lag that is no longer updated would alert permanently.
         for topic, partition in self._health.partitions - ours:
             forget_lag(self._metrics, (topic, partition))
         self._health.partitions = ours
@@ -189,7 +184,7 @@ class GroupEvents(Narrator):
 
 
 def forget_lag(metrics: Metrics, where: TopicPartition) -> None:
-    """Remove the series of a partition that are no longer updated: they would alert for ever."""
+    """Remove the series of a partition that are no longer updated: they would alert permanently."""
     labels = (where[0], str(where[1]))
     metrics.consumer_lag.remove(*labels)
     metrics.consumer_lag_seconds.remove(*labels)
@@ -206,7 +201,6 @@ class ReaderEvents(Narrator):
     """What readers of the topics have before them."""
 
     def reader_lag_updated(self, group: str, lags: Sequence[ReaderLag]) -> None:
-        """Say what a group has not read; partitions that are not among these have no series."""
         self._set(group, lags)
         if self._tells_debug:
             told = {named((one.topic, one.partition)): one.records_max for one in lags}

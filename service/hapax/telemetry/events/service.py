@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 
 STACK_MAX: Final = 8
+_VARYING: Final = re.compile(
+    r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"
+)
+"""Where two lines that say the same differ: "(after 2ms, 9 identical error(s) suppressed)"."""
+SPARK_CHARS_MAX: Final = 2_100
+"""A traceback of a task is nowhere else."""
 
 
 def _main_stack() -> list[str]:
@@ -77,7 +83,7 @@ class ServiceEvents(Narrator):
         self._logger.warning("native_route_lost", partitions=named_all(partitions))
 
     def native_path_left(self, reason: str) -> None:
-        """Say that the native path did something else than the reference: Python goes on."""
+        """Say that the native path did something else than the reference: Python continues."""
         self._metrics.native_path_left.of().inc()
         self._logger.error("native_path_left", reason=reason)
 
@@ -87,11 +93,9 @@ class ServiceEvents(Narrator):
         tell("preflight_passed", remarks=list(remarks))
 
     def preflight_refused(self, problems: Sequence[str]) -> None:
-        """Say why the outside is not fit to start on: one sentence for each problem."""
         self._logger.error("preflight_refused", problems=list(problems))
 
     def service_ready(self) -> None:
-        """Say that transactions are initialised; the loop begins."""
         self._health.started = True
         self._logger.info("service_ready")
 
@@ -105,7 +109,6 @@ class ServiceEvents(Narrator):
             self._tell_settled()
 
     def producer_init_retried(self, reason: str) -> None:
-        """Say that nothing can go on before brokers answer again."""
         self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("producer_init_retried"):
@@ -122,11 +125,9 @@ class ServiceEvents(Narrator):
 
     @property
     def brokers_are_away(self) -> bool:
-        """Whether the last word of the brokers was none."""
         return self._health.brokers_away is not None
 
     def brokers_reached(self) -> None:
-        """Say that a broker answers again."""
         away, self._health.brokers_away = self._health.brokers_away, None
         outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
         self._logger.info("brokers_reached", outage_s=round(outage_s, 3))
@@ -146,13 +147,11 @@ class ServiceEvents(Narrator):
         self._logger.error("consumer_unanswered", reason=f"{reason}: it is built again soon")
 
     def intake_paused(self) -> None:
-        """Say that an operator's wish to take nothing has taken effect."""
         self._health.paused_s = self._wall_s()
         self._metrics.paused.of().set(1)
         self._logger.warning("intake_paused", until="hapax resume, or a restart")
 
     def intake_resumed(self) -> None:
-        """Say that records are taken again."""
         since_s, self._health.paused_s = self._health.paused_s, None
         self._metrics.paused.of().set(0)
         paused_s = 0.0 if since_s is None else self._wall_s() - since_s
@@ -168,14 +167,10 @@ class ServiceEvents(Narrator):
         self._logger.error("client_files_refused", files=files, problem=printable(problem))
 
     def batch_abandoned(self, reason: str) -> None:
-        """Say that a stop found a batch unfinished.
-
-        Nothing of it is visible, or the next start finds out whether it is.
-        """
+        """Say so at a stop: nothing is visible, or the next start finds out whether it is."""
         self._logger.warning("batch_abandoned", reason=printable(reason))
 
     def service_draining(self, reason: str) -> None:
-        """Say that the service takes no more records and finishes what it has."""
         self._health.draining = True
         self._tell_settled()
         self._logger.info("service_draining", reason=reason)
@@ -193,10 +188,7 @@ class ServiceEvents(Narrator):
         self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
 
     def watchdog_fired(self, call: str, seconds: float) -> None:
-        """Say that a call overran its deadline; the process is about to end.
-
-        Returns within a second, even when what is written is not read.
-        """
+        """Return within a second, even when what is written is not read; the process ends."""
         self._metrics.watchdog_fired.of(call).inc()
         self._tell_withheld(math.inf)
         self._tell_settled()
@@ -206,10 +198,7 @@ class ServiceEvents(Narrator):
         flush_lines()
 
     def call_hung(self, coordinates: Coordinates, seconds: float) -> None:
-        """Say which record a call of the transform never returns from; the process ends.
-
-        Returns within two seconds, as ``watchdog_fired`` within one.
-        """
+        """Return within two seconds, as ``watchdog_fired`` within one; the process ends."""
         self._tell_withheld(math.inf)
         self._tell_settled()
         self._logger.critical(
@@ -241,36 +230,25 @@ class SchemaEvents(Narrator):
             self._logger.error("schemas_unavailable", reason=printable(reason), partition=where)
 
     def schemas_recovered(self) -> None:
-        """Say that nothing waits for a schema any more."""
         away, self._health.schemas_away = self._health.schemas_away, None
         self._metrics.schemas_missing.of().set(0)
         outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
         self._logger.info("schemas_recovered", outage_s=round(outage_s, 3))
 
     def schema_file_unusable(self, reason: str) -> None:
-        """Log that a file of the schema cache was damaged, or could not be written."""
         if self._first("schema_file_unusable", reason):
             self._logger.warning("schema_file_unusable", reason=printable(reason))
 
 
-_VARYING: Final = re.compile(
-    r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"
-)
-"""Where two lines that say the same differ: "(after 2ms, 9 identical error(s) suppressed)"."""
-
-SPARK_CHARS_MAX: Final = 2_100
-"""A traceback of a task stands nowhere else."""
-
-
 class ClientEvents(Narrator):
-    """What libraries say, in our form and no more often than useful."""
+    """What libraries say, in the form of the service and no more often than useful."""
 
     def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
         """Pass on a line of librdkafka's log. ``level`` counts as in Python's logging.
 
         Errors that a consumer hands out instead of records come here, too, as facility ``ERROR``.
         Repeats are counted only, for a minute. Lost connections heal by themselves, so nothing
-        below CRITICAL is an error to us.
+        below CRITICAL is an error here.
         """
         if level >= WARNING:
             self._metrics.librdkafka_errors.of(facility).inc()
@@ -300,7 +278,7 @@ class ClientEvents(Narrator):
             self._tell(told, "spark_logged", logger=logger, text=text)
 
     def telemetry_failed(self, error: Exception) -> None:
-        """Say that a client's line could not be told: its callback must not raise."""
+        """Say that a client's line could not be logged: its callback must not raise."""
         self._metrics.telemetry_failures.of().inc()
         if self._first("telemetry_failed", type(error).__name__):
             self._logger.error("telemetry_failed", error=type(error).__name__)
@@ -311,7 +289,6 @@ class ClientEvents(Narrator):
         self._lines_dropped += 1
 
     def log_lines_dropped(self) -> None:
-        """Say how many lines are missing before this one."""
         count, self._lines_dropped = self._lines_dropped, 0
         self._logger.warning("log_lines_dropped", count=count)
 

@@ -40,7 +40,6 @@ class SparkEvents(Narrator):
         )
 
     def executors_awaited(self, reason: str) -> None:
-        """Say what a start on a cluster waits for, now and then."""
         self._health.executors_awaited = told = printable(reason)
         self._logger.warning("executors_awaited", reason=told)
 
@@ -130,7 +129,7 @@ class SparkEvents(Narrator):
     def task_lost(self, lane: int, reason: str, failures: int, starts: Progress) -> None:
         """Say that a task ended without a report: its process was killed, or its executor lost.
 
-        What it had committed is found by the next one, which goes on from there.
+        What it had committed is found by the next one, which continues from there.
         """
         self._metrics.tasks_lost.of().inc()
         self._end_range(lane, RangeDone(self._wall_s(), "lost"), {})
@@ -143,13 +142,11 @@ class SparkEvents(Narrator):
         )
 
     def query_started(self, query: str, run: str, checkpoint: str) -> None:
-        """Say which query runs; its id lives in the checkpoint."""
         # The partitions of a query are always its own.
         self._health.assigned = self._health.query = True
         self._logger.info("query_started", query=query, run=run, checkpoint=checkpoint)
 
     def micro_batch_completed(self, numbers: Numbers) -> None:
-        """Say what a micro-batch came to."""
         metrics = self._metrics
         metrics.micro_batches.of("repeated" if numbers.repeated else "published").inc()
         for topic, count in numbers.inputs.items():
@@ -191,7 +188,6 @@ class SparkEvents(Narrator):
 
 
 def _settled(numbers: Numbers) -> BatchResult:
-    """Return the micro-batch as what the status page knows: a transaction."""
     phases_s = {phase: each for phase, each in numbers.phases_s.items() if phase != "total"}
     return BatchResult(
         outcome="repeated" if numbers.repeated else "committed",

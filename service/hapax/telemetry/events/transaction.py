@@ -25,6 +25,9 @@ SHARED: Final = (
     "records of one id with different keys: HAPAX_DEDUP__ID names no event, and all but the first"
     " record of an id are dropped; add a part, like +key"
 )
+LINES_PER_MINUTE: Final = 10
+"""Failing records logged in full per minute; a poisoned topic must not drown its own cause."""
+SEVERAL_TOPICS: Final = "several"
 
 
 class ClaimEvents(Narrator):
@@ -42,7 +45,6 @@ class ClaimEvents(Narrator):
             self._logger.error("claims_unavailable", reason=printable(reason), policy=policy)
 
     def claims_recovered(self, outage_s: float) -> None:
-        """Say that the claim store answers again."""
         self._health.claims_ok = True
         self._health.claims_away = None
         self._metrics.dedup_store_up.of().set(1)
@@ -54,10 +56,7 @@ class ClaimEvents(Narrator):
         self._logger.error("claims_lost")
 
     def claims_evicted(self, problem: str, evicted: int) -> None:
-        """Take note of a look at the claim store: why it may delete claims, and keys evicted since.
-
-        ``problem`` is empty where it keeps them.
-        """
+        """Take note of why it may delete claims (empty: it does not), and of keys evicted since."""
         begins = bool(problem) and not self._health.claims_evicted
         self._health.claims_evicted = bool(problem)
         self._metrics.dedup_store_evicts.of().set(bool(problem))
@@ -72,7 +71,6 @@ class ClaimEvents(Narrator):
         self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))
 
     def _ids_told(self, ids: IdFindings) -> None:
-        """Say that ids do not name events, in their place or at all."""
         if ids.missing and self._first("ids_missing"):
             self._logger.warning("ids_missing", records=ids.missing, of=ids.looked, hint=MISSING)
         if ids.shared is not None:
@@ -82,10 +80,7 @@ class ClaimEvents(Narrator):
                 self._logger.warning("id_on_different_keys", record=one, other=other, hint=SHARED)
 
     def _claims_settled(self, settled: BatchResult) -> None:
-        """Conclude from a batch that the store went away or came back.
-
-        Under ``pass`` no other part notices: the core goes on without claims.
-        """
+        """Conclude that the store went or came: under ``pass`` no other part notices."""
         if settled.claims_taken_over:
             self._metrics.dedup_claims_taken_over.of().inc(settled.claims_taken_over)
             self._logger.warning("claims_taken_over", claims=settled.claims_taken_over)
@@ -98,14 +93,8 @@ class ClaimEvents(Narrator):
             self.claims_recovered(self._monotonic_s() - away.began_s)
 
 
-LINES_PER_MINUTE: Final = 10
-"""Failing records told in full per minute; a poisoned topic must not drown its own cause."""
-
-SEVERAL_TOPICS: Final = "several"
-
-
 class TransactionEvents(ClaimEvents):
-    """What happens to batches, from a failing record to a second process of our name."""
+    """What happens to batches, from a failing record to a second process of the same name."""
 
     def transaction_committed(self, settled: BatchResult) -> None:
         """Say what a batch came to, in the canonical line: at ``info`` at most once a second."""
@@ -199,18 +188,18 @@ class TransactionEvents(ClaimEvents):
         )
 
     def batch_halved(self, records_max: int, reason: str) -> None:
-        """Say that batches hold at most ``records_max`` until the culprit stands alone."""
+        """Say that batches hold at most ``records_max`` until the culprit is alone."""
         self._metrics.batches_halved.of().inc()
         self._logger.warning("batch_halved", records_max=records_max, reason=printable(reason))
 
     def producer_died(self, reason: str, *, fenced: bool) -> None:
-        """Say that this producer is dead; fenced: the broker saw a newer epoch of our id."""
+        """Say that this producer is dead; fenced: the broker saw a newer epoch of its id."""
         self._metrics.transactions.of("fenced" if fenced else "fatal").inc()
         self._health.fail()
         self._logger.error("producer_died", reason=printable(reason), fenced=fenced)
 
     def member_fenced(self, reason: str, *, explained: bool) -> None:
-        """Say that the group gave our name away; explained: connections broke shortly before."""
+        """Say that the group gave this name away; explained: connections broke shortly before."""
         self._metrics.members_fenced.of().inc()
         self._logger.error("member_fenced", reason=printable(reason), explained=explained)
 
@@ -341,7 +330,7 @@ def _inputs(settled: BatchResult) -> dict[str, int]:
 
 
 def _age_s(timestamp_ms: int, now_s: float) -> float:
-    """Return seconds since ``timestamp_ms``; a producer's clock may run ahead of ours."""
+    """Return seconds since ``timestamp_ms``; a producer's clock may run ahead of this one."""
     return max(0.0, now_s - timestamp_ms / 1000)
 
 

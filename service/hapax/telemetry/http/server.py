@@ -1,7 +1,7 @@
-"""One port for whoever watches: metrics, probes, status. Standard library, daemon threads.
+"""One port for watchers: metrics, probes, status. Standard library, daemon threads.
 
-It is started before anything else, so that a probe gets an answer while the service still waits
-for Kafka. Clients that are slow, broken or many cost a bounded number of threads and no log line.
+It is started before anything else, so that a probe gets an answer while the service still waits for
+Kafka. Clients that are slow, broken or many cost a bounded number of threads and no log line.
 ``Routes`` leads from a path to an answer and knows no sockets.
 """
 
@@ -108,7 +108,6 @@ class Routes:
         }
 
     def sample(self) -> None:
-        """Let a status that shows rates take its samples."""
         status: object = self._status
         if isinstance(status, Sampled):
             status.sample()
@@ -189,7 +188,6 @@ def _content(name: str) -> tuple[bytes, str]:
 
 
 def json_answer(status: HTTPStatus, value: Mapping[str, Any]) -> Answer:
-    """Return ``value`` as a JSON answer."""
     body = json.dumps(value, default=str).encode() + b"\n"
     return Answer(status, body, [("Content-Type", "application/json")])
 
@@ -224,11 +222,9 @@ class TelemetryServer:
         )
 
     def start(self) -> None:
-        """Begin to answer."""
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more and give the port back."""
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
@@ -250,7 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(answer)
 
     def do_POST(self) -> None:
-        # Whoever shares our own address is on this machine: in its container, on Kubernetes.
+        # A client with the own address is on this machine: in its container, on Kubernetes.
         local = self.client_address[0] == self.connection.getsockname()[0]
         routes = cast("_Server", self.server).routes
         answer = routes.command(self.path, self.headers, local=local)
@@ -333,7 +329,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: clients that break off are not our event."""
+        """Say nothing: clients that break off are no event of the service."""
 
 
 def _hang_up(clients: dict[socket.socket, float], client: socket.socket) -> None:

@@ -69,7 +69,6 @@ class History:
         return not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S
 
     def add(self, sample: Sample) -> None:
-        """Keep a sample, and forget the oldest."""
         self._samples.append(sample)
 
     def rates(self) -> list[dict[str, Any]]:
@@ -93,7 +92,7 @@ def _rate(count: int, seconds: float) -> float:
 class ProcessIdentity(msgspec.Struct, frozen=True):
     """What never changes while the process runs.
 
-    record_path  ``native`` or ``python`` (docs/fast.md), until executors have told theirs
+    record_path  ``native`` or ``python`` (docs/fast.md), until executors have reported theirs
     claim_store  whether there is one
     dead_letters whether they have a topic, so that they can be listed
     outputs_at   brokers of the cluster of the outputs where that is another one; empty: it is not
@@ -117,7 +116,6 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings, **facts: str) -> ProcessIdentity:
-        """Return what the settings say, and the facts about the client that they do not."""
         return cls(
             app=settings.app,
             instance=settings.instance,
@@ -172,7 +170,6 @@ class Status:
             self._history.add(Sample(now_s, totals["records_in"], totals["records_out"], lag))
 
     def __call__(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
         health, identity, now_s = self._health, self._identity, self._wall_s()
         verdict = health.readyz()
         ours, written = partition_rows(health, now_s)
@@ -248,7 +245,6 @@ class Status:
         return ", ".join(sorted(told)) or self._identity.record_path
 
     def _outputs_cluster(self) -> dict[str, Any] | None:
-        """Return the cluster that outputs go to; None: that of the input."""
         servers = self._identity.outputs_at
         return {"servers": servers, "id": self._health.outputs_cluster} if servers else None
 
@@ -273,7 +269,6 @@ class Status:
         }
 
     def _micro_batch(self, now_s: float) -> dict[str, Any] | None:
-        """Return the last one of a DataFrame pipeline."""
         last = self._health.micro_batch
         if last is None:
             return None

@@ -4,10 +4,9 @@ Spark keeps offsets by name and number only; the logs that they are of are kept 
 compared at each start and before each micro-batch is published. An id that was the same before a
 micro-batch was planned and after it was read was the same in between.
 
-Our settings in the words of Kafka's Java client, which Spark's source is.
-
-Certificates travel as text, not as paths, so that executors need no files. Spark shows options in
-plans and logs; ``REDACTED`` hides those that hold secrets.
+Spark's source is Kafka's Java client. Certificates travel to it as text, not as paths, so that
+executors need no files. Spark shows options in plans and logs; ``REDACTED`` hides those that hold
+secrets.
 """
 
 from __future__ import annotations
@@ -43,10 +42,11 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "scram.ScramLoginModule",
     "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule",
 }
+_FINGERPRINT_CHARS = 32
+_LOGS = "hapax.json"
 
 
 def source_options(settings: Settings) -> dict[str, str]:
-    """Return the options of Spark's Kafka source for our input."""
     return {
         "subscribe": ",".join(settings.input.topics),
         # Only for a new checkpoint; refuse has been judged before. New partitions are read from
@@ -72,7 +72,6 @@ def client_properties(settings: Settings) -> dict[str, str]:
 
 
 def session_properties(settings: Settings) -> dict[str, str]:
-    """Return the user's properties, with what executors need to fetch tokens."""
     name = "spark.executor.extraJavaOptions"
     option, properties = java_option(settings), settings.spark.properties
     if option is None:
@@ -87,10 +86,7 @@ def java_option(settings: Settings) -> str | None:
 
 
 def java_properties(security: SecuritySettings) -> dict[str, str]:
-    """Return what a JVM must say of the places of tokens.
-
-    Kafka's client asks nobody whom its JVM does not name, and each executor is a JVM of its own.
-    """
+    """Kafka's client asks only places that its JVM names, and each executor is a JVM of its own."""
     url = _token_url(security)
     files = {} if security.oauth_token_file is None else {ALLOWED_FILES: security.oauth_token_file}
     return {} if url is None else {ALLOWED_URLS: url, **files}
@@ -170,10 +166,6 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-_FINGERPRINT_CHARS = 32
-_LOGS = "hapax.json"
-
-
 class InputLookup(Protocol):
     """What asks the brokers; see ``hapax.kafka.read.input_logs``."""
 
@@ -191,7 +183,6 @@ class Checkpoint:
         self._place = Place(address)
 
     def query_id(self) -> str | None:
-        """Return the id of the query that the checkpoint belongs to; None for a new one."""
         content = _read(self._place, "metadata")
         if content is None:
             return None
@@ -201,11 +192,7 @@ class Checkpoint:
             raise _damaged(self._place.path("metadata")) from error
 
     def fingerprint(self, number: int) -> str:
-        """Return a fingerprint of what the checkpoint holds for a micro-batch's input.
-
-        Spark writes ``offsets/<number>`` before the micro-batch runs, never again, and plans every
-        repetition from it.
-        """
+        """Hash ``offsets/<number>``, which Spark writes once and plans every repetition from."""
         content = _read(self._place, "offsets", str(number))
         if content is None:
             path = self._place.path("offsets", str(number))
@@ -216,7 +203,7 @@ class Checkpoint:
         return hashlib.sha256(content).hexdigest()[:_FINGERPRINT_CHARS]
 
     def offsets(self, number: int) -> Progress:
-        """Return where a micro-batch ends in Kafka's partitions; {} when that is not there.
+        """Return where a micro-batch ends in Kafka's partitions; {} when that is missing.
 
         One line for each source, and among them those of other kinds. A topic that is read twice
         has the larger one.
@@ -233,7 +220,6 @@ class Checkpoint:
         return found
 
     def committed(self) -> bool:
-        """Return whether a micro-batch of the query is through."""
         where = fs.FileSelector(self._place.path("commits"), allow_not_found=True)
         names = (info.base_name for info in self._place.files.get_file_info(where))
         return any(name.isdecimal() for name in names)
@@ -249,7 +235,7 @@ class Checkpoint:
             raise _damaged(self._place.path(_LOGS)) from error
 
     def keep(self, logs: InputLogs) -> None:
-        """Write which logs it belongs to, whole or not at all, unless they are there."""
+        """Write which logs it belongs to, whole or not at all, unless they are known."""
         if logs == self.logs():
             return
         path = self._place.path(_LOGS)

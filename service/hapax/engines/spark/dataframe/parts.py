@@ -1,12 +1,9 @@
 """A micro-batch in parts: the manifest that shares its parcels out, and the tasks that publish.
 
-core/fixed_batches.py says why a repetition publishes the same rows.
-
-Spark jobs on request of a process beside the driver, which has no context of its own.
-
-Spark calls the sink's ``commit`` in a Python process of the JVM's. Only the process that opened the
-session can submit jobs: it keeps a desk there, a socket in a folder of its user with a key, and the
-sink that is registered with the session names it.
+core/fixed_batches.py says why a repetition publishes the same rows. Spark calls the sink's
+``commit`` in a Python process of the JVM's. Only the process that opened the session can submit
+jobs: it keeps a desk there, a socket in a folder of its user with a key, and the sink that is
+registered with the session names it.
 """
 
 from __future__ import annotations
@@ -43,6 +40,13 @@ if TYPE_CHECKING:
 
 _CHECKSUM_CHARS = 32
 WHAT_TO_DO = "docs/dataframes.md, section Stops, describes how to continue"
+_KEY_BYTES = 32
+_REASON_CHARS_MAX = 600
+UNREACHABLE = (
+    "the process that opened the Spark session cannot be asked to publish: {}. What is fixed is"
+    " published at the next start; HAPAX_SPARK__PUBLISH=together (option publish) needs no such"
+    " process"
+)
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -106,7 +110,6 @@ class LanePlan(msgspec.Struct, frozen=True):
     spool: str
 
     def parcels(self) -> list[Callable[[], Iterable[list[Message]]]]:
-        """Return for each parcel what gives its messages."""
         spool = Spool(Place(self.spool), 0)
 
         def giving(share: Share) -> Callable[[], Iterable[list[Message]]]:
@@ -135,10 +138,7 @@ class LaneReport(msgspec.Struct, frozen=True):
 
 
 def check_reports(batch: MicroBatch, fixed: FixedBatch, reports: Sequence[LaneReport]) -> None:
-    """Raise unless every lane has published all it has, and say which have.
-
-    PositionLostError when no repetition can help, StopError otherwise.
-    """
+    """Raise PositionLostError when no repetition can help, StopError when lanes are unfinished."""
     problems = [report for report in reports if report.problem]
     if len(reports) == fixed.lanes and not problems:
         return
@@ -171,15 +171,6 @@ def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_CHECKSUM_CHARS]
 
 
-_KEY_BYTES = 32
-_REASON_CHARS_MAX = 600
-UNREACHABLE = (
-    "the process that opened the Spark session cannot be asked to publish: {}. What is fixed is"
-    " published at the next start; HAPAX_SPARK__PUBLISH=together (option publish) needs no such"
-    " process"
-)
-
-
 class DeskAddress(NamedTuple):
     """Where a desk is, and the key that it asks for."""
 
@@ -187,7 +178,6 @@ class DeskAddress(NamedTuple):
     key: bytes
 
     def lanes(self) -> int:
-        """Return how many tasks Spark runs at once."""
         return int(self._asked("lanes"))
 
     def run(
@@ -196,10 +186,7 @@ class DeskAddress(NamedTuple):
         function: Callable[[Iterable[Any]], Iterator[Any]],
         items: Sequence[Any],
     ) -> list[Any]:
-        """Run one task for each item; return what they gave. Raises StopError.
-
-        A job of the same group that still runs is cancelled first.
-        """
+        """Run a task for each item; a job of the group that still runs is cancelled first."""
         return list(self._asked("run", group, function, items))
 
     def _asked(self, *request: object) -> Any:
@@ -250,7 +237,7 @@ class JobDesk:
             ).start()
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
-        with connection, suppress(OSError, EOFError):  # whoever asked may be gone
+        with connection, suppress(OSError, EOFError):  # the client may be gone
             kind, *request = connection.recv()
             try:
                 answer = self._lanes() if kind == "lanes" else self._run(*request)

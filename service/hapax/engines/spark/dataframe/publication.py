@@ -1,7 +1,7 @@
 """How the rows of a micro-batch become visible: together, or in parts.
 
 In parts: 1. the manifest is written, 2. its name is committed, 3. each lane publishes its parcels,
-4. the marker says that all have. Whatever dies, a repetition finds the manifest and goes on from
+4. the marker says that all have. Whatever dies, a repetition finds the manifest and continues from
 its step. A few rows are published together in any case: sharing them out would only take longer.
 """
 
@@ -113,7 +113,6 @@ class Publication:
         self._parcels = parcels
 
     def publish(self) -> PublishedBatch:
-        """Publish what is not published; raise what the publisher raises."""
         try:
             return self._shared_out() if self._large else self._together()
         except StagedRowsError as error:
@@ -154,7 +153,6 @@ class Publication:
         return self._finished(holding, manifest)
 
     def _finished(self, fixed: FixedBatch, manifest: Manifest) -> PublishedBatch:
-        """Publish what lanes have not published of the rows that are fixed."""
         reports = self._publishing.run([*self._plans(fixed, manifest)])
         check_reports(self._batch, fixed, reports)
         self._publishing.publisher.finish(self._batch, fixed)

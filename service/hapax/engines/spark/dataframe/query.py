@@ -74,7 +74,6 @@ def load_pipeline(name: str) -> Pipeline:
 
 
 def prepare(session: SparkSession, settings: Settings) -> None:
-    """Set what a query needs of the session that has just started."""
     conf = session.conf
     # Options of the source hold secrets and would show in plans.
     conf.set("spark.sql.redaction.options.regex", "(?i)jaas|keystore|password|secret|token|url")
@@ -141,7 +140,6 @@ def start(result: DataFrame, settings: Settings) -> Query:
 
 
 def ended(query: Query, wait_s: float) -> bool:
-    """Wait for the end of a query; raise one of ``DEATHS`` when it has died."""
     return bool(query.awaitTermination(wait_s))  # type: ignore[arg-type] # it takes parts, too
 
 
@@ -155,7 +153,6 @@ def stop(query: Query) -> bool:
 
 
 def close(session: SparkSession) -> None:
-    """Stop Spark; nothing is left running that is ours."""
     try:
         for query in session.streams.active:
             query.stop()
@@ -186,7 +183,7 @@ class Progress:
         self._last = -1
         self._seen = ""
         self.positions: dict[TopicPartition, int] = {}
-        """The next offset to read of each partition, as Spark last told; also while idle."""
+        """The next offset to read of each partition, as Spark last reported; also while idle."""
 
     @property
     def last(self) -> int:
@@ -194,7 +191,6 @@ class Progress:
         return self._last
 
     def news(self) -> Iterator[Numbers]:
-        """Yield the numbers of each micro-batch that has come through."""
         newest = self.query.lastProgress
         if newest is None or newest.timestamp == self._seen:
             return
@@ -208,10 +204,7 @@ class Progress:
 
 
 def numbers(progress: dict[str, Any], report: StagedReport | None) -> Numbers:
-    """Return one micro-batch's numbers from Spark's report and from the sink's.
-
-    The sink's belongs to the last micro-batch only; without it there are no outputs to tell.
-    """
+    """Join both reports: the sink's has the last micro-batch only, others have no outputs."""
     states = progress.get("stateOperators", [])
     inputs: dict[str, int] = {}
     lags: dict[TopicPartition, int] = {}
@@ -251,7 +244,7 @@ def _positions(progress: dict[str, Any]) -> dict[TopicPartition, int]:
 
 
 def died(error: Exception) -> StopError:
-    """Return why a query died, as what the process leaves with."""
+    """Return why a query died, as the error that the process exits with."""
     if not isinstance(error, PySparkException):
         return StopError(f"Spark's JVM is gone: {type(error).__name__}: {_line(error)}")
     text = str(error)

@@ -65,10 +65,7 @@ def refuse_inputs(rows: pa.RecordBatch, inputs: frozenset[str]) -> pa.RecordBatc
 
 
 class CheckedRows:
-    """Rows of one task on their way to the spool.
-
-    needs  by topic, of the rows that have passed; what brokers would refuse is known by it
-    """
+    """Rows of one task on their way to the spool; ``needs``: by topic, of those passed."""
 
     def __init__(self, topic: str, inputs: frozenset[str]) -> None:
         """``topic``: of rows that name none; ``inputs``: topics that no row may name."""
@@ -154,7 +151,6 @@ def _binaries(rows: pa.RecordBatch, name: str) -> Iterable[bytes | None]:
 
 
 def _topics(rows: pa.RecordBatch) -> list[str | None]:
-    """Return the topics that rows name; None: none does."""
     if "topic" not in rows.schema.names:
         return [None]
     return [*rows.column("topic").unique().to_pylist()]
@@ -180,7 +176,6 @@ def _needs(rows: pa.RecordBatch) -> RowNeeds:
 
 
 def _sizes(column: pa.Array) -> pa.Array:
-    """Return the bytes of each value; 0 for null."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.large_binary())
     return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
@@ -209,7 +204,6 @@ def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _times_ms(rows: pa.RecordBatch) -> tuple[int, ...]:
-    """Return the earliest and the latest timestamp; nothing where no row has one."""
     if "timestamp" not in rows.schema.names:
         return ()
     ends = pc.min_max(_milliseconds(rows)).as_py().values()

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 TURN_S = 0.2
 DRAIN_TURN_S = 0.05
 REFRESH_S = 12 * 3600.0
-"""The marker is a committed offset: brokers forget those that stand still, after
-``offsets.retention.minutes`` (7 days unless set; a day in old clusters)."""
+"""The marker is a committed offset: brokers forget those that do not move, after
+``offsets.retention.minutes`` (7 days unless set; a day in old clusters).
+"""
 
 
 def compare(
     settings: Settings, checkpoint: Checkpoint, lookup: InputLookup, marker: Marker | None
 ) -> None:
-    """Raise PositionLostError where marker or brokers contradict the checkpoint; see there."""
     query, topics = checkpoint.query_id(), settings.input.topics
     check_checkpoint(settings, query, marker)
     if query is None:  # it has no offsets, whatever a start before this one has kept
@@ -122,7 +122,6 @@ class QueryRun:
         return GroupProgress(dict(self._progress.positions))
 
     def run(self) -> None:
-        """Say what the query does until it ends, or until it is to end."""
         lifecycle, events = self._process.lifecycle, self._process.events
         while not lifecycle.stopping:
             events.loop_moved()
@@ -136,10 +135,7 @@ class QueryRun:
         self._drain()
 
     def _complete(self) -> bool:
-        """Whether a query that has ended was the last; start it again where more is decided since.
-
-        It has read at least what was stable before its start. Raises as ``OpenInput``.
-        """
+        """Whether it was the last; start it again where more is decided, as ``OpenInput``."""
         held = {
             where: HeldBack(self._read[where].last_stable, log.high_watermark)
             for where, log in self._ends.items()
@@ -157,10 +153,7 @@ class QueryRun:
         return False
 
     def _drain(self) -> None:
-        """Let the micro-batch under way finish while there is time, then stop the query.
-
-        Spark may begin the next one meanwhile: it is dropped, and taken again at the next start.
-        """
+        """Stop after this micro-batch if there is time; one that Spark has begun is repeated."""
         lifecycle, events, last = self._process.lifecycle, self._process.events, self._progress.last
         while not lifecycle.overdue and self._progress.last == last:
             if not self._progress.query.status["isTriggerActive"]:
@@ -182,7 +175,6 @@ class QueryRun:
                 self._process.events.records_without_timestamp(numbers.untimed, numbers.late)
 
     def _keep_marker(self) -> None:
-        """Commit the marker again when no micro-batch has done so for long."""
         clock = self._process.clock
         if clock.monotonic() - self._marked_s < REFRESH_S:
             return

@@ -2,9 +2,9 @@
 
 Tasks write to no topic. They hand their rows over, and once Spark says that every task has
 succeeded the micro-batch is published: by one producer as a whole, or in parts, by tasks of another
-job (publication.py). A task whose input was cut off
-(an iterator in Python ends cleanly when something before it fails), a cancelled one, a speculative
-or a zombie attempt may end as well as it likes: Spark never tells the driver of it.
+job (publication.py). A task whose input was cut off (an iterator in Python ends cleanly when
+something before it fails), a cancelled one, a speculative or a zombie attempt may end as well as it
+likes: Spark never reports it to the driver.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     checkpoint        the query's checkpointLocation
     spool             folder for rows that wait
     inline_bytes_max  rows of a task up to this size wait in memory
-    report            leave the numbers of the last micro-batch beside the rows
+    report            leave the numbers of the last micro-batch with the rows
     named             all options as they were given, names in lower case
     durable           rows that wait in files are on the disk before their task is done
     inputs            topics that no row may name
@@ -104,20 +104,16 @@ class TaskRows(WriterCommitMessage):
 
 
 class ExactlyOnceSink(DataSource):
-    """The data source; who publishes is told by a subclass, in the process that commits."""
+    """The data source; a subclass says who publishes, in the process that commits."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name in ``writeStream.format(...)``."""
         return "hapax"
 
     @classmethod
     @abstractmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
-        """Return what the options mean, to the last of them; before any row is taken.
-
-        Raises ConfigurationError for those that cannot work.
-        """
+        """Return what all options mean, before any row; raise ConfigurationError."""
 
     @classmethod
     @abstractmethod
@@ -125,7 +121,7 @@ class ExactlyOnceSink(DataSource):
         """Give what publishes; called in the process that commits, once per micro-batch."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark calls it so
-        """Return the writer. Spark calls it anew for each micro-batch, in any process."""
+        """Return the writer. Spark calls it again for each micro-batch, in any process."""
         if overwrite:
             raise ConfigurationError([COMPLETE])
         check_columns(schema)
@@ -133,7 +129,7 @@ class ExactlyOnceSink(DataSource):
 
 
 class SinkWriter(DataSourceStreamArrowWriter):
-    """One micro-batch: ``write`` runs in tasks, ``commit`` and ``abort`` beside the driver."""
+    """One micro-batch: ``write`` runs in tasks, ``commit`` and ``abort`` at the driver."""
 
     def __init__(self, sink: type[ExactlyOnceSink], options: SinkOptions) -> None:
         self._sink = sink
@@ -194,10 +190,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark calls it so
-        """Forget the rows of a failed job. What is published stays published.
-
-        When every task has its message, ``commit`` was called before: its rows may be fixed.
-        """
+        """Forget the rows, unless all tasks have succeeded: then some may be fixed."""
         tasks = [message for message in messages if isinstance(message, TaskRows)]
         if len(tasks) < len(messages) or not self._options.durable:
             self._spool().remove(task.parcel for task in tasks)

@@ -1,14 +1,13 @@
 """Where the rows of a task wait until the driver publishes them.
 
-A few rows travel in the task's own message; more go to a file beside the checkpoint, under a name
-that no other attempt has. Only the attempts that Spark counts have their names told to the driver;
-what the others left is removed with the next micro-batch.
+A few rows travel in the task's own message; more go to a file in the checkpoint's place, under a
+name that no other attempt has. The driver knows the names of those attempts alone that Spark
+counts; what the others left is removed with the next micro-batch.
 
-Bytes with a checksum for each block, so that damage is found before anything is decoded.
-
-Arrow reads a stream that was cut between two of its messages to a clean end, and trusts the
-offsets inside of one that was altered (measured: every cut of a spooled file ends clean or in an
-error of Arrow's, never in a word about rows that are missing).
+Each block of bytes has a checksum, so that damage is found before anything is decoded: Arrow reads
+a stream that was cut between two of its messages to a clean end, and trusts the offsets inside of
+one that was altered (measured: every cut of a spooled file ends clean or in an error of Arrow's,
+never in a word about rows that are missing).
 """
 
 from __future__ import annotations
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 
 
 BLOCK_BYTES = 1 << 20
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+"""What Hadoop calls them, and what Arrow does."""
+FOLDER = "hapax"
+REPORT = "last.json"
 
 
 class Checksums(msgspec.Struct, frozen=True):
@@ -57,11 +60,9 @@ class BlockWriter(io.RawIOBase):
         self._blocks: list[int] = []
 
     def writable(self) -> bool:
-        """Say yes."""
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write all of it."""
         view = memoryview(data).cast("B")
         self._target.write(view)
         begin = 0
@@ -77,7 +78,6 @@ class BlockWriter(io.RawIOBase):
 
     @property
     def checksums(self) -> Checksums:
-        """The sums of all that was written so far."""
         rest = (self._sum,) if self._size % BLOCK_BYTES else ()
         return Checksums(self._size, (*self._blocks, *rest))
 
@@ -96,11 +96,9 @@ class BlockReader(io.RawIOBase):
         self._block = memoryview(b"")
 
     def readable(self) -> bool:
-        """Say yes."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill the buffer as far as the block reaches."""
         target = memoryview(buffer).cast("B")
         if not self._block:
             self._block = self._next()
@@ -133,14 +131,8 @@ class BlockReader(io.RawIOBase):
         return block
 
 
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}
-"""What Hadoop calls them, and what Arrow does."""
-FOLDER = "hapax"
-REPORT = "last.json"
-
-
 class StagedRowsError(StopError):
-    """Rows that a task wrote are not there any more, or not as it wrote them: ``what``."""
+    """Rows that a task wrote are gone, or not as it wrote them: ``what``."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -150,7 +142,7 @@ class StagedRowsError(StopError):
 class Parcel(msgspec.Struct, frozen=True):
     """Rows of one task: ``inline`` as an Arrow stream, or in the file at ``path``.
 
-    ``checksums``: what the file must hold, told by the task that wrote it.
+    ``checksums``: what the file must hold, reported by the task that wrote it.
     """
 
     rows: int
@@ -160,7 +152,6 @@ class Parcel(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes, as they wait."""
         if self.inline is not None:
             return len(self.inline)
         return 0 if self.checksums is None else self.checksums.size
@@ -195,11 +186,10 @@ class Place:
         self.root = root.rstrip("/")
 
     def path(self, *names: str) -> str:
-        """Return a path below the folder."""
         return "/".join((self.root, *names))
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file whole; it is on the disk, where that is ours, when this returns."""
+        """Write a file whole; a local one is on the disk when this returns."""
         self.files.create_dir(self.root, recursive=True)
         with self.files.open_output_stream(path) as file:
             file.write(content)
@@ -221,7 +211,7 @@ class Spool:
     """The waiting rows of one query."""
 
     def __init__(self, place: Place, inline_bytes_max: int, *, durable: bool = False) -> None:
-        """``durable``: a file is on the disk before its task says that it is there."""
+        """``durable``: a file is on the disk before its task reports it."""
         self._place = place
         self.address = place.address
         self.inline_bytes_max = inline_bytes_max
@@ -260,7 +250,7 @@ class Spool:
         """Yield what was stored; raise StagedRowsError when it is gone, or not whole.
 
         A file is compared with its checksums before its bytes are decoded, and the rows are counted
-        at the end: whoever publishes them must drop all when this raises.
+        at the end: a publisher must drop all when this raises.
         """
         source = parcel.path or "the message of a task"
         rows = 0
@@ -300,7 +290,6 @@ class Spool:
                 self._delete(info.path)
 
     def remove(self, parcels: Iterable[Parcel]) -> None:
-        """Remove files of tasks whose rows nobody will publish."""
         for parcel in parcels:
             if parcel.path is not None:
                 self._delete(parcel.path)
@@ -321,13 +310,12 @@ class Spool:
             raise StagedRowsError(f"{path} cannot be read: {_words(error)}") from error
 
     def report(self, report: StagedReport) -> None:
-        """Leave the numbers of a micro-batch, in place of those of the last."""
         self._place.files.create_dir(self._place.root, recursive=True)
         with self._place.files.open_output_stream(self._place.path(REPORT)) as file:
             file.write(msgspec.json.encode(report))
 
     def reported(self, number: int) -> StagedReport | None:
-        """Return the numbers of this micro-batch; None when they are not there (any more)."""
+        """Return the numbers of this micro-batch; None when they are missing (by now)."""
         try:
             with self._place.files.open_input_stream(self._place.path(REPORT)) as file:
                 report = msgspec.json.decode(file.read(), type=StagedReport)
