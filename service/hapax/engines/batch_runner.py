@@ -168,6 +168,13 @@ class BatchRunner:
         self.drop()
         return together
 
+    def _arm(self, stopping: Callable[[], bool]) -> None:
+        """Let the calls of this run end early: at once while stopping, else when it is time."""
+        self._interrupt.due = False
+        if stopping():  # asked after it: a signal in between sets it, too
+            self._interrupt.due = True
+        self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
+
     def run(
         self,
         rejected: Mapping[Coordinates, Failure],
@@ -176,10 +183,7 @@ class BatchRunner:
         stopping: Callable[[], bool] = bool,
     ) -> BatchResult | None:
         """Have few effects while ``stopping``; None: nothing had finished or was committed."""
-        self._interrupt.due = False
-        if stopping():  # asked after it: a signal in between sets it, too
-            self._interrupt.due = True
-        self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
+        self._arm(stopping)
         current = self._current
         result = self._core.run(current.batch, rejected, attempt, current.begun)
         self.drop()
@@ -306,10 +310,7 @@ class WindowRunner(BatchRunner):
         stopping: Callable[[], bool] = bool,
     ) -> BatchResult | None:
         """Let the intake in, and commit what has finished; None: nothing has."""
-        self._interrupt.due = False
-        if stopping():
-            self._interrupt.due = True
-        self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
+        self._arm(stopping)
         self._admit()
         self._start()
         most = self.sizing.retry.limit(self._pace.records)

@@ -60,13 +60,6 @@ class KafkaCluster:
         return ",".join(broker.address for broker in self.brokers)
 
     @property
-    def proxied_bootstrap_servers(self) -> str:
-        ports = [broker.proxy_listen_port for broker in self.brokers]
-        if None in ports:
-            raise SandboxError("No listener for proxies. Use Sandbox(proxied=True)")
-        return ",".join(f"{LOOPBACK}:{port}" for port in ports)
-
-    @property
     def guarded_bootstrap_servers(self) -> str:
         return self.guarded(GUARDED)
 
