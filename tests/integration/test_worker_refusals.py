@@ -24,7 +24,7 @@ closed = a_route(*TEN, scope="module")
 def unanswered(closed):
     """Workers without brokers: the one refusal that takes its time runs beside all others.
 
-    Without a bound of its run the first would wait (test_worker_starts_in_outage.py).
+    Without a bound of its run the first would wait (test_worker_starts.py).
     """
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))

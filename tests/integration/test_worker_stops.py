@@ -1,17 +1,26 @@
-"""What makes a running worker stop for good: a lost position, much poison, a stop that hangs."""
+"""What makes a running worker stop for good, and what brokers slow down."""
 
+from __future__ import annotations
+
+import statistics
 import time
 from typing import cast
 
 import pytest
 
 from hapax.core.offset_commit import CommittedMetadata
+from hapax.sandbox.broker import java
 from tests.kit.at_work import at_work, refused, untouched
+from tests.kit.commands import run_captured
+from tests.kit.done import source
 from tests.kit.managed_process import HANG_S, WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, beside
 from tests.kit.waiting import await_
+
+# -- What makes a running worker stop for good: a lost position, much poison, a stop that hangs.
+
 
 NEVER_CLOSED = """
 import sys, threading
@@ -21,8 +30,8 @@ KafkaSource.close = lambda self: threading.Event().wait()
 sys.argv = ["hapax", "run"]
 main()
 """
-TEN = [b"%d" % number for number in range(10)]
 
+TEN = [b"%d" % number for number in range(10)]
 route = a_route(*TEN)
 
 
@@ -124,3 +133,52 @@ def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_d
     assert any(place.endswith(" wait") for place in cast("list[str]", fired["stack"])), fired
     route.run_to_end()
     assert len(route.outputs()) == 10
+
+
+# -- A producer quota of the brokers: transactions that would outlive their timeout become smaller.
+
+
+QUOTA = 400_000
+RECORD_BYTES, RECORDS = 10_000, 1_600
+TIMEOUT_S = 5.0
+
+short_transactions = a_route(
+    created=False,
+    TRANSFORM=None,
+    TRANSACTION__TIMEOUT=f"{TIMEOUT_S:g}s",
+    GROUP__SESSION_TIMEOUT="10s",
+)
+
+
+def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
+    """Let brokers hold back a client that produces more than so much (KIP-13)."""
+    words = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "clients")
+    more = ("--entity-name", client_id, "--add-config", f"producer_byte_rate={bytes_per_s}")
+    done = run_captured(java("kafka.admin.ConfigCommand", *words, *more), timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_used(
+    short_transactions, in_time
+):
+    short_transactions.create()
+    short_transactions.write(
+        *(Given(b"%d" % number + b"." * RECORD_BYTES) for number in range(RECORDS))
+    )
+    for client_id in (f"{short_transactions.app}-w-0", f"{short_transactions.app}/w-0"):
+        set_quota(short_transactions.bootstrap, client_id, QUOTA)
+    began_s = time.monotonic()
+    worker = short_transactions.run_to_end(TELEMETRY__LOG_LEVEL="debug")
+    took_s = time.monotonic() - began_s
+    assert [source(record) for record in short_transactions.outputs()] == list(range(RECORDS))
+    settled = worker.lines("transaction_committed")
+    halved = worker.lines("batch_halved")
+    sizes = [int(str(line["records"])) for line in settled]
+    seen = f"{took_s:.1f} s, sizes {sizes}, halved {len(halved)} times"
+    least_s = RECORDS * RECORD_BYTES / QUOTA
+    assert took_s > 0.5 * least_s, f"the quota was not in force: {seen}"
+    in_time(took_s, 1.7 * least_s + 3 * TIMEOUT_S)
+    assert halved, seen
+    # A larger one is tried now and then: what counts is the size of most.
+    assert statistics.median(sizes[-10:]) <= max(sizes) / 2, seen

@@ -1,4 +1,4 @@
-"""Ids of topics, as brokers answer for them; tests/integration/test_recommit.py has brokers."""
+"""Ids of topics, as brokers answer for them; tests/integration/test_two_clusters.py has brokers."""
 
 from typing import Any
 

@@ -1,21 +1,84 @@
-"""A worker that starts while Kafka and Redis are away says so, waits, and works later."""
+"""Starts: many at once, beside others, without brokers, on other versions of Kafka and Hapax."""
+
+from __future__ import annotations
 
 import json
 import math
+import re
 import socket
 import time
 from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from hapax.commands.tree import app
+from hapax.kafka.consume.source import WAITING_MAX
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import refused
 from tests.kit.claim_stores import redis_server
-from tests.kit.managed_process import WorkerProcess
+from tests.kit.parts import Parts
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
-from tests.kit.topics import Given
+from tests.kit.routes import a_route
+from tests.kit.topics import Given, produce
 from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from tests.kit.managed_process import WorkerProcess
+
+# -- A start: what waits in memory while the producer registers, and many partitions at once
+
+
+RECORDS = 20_000
+
+
+def test_while_the_producer_registers_only_a_first_batch_waits_and_none_is_lost_by_it(
+    sandbox, unique
+):
+    topic, app = unique("source"), unique("app")
+    sandbox.create_topic(topic, 3)
+    produce(sandbox.bootstrap_servers, topic, *(b"%d" % number for number in range(RECORDS)))
+    with Parts(sandbox.bootstrap_servers, topic, unique("target"), app) as parts:
+        met, until_s = 0, time.monotonic() + 60
+        batch = parts.source.take(1, 0.1)
+        while not batch.records and time.monotonic() < until_s:  # places a group without offsets
+            batch = parts.source.take(1, 0.1)
+        while met < WAITING_MAX and time.monotonic() < until_s:
+            parts.source.attend(0.05)
+            met = len(parts.source._states.stash)
+        for _ in range(2000):  # a client that is not paused hands out one with each call
+            parts.source.attend(0.0)
+        assert len(parts.source._states.stash) == WAITING_MAX
+        places = {record.partition: [record.offset] for record in batch.records}
+        while sum(map(len, places.values())) < RECORDS and time.monotonic() < until_s:
+            for record in parts.source.take(3000, 0.1).records:
+                places.setdefault(record.partition, []).append(record.offset)
+    assert sum(map(len, places.values())) == RECORDS
+    assert all(offsets == list(range(len(offsets))) for offsets in places.values())
+
+
+PARTITIONS = 300
+
+
+def test_a_first_start_on_many_partitions_places_all_of_them_with_the_first_takes(sandbox, unique):
+    topic, app = unique("source"), unique("app")
+    sandbox.create_topic(topic, PARTITIONS)
+    one_each = (Given(b"x", partition=number) for number in range(PARTITIONS))
+    produce(sandbox.bootstrap_servers, topic, *one_each)
+    with Parts(sandbox.bootstrap_servers, topic, unique("target"), app) as parts:
+        took_s, seen, until_s = [0.0], set[int](), time.monotonic() + 60
+        while len(seen) < PARTITIONS and time.monotonic() < until_s:
+            began_s = time.monotonic()
+            seen |= {record.partition for record in parts.source.take(1000, 0.1).records}
+            took_s.append(time.monotonic() - began_s)
+    assert len(seen) == PARTITIONS
+    assert max(took_s) < 6  # one by one it took 19 s, without a poll
+
+
+# -- A worker that starts while Kafka and Redis are away says so, waits, and works later ---
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +239,81 @@ def test_what_waiting_does_not_cure_and_errands_exit_with_3_within_seconds(
     began_s = time.monotonic()
     refused(route, 3, *words, **settings)
     in_time(time.monotonic() - began_s, 8)
+
+
+# -- More workers than partitions: the one without any, in each protocol of the group ------
+
+dynamic = a_route(GROUP__MEMBERSHIP="dynamic")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_worker_without_a_partition_is_ready_and_takes_over(dynamic, protocol):
+    ports = [free_port(), free_port()]
+    first = dynamic.worker("w-0", GROUP__PROTOCOL=protocol, TELEMETRY__PORT=str(ports[0]))
+    await_(lambda: ready(ports[0])[0], 60, first.text)
+    surplus = dynamic.worker("w-1", GROUP__PROTOCOL=protocol, TELEMETRY__PORT=str(ports[1]))
+    await_(lambda: ready(ports[1])[0], 60, surplus.text)
+    assert first.terminate() == 0
+    dynamic.write(Given(b"after"))
+    dynamic.await_outputs(1)
+    assert ready(ports[1]) == (True, [])
+
+
+# -- Whose transactions are whose: pipelines whose names join alike ------------------------
+
+ROUNDS = 5
+
+
+@pytest.fixture
+def routes(sandbox, tmp_path):
+    made = [PipelineUnderTest(sandbox, tmp_path) for _ in range(2)]
+    for route in made:
+        route.create()
+    yield made
+    for route in made:
+        route.close()
+
+
+def test_two_pipelines_whose_app_and_instance_join_alike_never_fence_each_other(routes):
+    app = routes[0].app
+    workers = [
+        routes[0].worker("eu-0", APP=app),
+        routes[1].worker("0", APP=f"{app}-eu"),
+    ]
+    for count in range(1, ROUNDS + 1):
+        for route in routes:
+            route.write(b"%d" % count)
+            route.await_outputs(count)
+    assert [worker.terminate() for worker in workers] == [0, 0]
+    rebuilt = [line for worker in workers for line in worker.lines("producer_rebuilt")]
+    assert rebuilt == []
+
+
+# -- Other versions of Kafka in the sandbox ------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def former():
+    page = (Path(__file__).parents[2] / "docs/versions.md").read_text()
+    [fetch] = re.findall(r"(?m)^\$ hapax (sandbox fetch .+)$", page)
+    done = CliRunner().invoke(app, fetch.split())
+    assert "Kafka 3.9" in done.stdout, done.output
+    with Sandbox(redis=False).of_kafka("3.9") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def of_former(former, tmp_path):
+    route = PipelineUnderTest(former, tmp_path)
+    route.create()
+    yield route
+    route.close()
+
+
+@pytest.mark.real
+def test_the_oldest_supported_kafka_takes_records_through(former, of_former):
+    command = Path(f"/proc/{former.kafka.brokers[0].pid}/cmdline").read_text()
+    assert "kafka-3.9.2" in command
+    of_former.write(b"one", b"two")
+    of_former.run_to_end()
+    assert [record.value for record in of_former.outputs()] == [b"one", b"two"]
