@@ -6,9 +6,8 @@ from hapax.core.records import Record
 from tests.fault.rules import is_poison
 from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE, PAUSE_MAX_S, STAMPS, Stamps
-from tests.kit.done import header, source
 from tests.kit.flow import Flow
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, header, source
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 

@@ -3,9 +3,8 @@
 import pytest
 
 from tests.kit.at_work import refused, untouched
-from tests.kit.done import header, values
 from tests.kit.leaving import DEEDS, FINE, MODULE
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.kit.at_work import refused, untouched
 from tests.kit.calls import MODULE
-from tests.kit.done import header
+from tests.kit.pipeline_under_test import header
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
 

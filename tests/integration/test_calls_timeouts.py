@@ -7,10 +7,9 @@ import pytest
 
 from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE
-from tests.kit.done import header
 from tests.kit.killers import supervise
 from tests.kit.night import Desk
-from tests.kit.pipeline_under_test import PipelineUnderTest, metric
+from tests.kit.pipeline_under_test import PipelineUnderTest, header, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.topics import Given
 from tests.kit.waiting import await_

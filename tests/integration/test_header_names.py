@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit.done import Done, header, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.native import Raw, RawProducer
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, values
 from tests.kit.spark_process import SparkProcess
 
 if TYPE_CHECKING:

@@ -8,15 +8,13 @@ from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.core.dead_letters import dead_letter
 from hapax.sandbox import Sandbox
-from tests.kit.configs import configure
-from tests.kit.done import Done, header
 from tests.kit.mirrors import a_mirror, an_other_cluster
 from tests.kit.night import Desk
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header
 from tests.kit.secured import INSTANCE, login, needed
 from tests.kit.spark_process import SparkProcess
-from tests.kit.topics import Given, read_back
+from tests.kit.topics import Given, configure, read_back
 
 RECORDS, EVERY = 200, 5
 HOUR_MS = 3_600_000

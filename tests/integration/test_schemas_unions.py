@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.kit.done import values
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, values
 from tests.kit.schema_registry import RegistryDouble
 
 EVENTS = [

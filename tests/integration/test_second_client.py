@@ -8,13 +8,12 @@ from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.core.cluster_state import Right
 from hapax.kafka.admin.second_client import RequestError, producers, value_in_file
-from tests.kit.configs import configure
 from tests.kit.hanging import hang, unverified
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.secured import WAYS, login, needed, settings_of, way
-from tests.kit.topics import transaction
+from tests.kit.topics import configure, transaction
 from tests.kit.waiting import await_
 
 PRODUCER_ID = 987_654

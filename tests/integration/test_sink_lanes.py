@@ -16,8 +16,8 @@ from hapax.kafka.produce import micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
 from hapax.spark import open_publisher, publish_lanes
 from tests.kit import topics
-from tests.kit.configs import configure
 from tests.kit.sink_parts import QUERY, batch, sink_settings, spool_of, staged
+from tests.kit.topics import configure
 
 TASKS, ROWS = 4, 20
 LANES = 2

@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-from tests.kit.done import header
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, header
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from hapax.core.records import Headers, Record
-from tests.kit.done import Done, header
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header
 from tests.kit.routes import routes_of
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce_aborted, produce_committed

@@ -6,9 +6,8 @@ import pytest
 
 from tests.kit.at_work import at_work
 from tests.kit.claim_stores import redis_server
-from tests.kit.done import Done, values
 from tests.kit.flow import PARTITIONS, Flow
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, values
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_

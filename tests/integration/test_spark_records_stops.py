@@ -6,9 +6,8 @@ import pytest
 
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import left, refused, untouched
-from tests.kit.done import source, values
 from tests.kit.managed_process import WorkerProcess
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, source, values
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.kit.done import Done, header, source, values
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, source, values
 from tests.kit.topics import Given
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit.done import Done, header, source
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, source
 from tests.kit.topics import Given
 
 if TYPE_CHECKING:

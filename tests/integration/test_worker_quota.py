@@ -7,7 +7,7 @@ import pytest
 
 from hapax.sandbox.broker import java
 from tests.kit.commands import run_captured
-from tests.kit.done import source
+from tests.kit.pipeline_under_test import source
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
 

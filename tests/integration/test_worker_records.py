@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from hapax.core.records import Headers, Record
-from tests.kit.done import Done, header, source, values
 from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, source, values
 from tests.kit.topics import Given
 
 NOON_MS = 1_700_000_000_123

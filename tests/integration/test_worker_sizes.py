@@ -11,10 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hapax.core.records import Headers, Record
-from tests.kit.done import header, source
 from tests.kit.night import Desk
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, header, source
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
 
