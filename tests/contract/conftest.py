@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.claim_stores import redis_server
+from tests.kit.rulebook import TIMEOUT_S, GroupKind, MemoryRulebook
 from tests.kit.rulebook_kafka import KafkaRulebook
-from tests.kit.rulebook_memory import TIMEOUT_S, GroupKind, MemoryRulebook
 from tests.kit.worlds import KafkaWorld, MemoryWorld, World
 
 if TYPE_CHECKING:

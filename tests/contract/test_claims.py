@@ -22,8 +22,8 @@ from tests.kit.claim_stores import (
     mutate,
     records,
     redis_server,
+    registered,
 )
-from tests.kit.memory_store import registered
 
 apps = (f"app-{number}" for number in itertools.count())
 

@@ -16,7 +16,7 @@ from hapax.kafka.produce.fences import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.wiring.task import run_plans
 from tests.kit.damage import damage
-from tests.kit.done import header, source
+from tests.kit.pipeline_under_test import header, source
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed, transaction
 from tests.kit.waiting import await_

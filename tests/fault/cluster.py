@@ -11,7 +11,7 @@ from confluent_kafka.admin import ResourceType
 
 from hapax.sandbox.broker import metadata_client
 from tests.fault.watching import wire
-from tests.kit.configs import configure
+from tests.kit.topics import configure
 from tests.kit.waiting import reaches
 
 if TYPE_CHECKING:

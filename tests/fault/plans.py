@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.fault.plan import CALLS, CLUSTER, MEMBERSHIPS, PAUSED, SHORT, SPARK, Plan
 from tests.fault.striking import strikes
-from tests.kit.box import Box
-from tests.kit.turn import share
+from tests.kit.turn import Box, share
 
 if TYPE_CHECKING:
     import random

@@ -31,9 +31,9 @@ from tests.fault.striking import strikes
 from tests.fault.striking.crash import POINTS
 from tests.fault.striking.strikes_requests import INVALID_PRODUCER_EPOCH
 from tests.fault.watching.monitor import Progress
-from tests.kit.box import Box
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.proof import at_length
+from tests.kit.turn import Box
 
 if TYPE_CHECKING:
     from collections.abc import Callable

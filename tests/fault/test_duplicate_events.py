@@ -3,10 +3,9 @@
 import pytest
 
 from tests.kit.at_work import QUICK, at_work, await_told, event, values
-from tests.kit.done import source
 from tests.kit.faults import Rule
 from tests.kit.managed_process import WorkerProcess
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, source
 from tests.kit.proof import Proof
 from tests.kit.proxy import ProxiedBroker
 from tests.kit.routes import a_route

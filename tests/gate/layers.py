@@ -8,7 +8,7 @@ long      faults that take minutes, in shares, too
 alone     what asserts seconds: ``make full`` gives it the machine
 
 A run may have a time box (``--minutes``). What it did not reach is skipped as owed (``--owed``),
-and a later run plays that first (``--first``), as tests/kit/box.py has it for faults.
+and a later run plays that first (``--first``), as tests/kit/turn.py has it for faults.
 """
 
 from __future__ import annotations

@@ -11,12 +11,11 @@ from tests.fault.rules import is_poison
 from tests.fault.striking.strikes_requests import ILLEGAL_GENERATION
 from tests.kit.at_work import at_work, await_told, refused, untouched
 from tests.kit.calls import MODULE, PAUSE_MAX_S, STAMPS, Stamps
-from tests.kit.done import header, source, values
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
 from tests.kit.leaving import DEEDS, FINE
 from tests.kit.leaving import MODULE as LEAVING
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, header, source, values
 from tests.kit.proof import at_length
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess

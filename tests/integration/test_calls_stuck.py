@@ -19,10 +19,9 @@ from hapax.kafka.read.probe import first_from
 from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE
 from tests.kit.damage import bomb, damage, reseal
-from tests.kit.done import header
 from tests.kit.killers import supervise
 from tests.kit.night import Desk
-from tests.kit.pipeline_under_test import PipelineUnderTest, metric
+from tests.kit.pipeline_under_test import PipelineUnderTest, header, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.routes import a_route
 from tests.kit.secured import settings_of

@@ -11,10 +11,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.kit.claim_stores import admin, redis_server
-from tests.kit.done import Done, header, source, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk, ran
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, source, values
 from tests.kit.probes import free_port, ready
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess

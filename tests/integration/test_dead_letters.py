@@ -19,18 +19,16 @@ from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, 
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.audited import audited
-from tests.kit.configs import configure
-from tests.kit.done import Done, header, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.mirrors import a_mirror, an_other_cluster
 from tests.kit.native import Raw, RawProducer
 from tests.kit.night import Desk, ran, settle
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, values
 from tests.kit.routes import a_route
 from tests.kit.secured import INSTANCE, login, needed
 from tests.kit.spark_process import SparkProcess
-from tests.kit.topics import Given, produce, produce_open, read_back
+from tests.kit.topics import Given, configure, produce, produce_open, read_back
 
 if TYPE_CHECKING:
     from hapax.core.records import Headers, Record

@@ -23,8 +23,8 @@ from hapax.kafka.produce.producer import ClientLog, NativeRequests
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS, build
 from hapax.sandbox import Broker, SandboxTopic
 from tests.fault.cluster import Cluster
-from tests.kit.fast import needs_fast
 from tests.kit.faults import Rule
+from tests.kit.native_build import needs_fast
 from tests.kit.parts import Parts
 from tests.kit.proof import at_length, rounds
 from tests.kit.proxy import FaultProxy

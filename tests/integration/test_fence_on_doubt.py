@@ -8,8 +8,8 @@ import time
 import pytest
 
 from hapax.sandbox import SandboxTopic
-from tests.kit.fast import PATHS
 from tests.kit.faults import Rule
+from tests.kit.native_build import PATHS
 from tests.kit.parts import Parts
 from tests.kit.rulebook import disregard
 from tests.kit.topics import committed, produce, read_back

@@ -16,8 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hapax.sandbox.guard import Authority
 from tests.kit.at_work import QUICK, await_exit, await_told, left, untouched
 from tests.kit.avro_orders import ORDER, WIDER, avro, avro_route, total, totals
-from tests.kit.done import values
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, values
 from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length
 from tests.kit.schema_registry import RegistryDouble

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.kit.at_work import at_work, left, refused, untouched
-from tests.kit.done import Done, header, source, values
 from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, source, values
 from tests.kit.proof import at_length
 from tests.kit.routes import a_route, routes_of
 from tests.kit.spark_process import SparkProcess, ours

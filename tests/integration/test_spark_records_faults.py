@@ -15,10 +15,9 @@ from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit import topics
 from tests.kit.at_work import at_work
 from tests.kit.claim_stores import redis_server
-from tests.kit.done import Done, values
 from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.pipeline_process import environment, pipeline_process
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, values
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.topics import Given, ends

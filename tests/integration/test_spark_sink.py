@@ -24,11 +24,11 @@ from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
 from hapax.spark import open_publisher, publish_lanes
 from tests.kit import topics
-from tests.kit.configs import configure
 from tests.kit.dying_sinks import STEPS, CuttingSink, DyingSink
 from tests.kit.managed_process import required
 from tests.kit.sink_parts import QUERY, batch, sink_settings, spool_of, staged
 from tests.kit.spark_queries import records, run, started
+from tests.kit.topics import configure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

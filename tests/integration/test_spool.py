@@ -32,9 +32,9 @@ from hapax.publish.acceptance import Acceptance
 from hapax.spool.folder import Folder
 from hapax.spool.spool import SpoolStore
 from tests.kit import topics
-from tests.kit.configs import configure
 from tests.kit.proof import rounds
 from tests.kit.sink_parts import sink_settings
+from tests.kit.topics import configure
 from tests.kit.waiting import await_
 
 # -- ``hapax.publish.Publisher`` on a real broker: killed, copied, restored, left alone ----

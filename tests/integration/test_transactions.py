@@ -16,13 +16,12 @@ from hapax.kafka.admin.second_client import RequestError, producers, value_in_fi
 from hapax.kafka.produce.standalone import fence
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
-from tests.kit.configs import configure
 from tests.kit.hanging import hang, hang_offset, unverified
 from tests.kit.night import Desk, ran, settle
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.secured import WAYS, login, needed, settings_of, way
-from tests.kit.topics import read_back, transaction
+from tests.kit.topics import configure, read_back, transaction
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:

@@ -14,12 +14,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kit.commands import run_captured
-from tests.kit.done import Done, header, source, values
 from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, source, values
 from tests.kit.probes import ask, free_port, ready
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess

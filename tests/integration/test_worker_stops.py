@@ -12,9 +12,8 @@ from hapax.core.offset_commit import CommittedMetadata
 from hapax.sandbox.broker import java
 from tests.kit.at_work import at_work, refused, untouched
 from tests.kit.commands import run_captured
-from tests.kit.done import source
 from tests.kit.managed_process import HANG_S, WorkerProcess
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, source
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, beside
 from tests.kit.waiting import await_

@@ -11,12 +11,12 @@ from confluent_kafka.admin import ResourceType
 
 from hapax.sandbox import jars, machine
 from tests.kit.at_work import delete_from
-from tests.kit.configs import configure
 from tests.kit.kept_clients import administrator
 from tests.kit.raw_offsets import commit_raw
 from tests.kit.topics import (
     Given,
     committed,
+    configure,
     produce,
     produce_aborted,
     produce_committed,

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import redis
 
-from hapax.claims.kind import StoreOptions
+from hapax.claims.kind import StoreOptions, StoreRights, Transport
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_buckets import TURN
+from hapax.claims.store import KINDS
 from hapax.core.records import Record
 from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
+from hapax.testing.claims import MemoryClaims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from urllib.parse import SplitResult
+
+    from hapax.core.ports import Clock
 
 HOUR_MS = 3_600_000
 
@@ -133,3 +139,39 @@ def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
     """Return the store as a worker would have it, with an hour to remember."""
     apart = {name: options.pop(name) for name in ("topic_ids", "monotonic") if name in options}
     return RedisClaims(url, StoreOptions(app, **{"ttl_ms": HOUR_MS, **options}), **apart)
+
+
+class MemoryKind:
+    """``memory://<name>``: one store for each name and app, as long as this object lives."""
+
+    name = "Memory"
+    example = "memory://name"
+    tls_scheme = ""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.opened: dict[tuple[str, str], MemoryClaims] = {}
+
+    def check(self, parts: SplitResult) -> None:
+        if not parts.hostname:
+            raise ValueError("write memory://name")
+
+    def transport(self, url: str) -> Transport:
+        return Transport()
+
+    def rights(self, url: str, app: str) -> StoreRights:
+        return StoreRights("Memory, nothing to grant", f"{url} {app}")
+
+    def open(self, url: str, options: StoreOptions) -> MemoryClaims:
+        first = self.opened.setdefault(
+            (url, options.app), MemoryClaims(clock=self._clock, ttl_ms=options.ttl_ms)
+        )
+        return first.seen_by(cluster_id=options.cluster_id)
+
+
+@contextmanager
+def registered(clock: Clock) -> Iterator[MemoryKind]:
+    """Give ``memory://`` its row for a while."""
+    kind = MemoryKind(clock)
+    with patch.dict(KINDS, memory=kind):
+        yield kind

@@ -35,6 +35,7 @@ from tests.simulation.judge import Judge
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hapax.core.batch_result import BatchResult
     from hapax.core.ports import Batch
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.transform import Transform
@@ -258,3 +259,23 @@ def judge(broker: MemoryBroker, *, claims: bool) -> None:
     found.finish(claims=claims, emptied=0)
     wrong = [each for each in found.found if each[0] not in OPEN]
     assert not wrong, wrong
+
+
+def taken(pipeline: Pipeline) -> Batch:
+    return pipeline.source.take(500, 0.0)
+
+
+def run(pipeline: Pipeline, batch: Batch | None = None) -> BatchResult:
+    return pipeline.core.run(batch or taken(pipeline), {}, 1)
+
+
+def opened(pipeline: Pipeline) -> Pipeline:
+    pipeline.transaction.open()
+    return pipeline
+
+
+def filled(**options: Any) -> Pipeline:
+    pipeline = Pipeline(2, **options)
+    pipeline.write(b"a", b"two", b"a/2", b"boom", b"filter")
+    pipeline.write(b"b", partition=1)
+    return opened(pipeline)

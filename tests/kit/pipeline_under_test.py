@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hapax.sandbox import SandboxTopic
 from tests.kit.managed_process import HANG_S, WorkerProcess, clean_environment
@@ -145,3 +145,28 @@ def metric(exposition: str, name: str) -> float:
     found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", exposition, re.MULTILINE)
     assert found, f"{name} is not among the metrics"
     return sum(map(float, found))
+
+
+class Done(NamedTuple):
+    """A route whose input has had its effects, and the worker that made them."""
+
+    route: PipelineUnderTest
+    worker: WorkerProcess
+
+    def outputs_of(self, offset: int) -> list[Record]:
+        return [each for each in self.route.outputs() if source(each) == offset]
+
+    def sum(self, fact: str) -> int:
+        return sum(int(str(line[fact])) for line in self.worker.lines("transaction_committed"))
+
+
+def source(record: Record) -> int:
+    return int(header(record, "hapax-source").rsplit("/", 1)[1])
+
+
+def header(record: Record, name: str) -> str:
+    return (dict(record.headers)[name] or b"").decode()
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from tests.gate.layers import OWED
-from tests.kit.fast import buildable
+from tests.kit.native_build import buildable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

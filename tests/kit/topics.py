@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
@@ -16,7 +17,14 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Headers, Record
@@ -24,7 +32,7 @@ from tests.kit.kept_clients import QUIET, WRITER, administrator, reader, writer
 from tests.kit.waiting import patient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
@@ -313,3 +321,16 @@ def _record(message: Message) -> Record:
         headers=tuple(cast("list[tuple[str, bytes | None]]", message.headers() or [])),
         timestamp_ms=message.timestamp()[1],
     )
+
+
+def configure(
+    admin: AdminClient, kind: ResourceType, names: Iterable[str], values: Mapping[str, str]
+) -> None:
+    """Set these configurations, of each that is named."""
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in values.items()
+    ]
+    asked = [ConfigResource(kind, name, incremental_configs=entries) for name in names]
+    for future in admin.incremental_alter_configs(asked).values():
+        future.result(30)

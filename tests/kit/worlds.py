@@ -11,9 +11,8 @@ from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.committing import Committing
 from tests.kit.parts import Parts, transaction_of
-from tests.kit.rulebook import PARTITIONS
+from tests.kit.rulebook import PARTITIONS, MemoryTopics
 from tests.kit.rulebook_kafka import KafkaTopics
-from tests.kit.rulebook_memory import MemoryTopics
 from tests.kit.topics import FOREVER, Given, ends, produce_aborted
 from tests.kit.waiting import await_
 

@@ -23,8 +23,8 @@ from tests.fault.reporting.matrix import INVARIANTS, ROWS
 from tests.fault.results import VIOLATIONS
 from tests.gate.layers import LAYERS
 from tests.gate.rotating import ON_TRIAL, _boxes
-from tests.kit.box import Box
 from tests.kit.histories import PLANTED
+from tests.kit.turn import Box
 from tests.meta.played import BY_COST, collected
 from tests.meta.played import CONTROLS as CONTROLS_PART
 from tests.meta.played import MUTANTS as MUTANTS_PART

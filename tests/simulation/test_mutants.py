@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.seeds import first
+from tests.kit.turn import first
 from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import MUTANTS, broken
 from tests.simulation.play import fails, play

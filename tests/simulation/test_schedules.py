@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.seeds import of_this_turn
+from tests.kit.turn import of_this_turn
 from tests.simulation.command import main
 from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import broken

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.kit.seeds import first, of_this_turn
+from tests.kit.turn import first, of_this_turn
 from tests.simulation.spool.mutants import MUTANTS
 from tests.simulation.spool.play import WrongError, play
 

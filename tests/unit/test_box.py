@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.kit.box import Box
+from tests.kit.turn import Box
 
 ITEMS = list("abcdef")
 

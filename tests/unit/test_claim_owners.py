@@ -10,9 +10,8 @@ from hapax.core.ports import Batch
 from hapax.core.records import Coordinates, Record
 from hapax.testing.broker import OFFSETS
 from hapax.testing.claims import MemoryOwners
-from tests.kit.batches import opened, run, taken
 from tests.kit.doubles import CrashError, Script
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, opened, run, taken
 
 
 def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any) -> Pipeline:

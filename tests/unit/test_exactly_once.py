@@ -6,9 +6,8 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.testing.source import InjectedFault
-from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 
 STEPS = ("begin", "send", "send_offsets", "commit")
 ERRORS = ("aborted", "dead", "fenced")

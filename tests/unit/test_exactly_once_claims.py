@@ -9,9 +9,8 @@ from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
 from hapax.core.records import Headers, Record
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import InjectedFault
-from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script, Ticking
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 
 
 def test_our_own_claim_lets_the_record_through_again():

@@ -5,9 +5,8 @@ import pytest
 from hapax.core.errors import BatchAbortedError, DeadLetterLimitError
 from hapax.core.records import Output, Record
 from hapax.core.transform import Cut, Failure
-from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 
 TOO_LARGE = Failure("Refused", "MSG_SIZE_TOO_LARGE", 1)
 

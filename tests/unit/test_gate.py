@@ -16,7 +16,7 @@ from tests.fault.mutants.plans import MUTANTS
 from tests.gate import admission, full, parts, rotating, running, soaking, verdict
 from tests.gate.layers import RECORD_PATHS, layer_of
 from tests.gate.parts import Part
-from tests.kit.box import Box
+from tests.kit.turn import Box
 
 if TYPE_CHECKING:
     from pathlib import Path

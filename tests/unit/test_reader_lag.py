@@ -12,7 +12,7 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
 from hapax.engines.lag_monitor import READER_OFFSETS_MAX, ReaderLagMonitor
 from hapax.settings import load_settings
-from tests.kit.seeds import of_this_turn
+from tests.kit.turn import of_this_turn
 from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import Told
 

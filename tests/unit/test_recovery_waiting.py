@@ -16,9 +16,8 @@ from hapax.core.limits import FenceBudget
 from hapax.core.ports import Batch
 from hapax.engines.recovery import HOLD_S
 from hapax.testing.source import InjectedFault
-from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, opened, taken
 
 ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)

@@ -15,10 +15,9 @@ from hapax.sandbox.guard import Authority
 from hapax.settings import load_settings
 from hapax.settings.secrets import Strike, secrets_of
 from hapax.testing.source import InjectedFault
-from tests.kit.batches import opened, taken
 from tests.kit.doctor import ENVIRON
 from tests.kit.doubles import Script, Told
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, opened, taken
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.seeds import first, of_this_turn
+from tests.kit.turn import first, of_this_turn
 
 
 def test_turns_have_seeds_of_their_own_and_together_all(monkeypatch):

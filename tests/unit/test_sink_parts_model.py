@@ -24,8 +24,8 @@ from hapax.kafka.produce import micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedNames
 from hapax.kafka.produce.micro_batch import KafkaPublisher
 from hapax.spark import publish_lanes
-from tests.kit.seeds import of_this_turn
 from tests.kit.sink_parts import batch, sink_settings, spool_of, staged
+from tests.kit.turn import of_this_turn
 
 BATCHES, TASKS, ROWS = 3, 4, 8
 SCHEDULES = of_this_turn(40, 200)

@@ -14,8 +14,8 @@ from hapax.engines.spark.task import Task
 from hapax.testing.group import InstantGroup
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import spark_schedules
-from tests.kit.seeds import first, of_this_turn
 from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, breaks_the_promise, play
+from tests.kit.turn import first, of_this_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -53,14 +53,15 @@ IDLE = Executor(
 class Told:
     """Events with clocks that stand still, the lines they made, and their metrics."""
 
-    def __init__(self, level: Level = "debug") -> None:
+    def __init__(self, level: Level = "debug", **logs: Any) -> None:
         self.monotonic_s = 1_000.0
         self.wall_s = 1_700_000_000.0
         self._bytes = io.BytesIO()
         self.stream = io.TextIOWrapper(self._bytes, write_through=True)
         self.metrics = Metrics()
         self.health = Health(30.0, lambda: self.monotonic_s)
-        logger = configure_logs(level, "json", stream=self.stream, app="shop", instance="shop-0")
+        logs |= {"stream": self.stream, "app": "shop", "instance": "shop-0"}
+        logger = configure_logs(level, "json", **logs)
         self.events = Events(self.metrics, self.health, logger, lambda: self.wall_s)
 
     @property

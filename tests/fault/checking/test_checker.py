@@ -11,7 +11,7 @@ from tests.fault.checking.checker_anomalies import PLANTS
 from tests.fault.checking.checker_histories import right
 from tests.fault.checking.checker_tables import history
 from tests.fault.results import VIOLATIONS
-from tests.kit.seeds import of_this_turn
+from tests.kit.turn import of_this_turn
 
 BY_CAMPAIGNS = {"hang", "undefined-exit", "row-demand"}
 SEEDS = of_this_turn(40, 40)

@@ -21,9 +21,8 @@ from tests.fault.controls.recipes import nothing
 from tests.fault.controls.stand import PATIENCE_S, Stand
 from tests.fault.reporting import machine
 from tests.fault.results import Run, Strike, write_run
-from tests.kit.box import Box
 from tests.kit.proxy import FaultProxy
-from tests.kit.turn import share, turn
+from tests.kit.turn import Box, share, turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from hapax.claims.redis_layout import Layout, owner_texts, setnx
 from hapax.claims.redis_native import Digests, Owners, moved, native_setnx
-from tests.kit.native import Raw
-from tests.kit.native_inputs import few, plain
+from tests.kit.native import Raw, few, plain
 
 SALT = bytes(range(16))
 PREFIX, DATE, NUMBERS = b"hapax{shop}\x01\x02", b"\x00\x07", {"orders": b"\x11\x22\x33"}

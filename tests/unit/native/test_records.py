@@ -18,8 +18,7 @@ from hapax.kafka.consume.native_intake import messages_of
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.errors import NAME_UNREADABLE
 from tests.kit.doubles import Ticking
-from tests.kit.native import Raw, reference
-from tests.kit.native_inputs import anything, chains, few, plain
+from tests.kit.native import Raw, anything, chains, few, plain, reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable

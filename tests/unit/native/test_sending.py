@@ -16,8 +16,7 @@ from hapax.core.record_path import Prepared
 from hapax.core.records import Output
 from hapax.kafka.errors import client_headers
 from hapax.kafka.produce.producer import Outbox
-from tests.kit.native import PATIENCE_S, Raw, path
-from tests.kit.native_inputs import few, plain
+from tests.kit.native import PATIENCE_S, Raw, few, path, plain
 
 if TYPE_CHECKING:
     from hapax.core.ports import Batch, Message

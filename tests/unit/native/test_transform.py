@@ -16,8 +16,7 @@ from hapax.core.ports import Interrupt, Message
 from hapax.core.record_path import UNCHANGED, Prepared, by_reference
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, Transformer, identity
-from tests.kit.native import Raw
-from tests.kit.native_inputs import few, plain
+from tests.kit.native import Raw, few, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
