@@ -6,24 +6,20 @@ Rows come from a generator, as wide as those that reading yields, without a brok
 each record, ids on all, every hundredth a duplicate, every ten-thousandth missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hapax.kafka.read.range_reader import OffsetRange
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import InputRow
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    Row = tuple[Any, ...]
+Row = tuple[Any, ...]
 
 PARTITIONS, AT_ONCE = 4, 10_000
 DUPLICATE, MISSING = 100, 10_000

@@ -13,17 +13,16 @@ they take turns, batch by batch, so that a noisy machine hits all: ids that are 
 the yardstick within a round.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 
@@ -38,11 +37,8 @@ from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Claim = Callable[[Sequence[bytes], Sequence[Record]], int]
-    """Claims ids, and returns how many were known before, as far as it can tell."""
+Claim = Callable[[Sequence[bytes], Sequence[Record]], int]
+"""Claims ids, and returns how many were known before, as far as it can tell."""
 
 APP = "bench"
 PARTITIONS = 4

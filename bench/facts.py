@@ -1,7 +1,5 @@
 """What the figures depend on: the machine, and the versions of all that is measured."""
 
-from __future__ import annotations
-
 from bench.peers import environments
 from tests.fault.reporting import machine
 

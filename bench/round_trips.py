@@ -8,8 +8,6 @@ are waited for one after another. It says nothing about what a broker does meanw
 2 ms and at once show what timers of the client add.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from typing import Any, NamedTuple

@@ -5,14 +5,14 @@ of the sandbox, on the same topic; the rate is taken behind the first records, w
 warm, by the broker's clock.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped] # it has no types and no stubs are locked
 from confluent_kafka import Producer
@@ -21,14 +21,9 @@ from bench import traffic
 from bench.contenders import NATIVE, native_environment
 from bench.measure import Child, VoidRunError, noise, percentile
 from bench.peers.environments import MissingError
+from bench.results import Made, Runs
+from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from bench.results import Made, Runs
-    from hapax.sandbox import Sandbox
 
 MASTER = "local[2]"
 VALUE_BYTES = 200

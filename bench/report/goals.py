@@ -1,20 +1,15 @@
 """What was aimed at (issues 13 and 14), and what was found: medians of ratios within rounds."""
 
-from __future__ import annotations
-
 import statistics
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bench import calls, claims, results
 from bench.contenders import NATIVE, WEAKER
 from bench.peers.contenders import AIOKAFKA, PLAIN, QUIX, STREAMS, STREAMS_TUNED
+from bench.results import Results, Runs
 from bench.spark import ARROW, OURS, OURS_NATIVE, UDF
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bench.results import Results, Runs
 
 CPU, RATE = "cpu_s_per_million", "records_per_s"
 BARE, FUNCTION = NATIVE[2].name, NATIVE[3].name

@@ -1,17 +1,13 @@
 """The tables of the page: each cell a median with its range."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench import results
 from bench.measure import Summary
 from bench.peers.contenders import PLAIN
 from bench.report.goals import CPU, RATE, goals
+from bench.results import Results, Runs
 from bench.spark import ARROW, UDF
-
-if TYPE_CHECKING:
-    from bench.results import Results, Runs
 
 
 def goals_table(found: Results) -> list[str]:

@@ -1,15 +1,15 @@
 """Pages and files of deploy/ that are made from code: ``make generate`` writes them."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import inspect
 import json
 import re
 import textwrap
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
 import hapax
 from hapax import publish, spark, testing
@@ -24,10 +24,6 @@ from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
 from tests.deploy.values_schema import THRESHOLDS, schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 DOCS: Final = DEPLOY.parent / "docs"
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"

@@ -3,8 +3,6 @@
 Nothing of what a step says is changed but the paths that the image would own.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import os

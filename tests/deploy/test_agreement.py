@@ -1,7 +1,5 @@
 """The manifests agree with the settings, with the service, and with each other."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from typing import Any

@@ -4,21 +4,17 @@ The settings have their names and forms from the code, and what Kubernetes defin
 affinity, sidecars) its own schemas, without the descriptions.
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import kubernetes_validate  # type: ignore[import-untyped] # it has none
 
 from hapax.settings import VARIABLES
 from tests.deploy.schemas import VERSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Schema = dict[str, Any]
 

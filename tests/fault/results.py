@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from pathlib import Path  # noqa: TC003 - part of a public signature that msgspec never reads
+from pathlib import Path
 
 import msgspec
 

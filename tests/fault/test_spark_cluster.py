@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.spark_cluster import driver_properties
+from hapax.sandbox.spark_cluster import SparkDaemon, driver_properties
 from tests.kit.at_work import QUICK, await_told, numbers, values
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -21,7 +21,6 @@ from tests.kit.spark_process import SparkProcess, executors, send
 from tests.kit.waiting import await_, reaches
 
 if TYPE_CHECKING:
-    from hapax.sandbox.spark_cluster import SparkDaemon
     from tests.kit.pipeline_chaos import Harm
 
 DISK_BYTES = 64 << 20

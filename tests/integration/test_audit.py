@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -25,7 +26,8 @@ from hapax.operations.audit.result import (
 from hapax.operations.audit.rows import DEAD_SLOT, POISON, id_hash
 from hapax.sandbox import SandboxTopic
 from tests.fault.checking import checker_anomalies as anomalies
-from tests.fault.checking.checker_histories import PARTITIONS, due, right
+from tests.fault.checking.checker_anomalies import Plant
+from tests.fault.checking.checker_histories import PARTITIONS, World, due, right
 from tests.kit import histories
 from tests.kit.audited import Pipeline, audited, judged_rows
 from tests.kit.commands import run_captured
@@ -38,12 +40,7 @@ from tests.kit.topics import Given, ends, produce, produce_aborted, produce_comm
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyspark.sql import SparkSession
-
-    from tests.fault.checking.checker_anomalies import Plant
-    from tests.fault.checking.checker_histories import World
 
 
 # -- On a real broker ----------------------------------------------------------------------

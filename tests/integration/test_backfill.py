@@ -1,7 +1,5 @@
 """``hapax backfill``: its two ends, who may read a span, killed and handed over."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,12 +1,10 @@
 """Every form of a transform: effects and order, what is refused, kills, stops and aborts."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.core.records import Record
 from tests.fault.rules import is_poison
 from tests.fault.striking.strikes_requests import ILLEGAL_GENERATION
 from tests.kit.at_work import at_work, await_told, refused, untouched
@@ -17,14 +15,11 @@ from tests.kit.leaving import DEEDS, FINE
 from tests.kit.leaving import MODULE as LEAVING
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, source, values
 from tests.kit.proof import at_length
+from tests.kit.proxy import ProxiedBroker
 from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
-    from tests.kit.proxy import ProxiedBroker
 
 # -- Each record has its effect once, in input order, per key in series --------------------
 

@@ -1,14 +1,12 @@
 """Calls and records that hang, kill or cannot be read: what ends, what is named, what goes on."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -16,10 +14,12 @@ from confluent_kafka import Producer
 from hapax.core.offset_moves import Unreadable
 from hapax.core.records import Coordinates
 from hapax.kafka.read.probe import first_from
+from hapax.sandbox import Sandbox
 from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE
 from tests.kit.damage import bomb, damage, reseal
 from tests.kit.killers import supervise
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, metric
 from tests.kit.probes import ask, free_port
@@ -27,10 +27,6 @@ from tests.kit.routes import a_route
 from tests.kit.secured import settings_of
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 # -- Calls that take too long: a coroutine is cancelled, a thread ends its process ---------
 

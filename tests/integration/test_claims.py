@@ -1,15 +1,16 @@
 """Claims around real workers: ids of every kind, owners, and a store that is lost or evicts."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from hapax.sandbox import Sandbox
+from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import admin, redis_server
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk, ran
@@ -19,13 +20,6 @@ from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.sandbox import Sandbox
-    from hapax.sandbox.redis_server import Redis
-
 
 # -- Ids of every kind: twins are dropped, and nothing else is -----------------------------
 

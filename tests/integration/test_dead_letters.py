@@ -1,13 +1,11 @@
 """Dead letters: what becomes one, what it says, and a replay that has its effect once."""
 
-from __future__ import annotations
-
 import importlib.util
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
@@ -15,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ResourceType
 from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import DuplicateInstanceError
 from hapax.core.ports import Message
+from hapax.core.records import Headers, Record
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
@@ -29,10 +28,6 @@ from tests.kit.routes import a_route
 from tests.kit.secured import INSTANCE, login, needed
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, configure, produce, produce_open, read_back
-
-if TYPE_CHECKING:
-    from hapax.core.records import Headers, Record
-
 
 # -- Outputs that a topic refuses for their key, their timestamp or their name: judged together.
 

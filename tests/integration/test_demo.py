@@ -1,7 +1,5 @@
 """``hapax demo``: faults strike, nothing is lost, and everything that was started ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Faults planted into a live pipeline: the doctor names each; a sound one gets no word."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,7 +8,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -18,7 +17,9 @@ from typer.testing import CliRunner
 
 from hapax.commands.tree import app as commands
 from hapax.core.offset_commit import CommittedMetadata
+from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import Ports
+from hapax.sandbox.redis_server import Redis
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin, redis_server, tell
 from tests.kit.commands import run_captured
@@ -28,13 +29,6 @@ from tests.kit.raw_offsets import commit_raw
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed, produce_open
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from hapax.sandbox.redis_server import Redis
-
 
 # A pipeline that is well on three brokers and two Redis, and the doctor that looks at it.
 

@@ -1,17 +1,18 @@
 """The doctor where it is refused, and where a broker's file does nothing."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tarfile
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
+from hapax.core.cluster_state import Right
 from hapax.operations.doctor.acls import target_rights
 from hapax.sandbox import Sandbox
 from hapax.sandbox.broker import java
@@ -22,12 +23,6 @@ from tests.kit.mirrors import Mirror, given
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed, settings_of
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hapax.core.cluster_state import Right
 
 # -- The doctor on a cluster that asks who it is: with the least rights, without one, and refused.
 

@@ -11,8 +11,10 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
@@ -32,9 +34,6 @@ from tests.kit.topics import produce
 from tests.kit.waiting import PATIENCE_S, await_, reaches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
     from hapax.kafka.produce.producer import LogLine
 
 # Both sources of doubt on the same transactions: requests as they are counted, and the lines.

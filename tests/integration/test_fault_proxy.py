@@ -1,7 +1,5 @@
 """The fault proxy does what its rules say, and loops that do not withstand its faults."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

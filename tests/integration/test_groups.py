@@ -1,21 +1,19 @@
 """Groups: where they begin, what other clients and other names left them, and their protocols."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewPartitions
 
 from hapax.sandbox import SandboxTopic
 from tests.kit.at_work import admin, await_exit, delete_topic, event, numbers, values
 from tests.kit.flow import Flow
-from tests.kit.managed_process import HANG_S
+from tests.kit.managed_process import HANG_S, WorkerProcess
 from tests.kit.night import Desk, ran
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -23,12 +21,6 @@ from tests.kit.raw_offsets import commit_raw
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, committed, ends, produce
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import ConsumerGroupDescription
-
-    from tests.kit.managed_process import WorkerProcess
-
 
 # -- Groups as other clients left them, recorded (kit/foreign), under each HAPAX_INPUT__START.
 # Each recorded group is the group's state in one topic, so one run plays all of them.

@@ -1,11 +1,11 @@
 """Lag: of any group, of readers of the outputs, and of a worker, which reaches 0 and stays."""
 
-from __future__ import annotations
-
 import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,6 +14,7 @@ from hapax.commands.tree import app
 from hapax.kafka.read.lag_probe import ReaderLagProbe
 from hapax.kafka.read.range_reader import count_records
 from hapax.operations.offsets import READ_MAX
+from hapax.sandbox import Sandbox
 from tests.kit.at_work import delete_from
 from tests.kit.behind import MANY, SITUATIONS, Behind, Stage, counted_by_java, some
 from tests.kit.claim_stores import redis_server
@@ -24,13 +25,6 @@ from tests.kit.routes import a_route
 from tests.kit.secured import SCRAM_PASSWORD, login
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-
 
 # -- ``hapax lag``: what it says of any group is what a reader of Java's client counts -----
 

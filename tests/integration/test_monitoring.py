@@ -1,7 +1,5 @@
 """What operators see of workers: alerts, probes, logs and spans."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -11,11 +9,12 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
@@ -23,7 +22,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from hapax.sandbox import machine, monitoring
-from tests.deploy.test_monitoring_dashboard import everywhere
+from tests.deploy.test_monitoring import everywhere
 from tests.kit.claim_stores import redis_server
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import HANG_S, SERVICE, WorkerProcess
@@ -34,9 +33,6 @@ from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # -- A new operator's first outage: the alert, the probe, the doctor, the runbook. All of it real.
 

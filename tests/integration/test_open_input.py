@@ -1,15 +1,15 @@
 """Bounded runs whose input has an open transaction of another producer."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
+from confluent_kafka import Producer
 
 from hapax.core.errors import StopError
 from hapax.core.partition_offsets import HeldBack
@@ -19,6 +19,7 @@ from hapax.engines.spark.dataframe import query
 from hapax.engines.spark.dataframe.run import QueryRun
 from hapax.kafka.read.offsets_client import input_logs
 from hapax.settings import load_settings
+from hapax.telemetry.events import Events
 from tests.kit.commands import run_captured
 from tests.kit.doubles import Told
 from tests.kit.managed_process import WorkerProcess
@@ -34,14 +35,6 @@ from tests.kit.topics import (
     unmarked,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from contextlib import AbstractContextManager
-
-    from confluent_kafka import Producer
-
-    from hapax.telemetry.events import Events
 
 WORDS = [b"word %02d" % number for number in range(35)]
 BEFORE, OPEN, BEHIND = WORDS[:10], WORDS[10:15], WORDS[15:]

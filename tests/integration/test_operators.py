@@ -1,13 +1,11 @@
 """The commands of a night on call, on real groups: offsets, pause, consume, trace, transactions."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
 from hapax.core.offset_commit import CommittedMetadata
+from hapax.sandbox import Sandbox
 from tests.kit.at_work import await_told
 from tests.kit.damage import damage
 from tests.kit.managed_process import required
@@ -31,9 +30,6 @@ from tests.kit.topics import (
     transaction,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
 
 # -- ``hapax offsets set``, ``rewind`` and ``skip`` on a real group ------------------------
 

@@ -1,7 +1,5 @@
 """What the pages have people type, typed as it is."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource
@@ -14,7 +12,7 @@ from contextlib import closing
 from http.server import ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -23,12 +21,10 @@ from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured
 from tests.kit.night import Desk, ran
 from tests.kit.pages import section, type_section
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
-
-if TYPE_CHECKING:
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 # -- The commands of the pages that a newcomer types, read from the pages and typed as they are.
 

@@ -1,7 +1,5 @@
 """``hapax publish``, with and without ``--spool``."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -9,21 +7,17 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.kit.managed_process import ManagedProcess
 from tests.kit.night import Desk
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
 from tests.kit.routes import a_route
 from tests.kit.topics import ends, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 # -- With a spool --------------------------------------------------------------------------
 

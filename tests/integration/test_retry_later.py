@@ -1,28 +1,24 @@
 """Later tries on a real broker: due in time, through kills, with the claim of the original."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from hapax.core.records import Record
 from hapax.core.retry_later import LEVELS, WAITS_MS
+from hapax.operations.audit.result import Audit
 from tests.kit.accounted import accounted
 from tests.kit.later import assigned, waits
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
 from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
-    from hapax.operations.audit.result import Audit
-    from tests.kit.managed_process import WorkerProcess
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """Schemas from a registry, around a real worker: what it decodes, what outages and faults cost."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
@@ -16,6 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hapax.sandbox.guard import Authority
 from tests.kit.at_work import QUICK, await_exit, await_told, left, untouched
 from tests.kit.avro_orders import ORDER, WIDER, avro, avro_route, total, totals
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest, values
 from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length
@@ -24,10 +23,6 @@ from tests.kit.secured import KEY_PASSWORD
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.managed_process import WorkerProcess
-
 
 # -- Schemas from a registry, around a real worker: what it decodes, and what its outages cost.
 

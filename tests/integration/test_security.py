@@ -1,7 +1,5 @@
 """Ways into a cluster that asks who it is: with the least rights, and refused with the reason."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -9,18 +7,22 @@ import sys
 import tarfile
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.core.cluster_state import Right
 from hapax.kafka.connection import access
+from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import Authority
 from hapax.sandbox.processes import Ports
 from hapax.settings import load_settings
 from tests.kit.at_work import untouched
 from tests.kit.doctor import ENVIRON
 from tests.kit.forwarder import Forwarder
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
 from tests.kit.secured import (
@@ -36,13 +38,6 @@ from tests.kit.secured import (
     way,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.core.cluster_state import Right
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 # -- The worker on every way in, with the least rights that it prints
 # All workers of this file start together: what takes time is the start of a process.

@@ -1,23 +1,23 @@
 """Workers on guarded servers: secrets that are never seen, files that change, Spark, sandbox."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import redis
 
 from hapax.operations.doctor.acls import kafka_rights, store_rights
+from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import MUTUAL, PLAIN_PASSWORD
 from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.commands import run_captured
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
@@ -35,10 +35,6 @@ from tests.kit.secured import (
 from tests.kit.spark_process import SPARK, SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import WorkerProcess
 
 # -- Secrets of workers at work, looked for wherever anybody can look; claims over TLS by the way.
 # All workers of this file start together.

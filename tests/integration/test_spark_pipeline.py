@@ -8,6 +8,7 @@ import signal
 import time
 import urllib.request
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,8 +32,6 @@ from tests.kit.spark_queries import run as run_query
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -294,7 +293,7 @@ class Stage:
             *(topics.Given(b"%d" % n, partition=n % IN_PARTS) for n in numbers),
         )
 
-    def run_query(self, spark: SparkSession, sink: str = "hapax", **options: str) -> None:
+    def run(self, spark: SparkSession, sink: str = "hapax", **options: str) -> None:
         frame = records(spark, self.servers, self.given).select("value", "partition")
         options = {"publish": "parallel", "inlineBytesMax": "1000"} | options
         run_query(frame, self.servers, self.out, self.checkpoint, sink=sink, **options)

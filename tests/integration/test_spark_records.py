@@ -1,14 +1,15 @@
 """Records form of Spark: what it promises, its groups, its stops."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.core.records import Headers, Record
+from hapax.sandbox import Sandbox
 from tests.kit.at_work import at_work, left, refused, untouched
 from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.managed_process import WorkerProcess
@@ -19,12 +20,6 @@ from tests.kit.routes import a_route, routes_of
 from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.records import Headers, Record
-    from hapax.sandbox import Sandbox
 
 # -- The records form does what the worker does: same environment, same input, same output -
 

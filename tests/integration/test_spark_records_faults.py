@@ -1,19 +1,17 @@
 """Records form of Spark: kills and signals, and what is around it fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit import topics
-from tests.kit.at_work import at_work
+from tests.kit.at_work import at_work, await_told
 from tests.kit.claim_stores import redis_server
 from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.pipeline_process import environment, pipeline_process
@@ -22,9 +20,6 @@ from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.topics import Given, ends
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # -- A Spark driver loses its parts one after another under load; each event has its effect once.
 # All tests share one flow and, where they leave it alive, one driver. Each strikes while events
@@ -217,18 +212,10 @@ def test_a_claim_store_that_dies_and_comes_back_with_its_data_costs_nothing(
 ):
     for outage in (1, 2):
         cluster_flow.sandbox.redis.kill()
-        await_(
-            lambda n=outage: len(cluster_driver.lines("claims_unavailable")) >= n,
-            30,
-            cluster_driver.text,
-        )  # type: ignore[misc]
+        await_told(cluster_driver, "claims_unavailable", outage)
         cluster_flow.sandbox.redis.start()
         cluster_flow.sandbox.redis.await_ready()
-        await_(
-            lambda n=outage: len(cluster_driver.lines("claims_recovered")) >= n,
-            30,
-            cluster_driver.text,
-        )  # type: ignore[misc]
+        await_told(cluster_driver, "claims_recovered", outage)
         at_work(cluster_driver, 4)
     judge(cluster_flow)
 

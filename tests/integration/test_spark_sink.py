@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -20,7 +22,7 @@ from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
 from hapax.engines.spark.dataframe.publication import Publication, PublishedBatch, Publishing
 from hapax.kafka.produce import micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
 from hapax.spark import open_publisher, publish_lanes
 from tests.kit import topics
@@ -31,12 +33,7 @@ from tests.kit.spark_queries import records, run, started
 from tests.kit.topics import configure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
-
-    from hapax.sandbox import Sandbox
 
 
 def test_every_row_is_published_once_with_its_micro_batch(spark, sandbox, unique, tmp_path):

@@ -1,7 +1,5 @@
 """``hapax.publish.Publisher`` on a real broker: killed, copied, restored, refused, left alone."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

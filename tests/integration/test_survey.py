@@ -1,12 +1,10 @@
 """What a worker finds out about the logs around it, on a real broker, and shows."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,18 +13,13 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.admin import group
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.read.lag_probe import KafkaLagProbe
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from tests.kit.claim_stores import redis_server
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.settings import Settings
 
 HOUR_S = 3_600
 WEEK_S = 7 * 86_400

@@ -1,10 +1,8 @@
 """``hapax transactions`` and the client that it asks with, on open, hanging and foreign ones."""
 
-from __future__ import annotations
-
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -23,9 +21,6 @@ from tests.kit.routes import a_route
 from tests.kit.secured import WAYS, login, needed, settings_of, way
 from tests.kit.topics import configure, read_back, transaction
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # -- Listed and aborted --------------------------------------------------------------------
 

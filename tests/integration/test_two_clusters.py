@@ -1,7 +1,5 @@
 """A pipeline that moves to another cluster: its claims, its offsets, and what they know of it."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient

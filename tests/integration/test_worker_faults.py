@@ -1,12 +1,11 @@
 """Workers under load while they and what is around them fail; each event has its effect once."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from tests.fault.rules import is_poison
 from tests.kit.at_work import QUICK, at_work, await_told
 from tests.kit.faults import ALWAYS, Rule
 from tests.kit.flow import Flow
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
@@ -28,12 +28,6 @@ from tests.kit.sink_parts import batch, sink_settings
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kit.managed_process import WorkerProcess
-
 
 # -- Workers are killed, frozen and stopped under load; each event still has its effect once
 

@@ -1,18 +1,17 @@
 """Records of every shape and size, and outputs that brokers refuse: one effect each."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import sys
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from hapax.core.records import Headers, Record
 from tests.kit.commands import run_captured
 from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.managed_process import WorkerProcess
@@ -24,9 +23,6 @@ from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.core.records import Headers, Record
 
 # -- Records of every shape, ids of every kind, and outputs that brokers refuse: one effect each.
 

@@ -1,7 +1,5 @@
 """Starts: many at once, beside others, without brokers, on other versions of Kafka and Hapax."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -9,7 +7,6 @@ import socket
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
@@ -19,15 +16,13 @@ from hapax.kafka.consume.source import WAITING_MAX
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import refused
 from tests.kit.claim_stores import redis_server
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.parts import Parts
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.kit.managed_process import WorkerProcess
 
 # -- A start: what waits in memory while the producer registers, and many partitions at once
 

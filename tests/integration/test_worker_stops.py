@@ -1,7 +1,5 @@
 """What makes a running worker stop for good, and what brokers slow down."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import cast
@@ -40,7 +38,7 @@ route = a_route(*TEN)
 def test_stops_that_come_later_than_their_limit_are_no_deaths_and_condemn_nobody(route):
     route.write(*(Given(b"%d" % number, headers=(("sleep-s", b"3"),)) for number in range(3)))
     place = route.bootstrap, route.app, route.source
-    settings = {"TRANSFORM": "tests.fault.slowness:sleep", "SHUTDOWN__TIMEOUT": "1s"}
+    settings = {"TRANSFORM": "tests.fault.business:sleep", "SHUTDOWN__TIMEOUT": "1s"}
     for _ in range(3):
         worker = route.worker(**settings)
         await_(lambda: is_marked(beside(*place)), HANG_S, worker.text)

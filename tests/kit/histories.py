@@ -19,7 +19,6 @@ from hapax.operations.audit.rows import (
 )
 from tests.fault import rules
 from tests.fault.checking import checker_anomalies as anomalies
-from tests.fault.checking import checker_anomalies_wrong as wrong
 from tests.fault.checking.checker_histories import LANES, PARTITIONS, due, right
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ PLANTED: dict[str, list[Plant]] = {
     "repeated": [anomalies.repeated],
     "out_of_order": [anomalies.order],
     "torn": [anomalies.torn_txn],
-    "wrong": [wrong.wrong_value, wrong.wrong_number],
+    "wrong": [anomalies.wrong_value, anomalies.wrong_number],
     "orphaned": [anomalies.orphaned],
     "from_aborted": [anomalies.aborted_read],
     "ahead": [anomalies.early],

@@ -12,9 +12,7 @@ from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.committing import Committing
 from tests.kit.doubles import Ticking
-from tests.simulation.classic import ClassicGroup
-from tests.simulation.clients import Timing
-from tests.simulation.kip848 import ConsumerGroup
+from tests.simulation.groups import ClassicGroup, ConsumerGroup, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -43,10 +43,10 @@ CATALOGUE = Path(__file__).with_name("catalogue.txt")
 
 AUDIT = "tests/unit/test_audit_local.py::test_a_planted_anomaly_is_found_by_its_name"
 CHECKER = "tests/fault/checking/test_checker.py::test_one_planted_anomaly_is_found_by_its_name"
-SIMULATION = "tests/simulation/test_mutants.py::test_a_broken_worker_is_caught_by_its_class"
+SIMULATION = "tests/simulation/test_schedules.py::test_a_broken_worker_is_caught_by_its_class"
 TASKS = "tests/unit/test_spark_mutants.py::test_a_broken_driver_or_task_is_caught"
 UNIT = "tests/unit/test_mutants.py::test_a_planted_mistake_is_noticed"
-DISK = "tests/simulation/test_spool.py::test_a_spool_that_is_broken_on_purpose_is_found_out"
+DISK = "tests/simulation/test_schedules.py::test_a_spool_that_is_broken_on_purpose_is_found_out"
 ELSE = "_and_nothing_else"
 
 

@@ -3,21 +3,15 @@
 That is one without each fault, each record, each worker.
 """
 
-from __future__ import annotations
-
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from tests.simulation.chance import Strike
 from tests.simulation.options import Options, draw
 from tests.simulation.world import World
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tests.simulation.chance import Strike
 
 TRIES_MAX = 400
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from greenlet import greenlet  # type: ignore[import-untyped]
 
@@ -13,19 +13,12 @@ from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims
 from tests.simulation.business import BYTES_MAX, RETRY, RETRY_PARTITIONS, event_of, refused
-from tests.simulation.chance import Chance
-from tests.simulation.classic import ClassicGroup
-from tests.simulation.clients import Timing
+from tests.simulation.chance import Chance, Strike
+from tests.simulation.groups import ClassicGroup, ConsumerGroup, Timing
 from tests.simulation.judge import Judge
-from tests.simulation.kip848 import ConsumerGroup
+from tests.simulation.options import Item, Options
 from tests.simulation.process import Process
 from tests.simulation.scheduler import START_S, STEPS_MAX, Scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.simulation.chance import Strike
-    from tests.simulation.options import Item, Options
 
 CHAOS_S = 4.0
 CONTROL_S = 0.1

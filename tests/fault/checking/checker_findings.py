@@ -1,18 +1,12 @@
 """Collects what is found: numbers by class, and a few examples that a person can read."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
-from typing import TYPE_CHECKING
+import numpy as np
+from numpy.typing import NDArray
 
+from tests.fault.checking.history import History
 from tests.fault.results import VIOLATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tests.fault.checking.history import History
 
 EXAMPLES_MAX = 5
 

@@ -6,8 +6,6 @@ ends the process. Two things differ, because several processes share the input: 
 the example assigns one partition to itself, and at the end of the input it commits and goes on.
 """
 
-from __future__ import annotations
-
 import signal
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer

@@ -1,7 +1,5 @@
 """A place inside business code where a test can keep one process. Standard library only."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -4,26 +4,19 @@ Three groups of processes suffer the same: textbook transactions, the service, a
 without its fence.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from hapax.sandbox import Sandbox
 from tests.fault.controls import recipes
 from tests.fault.controls.plans import DUPLICATE, LOST
 from tests.fault.controls.trials import TRIES, Trial, play
 from tests.fault.mutants import plans as mutants
-from tests.kit.proof import at_length
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.fault.results import Run
-    from tests.kit.proof import Proof
-    from tests.kit.proxy import ProxiedBroker
+from tests.fault.results import Run
+from tests.kit.proof import Proof, at_length
+from tests.kit.proxy import ProxiedBroker
 
 pytestmark = [pytest.mark.long, pytest.mark.rounds, pytest.mark.row("S-K1")]
 LATE: dict[recipes.Recipe, tuple[str, ...]] = {

@@ -3,17 +3,15 @@
 A trial that shows none of what it must is a failure of the proof, not a success of the loop.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import judge
@@ -23,9 +21,6 @@ from tests.fault.reporting import machine
 from tests.fault.results import Run, Strike, write_run
 from tests.kit.proxy import FaultProxy
 from tests.kit.turn import Box, share, turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 SEED = 1
 TRIES = 3

@@ -1,20 +1,13 @@
 """Strikes at members: killed, frozen and stopped at chosen moments (P, Z, T4)."""
 
-from __future__ import annotations
-
 import sys
 import time
-from typing import TYPE_CHECKING
 
-from tests.fault.members import await_exit
+from tests.fault.members import Member, await_exit
+from tests.fault.reporting.matrix import Moment
+from tests.fault.scene import Scene
 from tests.fault.striking.crash import EXIT
-from tests.kit.faults import Rule
-
-if TYPE_CHECKING:
-    from tests.fault.members import Member
-    from tests.fault.reporting.matrix import Moment
-    from tests.fault.scene import Scene
-    from tests.kit.faults import Action
+from tests.kit.faults import Action, Rule
 
 _ACTIONS: dict[Moment, Action] = {
     "not delivered": "hold",

@@ -1,16 +1,22 @@
-"""Batches that take longer than a timeout allows."""
+"""Batches beside the limits that time sets them, and rows of the Spark engine."""
+
+import time
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.kit.at_work import QUICK, TEN, await_told, numbers, values
 from tests.kit.managed_process import WorkerProcess
+from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
+from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-route = a_route(**QUICK)
+# -- Batches that take longer than a timeout allows ----------------------------------------
 
+route = a_route(**QUICK)
 STUCK = Given(b"stuck", headers=(("sleep-s", b"10"),))
 
 
@@ -37,7 +43,7 @@ def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_nex
     route, proof
 ):
     """C code that keeps the interpreter lock: the limit of a call cannot end the process first."""
-    slow, heir = overrun(route, "tests.fault.slowness:hold")
+    slow, heir = overrun(route, "tests.fault.business:hold")
     await_told(slow, "partitions_lost")
     route.write(b"after")
     route.await_lag_0()
@@ -52,7 +58,7 @@ def test_a_batch_that_overruns_the_poll_interval_is_given_up_and_done_by_the_nex
 def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_next_owner_does_it(
     route, proof, in_time
 ):
-    slow, heir = overrun(route, "tests.fault.slowness:sleep")
+    slow, heir = overrun(route, "tests.fault.business:sleep")
     await_(lambda: not slow.running, 30, slow.text)
     slow.ends_with(8)
     (hung,) = slow.lines("call_hung")
@@ -70,9 +76,69 @@ def test_a_call_that_would_overrun_the_poll_interval_ends_with_8_before_and_the_
 @pytest.mark.row("T1")
 def test_a_transform_that_is_slower_than_the_transaction_timeout_aborts_nothing(route, proof):
     route.write(*(Given(b"%d" % number, headers=(("sleep-s", b"0.5"),)) for number in range(16)))
-    worker = route.run_to_end(TRANSFORM="tests.fault.slowness:sleep", TRANSACTION__TIMEOUT="2s")
+    worker = route.run_to_end(TRANSFORM="tests.fault.business:sleep", TRANSACTION__TIMEOUT="2s")
     assert values(route) == sorted(numbers(range(16)))
     assert worker.lines("batch_aborted") == worker.lines("producer_died") == []
     settled = worker.lines("transaction_committed")
     count = sum(int(str(line["transactions"])) for line in settled)
     proof.note(struck=16 // 4, note=f"8 s of work, {count} transactions of 2 s at most")
+
+
+# -- Rows of the Spark engine that no other test shows: one driver through all of them -----
+
+IDLE_S = 4.0
+REQUESTS_PER_S_MAX = 60
+"""Two clients that hold a fetch or a heartbeat each, and a question for ends now and then."""
+
+
+@pytest.fixture
+def spread_route(sandbox, proxied_broker, tmp_path):
+    route = PipelineUnderTest(
+        sandbox,
+        tmp_path,
+        partitions=2,
+        kind=SparkProcess,
+        KAFKA__BOOTSTRAP_SERVERS=proxied_broker.proxied,
+        # The client looks for new partitions when it refreshes what it knows of its topics.
+        KAFKA__PROPERTIES='{"topic.metadata.refresh.interval.ms": 1000}',
+        **QUICK,
+    )
+    route.create()
+    yield route
+    route.close()
+
+
+def spread(values: list[bytes], partitions: int) -> list[Given]:
+    return [Given(value, partition=place % partitions) for place, value in enumerate(values)]
+
+
+@pytest.mark.row("SP15", "SP17", "SP18", "SP24")
+def test_a_driver_filters_everything_idles_gets_partitions_and_comes_back_with_other_limits(
+    spread_route, proxied_broker, proof
+):
+    spread_route.write(
+        *(Given(b"no", headers=(told(),), partition=number % 2) for number in range(40))
+    )
+    driver = spread_route.worker("s-0")
+    spread_route.await_lag_0()
+    assert spread_route.committed() == {0: 20, 1: 20}
+    assert spread_route.outputs() == []
+
+    before = sum(proxied_broker.proxy._seen.values())
+    time.sleep(IDLE_S)  # what is asserted is how little happens
+    per_s = (sum(proxied_broker.proxy._seen.values()) - before) / IDLE_S
+    assert per_s < REQUESTS_PER_S_MAX
+
+    client = AdminClient({"bootstrap.servers": spread_route.bootstrap})
+    client.create_partitions([NewPartitions(spread_route.source, 4)])[spread_route.source].result(
+        30
+    )
+    spread_route.write(*spread(numbers(range(400)), 4))
+    spread_route.await_outputs(400)  # as its start: Spark on a loaded machine takes a minute
+
+    driver.kill()
+    spread_route.write(*spread(numbers(range(400, 800)), 4))
+    spread_route.start(SparkProcess, "s-0", SPARK__LANES="1", TRANSACTION__RECORDS_MAX="50")
+    spread_route.await_lag_0()
+    assert values(spread_route) == sorted(numbers(range(800)))
+    proof.note(struck=4, note=f"idle: {per_s:.0f} requests a second; 2 partitions to 4; 1 lane")

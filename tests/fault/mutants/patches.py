@@ -1,26 +1,166 @@
-"""Mutants of the talk with Kafka: transactions, group metadata, positions."""
-
-from __future__ import annotations
+"""What each mutant changes in the service, at its start."""
 
 import struct
+import threading
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hapax.core.errors import BatchAbortedError
+from confluent_kafka import KafkaError
+
+from hapax.claims.redis import RedisClaims
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import OffsetCommit
+from hapax.core.ports import Asked, Message
+from hapax.core.records import Coordinates, Record
 from hapax.kafka import properties as kafka_clients
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce.producer import Outbox
 from hapax.kafka.produce.transaction import CALL_TIMEOUT_S, KafkaTransaction
+from hapax.testing.claims import AskedBefore
 from hapax.wiring import builders as parts
+from tests.kit import mutants
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+# -- Mutants of what the service decides: progress, rewinds, fences, claims ----------------
 
-    from confluent_kafka import KafkaError
+
+def no_rewind() -> None:
+    """Go on behind a batch that was aborted."""
+    mutants.no_rewind(setattr)
+
+
+def no_fence_on_doubt() -> None:
+    """Keep the producer although a request of it may still be on its way."""
+    begin = KafkaTransaction.begin
+
+    def careless(self: KafkaTransaction) -> None:
+        self.doubts = []
+        begin(self)
+
+    mutants.no_fence_on_doubt(setattr)
+    KafkaTransaction.begin = careless  # type: ignore[method-assign]
+
+
+def progress_one_too_far() -> None:
+    """Commit the offset behind the next record."""
+    mutants.progress_by(1, setattr)
+
+
+def progress_one_too_short() -> None:
+    """Commit the offset of the last record, not the one behind it."""
+    mutants.progress_by(-1, setattr)
+
+
+def claim_then_drop() -> None:
+    """Claim as ``SET NX`` does: an id that is there already is a duplicate, whoever owns it."""
+
+    def claim(
+        self: RedisClaims,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
+    ) -> Mapping[int, Coordinates]:
+        pipeline: Any = self._redis.pipeline(transaction=False)
+        for each in ids:
+            pipeline.set(self._base + b":" + each, 1, nx=True)
+        known = [index for index, new in enumerate(pipeline.execute()) if not new]
+        return {index: Coordinates("", -1, -1) for index in known}
+
+    def ask(
+        self: RedisClaims,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+    ) -> Asked:
+        return AskedBefore(claim(self, ids, records, replays))
+
+    RedisClaims.claim = claim  # type: ignore[method-assign]
+    RedisClaims.ask = ask  # type: ignore[method-assign]
+
+
+# -- A mutant that commits batch n while n + 1 is under way, and lets neither wait for the other.
+
+
+def two_transactions_without_gate() -> None:
+    """Two producers take turns; a commit that fails is found out too late."""
+    transaction = parts.transaction
+
+    def both(shared: Any, source: Any) -> Any:
+        lanes: list[Any] = [transaction(shared, source) for _ in range(2)]
+        for number, lane in enumerate(lanes):
+            properties: Any = lane._properties
+            lane._properties = properties | {
+                "transactional.id": f"{properties['transactional.id']}-lane-{number}"
+            }
+        return _TakingTurns(lanes)
+
+    parts.transaction = both
+
+
+class _TakingTurns:
+    """A Transaction whose commit goes on beside the next batch."""
+
+    def __init__(self, lanes: list[Any]) -> None:
+        self._lanes: list[KafkaTransaction] = lanes
+        self._commits: list[threading.Thread | None] = [None, None]
+        self._turn = 0
+
+    @property
+    def doubts(self) -> Sequence[str]:
+        return self._lane.doubts
+
+    one_by_one = True
+
+    @property
+    def age_s(self) -> float:
+        return self._lane.age_s
+
+    @property
+    def _lane(self) -> KafkaTransaction:
+        return self._lanes[self._turn]
+
+    def open(self) -> Any:
+        return [lane.open() for lane in self._lanes][-1]
+
+    def begin(self) -> None:
+        self._turn = 1 - self._turn
+        pending = self._commits[self._turn]
+        if pending is not None:
+            pending.join()
+        self._lane.begin()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._lane.send(messages)
+
+    def send_offsets(self, commit: OffsetCommit) -> None:
+        self._lane.send_offsets(commit)
+
+    def abort(self) -> None:
+        self._lane.abort()
+
+    def commit(self) -> None:
+        commit = threading.Thread(target=_commit, args=(self._lane,), daemon=True)
+        self._commits[self._turn] = commit
+        commit.start()
+
+    def close(self) -> None:
+        for commit in self._commits:
+            if commit is not None:
+                commit.join()
+        for lane in self._lanes:
+            lane.close()
+
+
+def _commit(lane: KafkaTransaction) -> None:
+    with suppress(BatchAbortedError, ProducerDeadError):
+        lane.commit()
+
+
+# -- Mutants of the talk with Kafka: transactions, group metadata, positions ---------------
 
 
 def offsets_outside_the_transaction() -> None:
