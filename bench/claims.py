@@ -103,7 +103,6 @@ class Contender:
 
 
 def store(server: Redis) -> Claim:
-    """Return the claim store."""
     claims = RedisClaims(server.url, StoreOptions(APP, DAY_MS))
     return lambda ids, records: len(claims.claim(ids, records, {}))
 

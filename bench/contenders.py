@@ -53,7 +53,6 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
         """Make what it needs; raises MissingError when that cannot be had here."""
 
     def start(self, job: Job) -> Child:
-        """Run it."""
         raise NotImplementedError
 
 

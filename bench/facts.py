@@ -5,5 +5,4 @@ from tests.fault.reporting import machine
 
 
 def of_machine() -> dict[str, str]:
-    """Return name and value."""
     return {"commit": machine.commit(), **machine.facts(), **environments.versions()}

@@ -98,7 +98,6 @@ def ratios(
 
 
 def excesses(found: dict[str, float], allowed: Bounds) -> list[str]:
-    """Return a line for each bound that is exceeded."""
     return [
         f"{bound.name} costs {found[bound.name]:.2f} of the plain loop, more than"
         f" {allowed.limit(bound):.2f} ({bound.ratio:g} and {allowed.tolerance - 1:.0%})."

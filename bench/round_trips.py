@@ -37,7 +37,6 @@ FORMS = (
 
 
 def transaction(producer: Producer, member: object, form: Form) -> float:
-    """Return the milliseconds of one transaction."""
     began_s = time.perf_counter()
     producer.begin_transaction()
     for number in range(form.partitions):
@@ -64,7 +63,6 @@ def least_ms(form: Form, rtt_ms: int) -> float:
 
 
 def main() -> None:
-    """Print a table."""
     late, soon, at_once = RTTS_MS
     print(f"| |round trips|ms, answers of {soon} ms|ms, answers at once|\n|---|--:|--:|--:|")
     for form in FORMS:

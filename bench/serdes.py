@@ -185,7 +185,6 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the figures."""
     cases = (_avro(), _protobuf(generated=True), _protobuf(generated=False), _json_schema())
     for case in cases:
         _measure(case)

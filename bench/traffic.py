@@ -59,7 +59,6 @@ def produce(
 
 
 def fill(servers: str, topic: str, records: int, keys: int = KEYS) -> None:
-    """Write a backlog."""
     producer = Producer(
         {"bootstrap.servers": servers, "linger.ms": 50, "queue.buffering.max.messages": 500_000}
     )

@@ -33,7 +33,6 @@ class Goal(NamedTuple):
 
 
 def goals(found: Results) -> list[Goal]:
-    """Return all of them."""
     return [
         *_throughput(found.parts.get("throughput", {}).get("runs", {})),
         *_calls(found.parts.get("calls", {})),

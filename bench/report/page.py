@@ -100,7 +100,6 @@ _IN_SHORT.append(PYTHON[3].name)
 
 
 def page(found: Results) -> str:
-    """Return docs/performance.md."""
     parts = {
         name: "\n".join(table(found.parts[name])) if name in found.parts else NOT_MEASURED
         for name, table in tables.TABLES.items()
@@ -129,7 +128,6 @@ def page(found: Results) -> str:
 
 
 def short(found: Results) -> str:
-    """Return the table of the README."""
     part = found.parts.get("throughput")
     if not part:
         return NOT_MEASURED

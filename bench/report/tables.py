@@ -51,7 +51,6 @@ def throughput(found: dict[str, Any]) -> list[str]:
 
 
 def short(found: dict[str, Any], names: list[str]) -> list[str]:
-    """Return the table of the README."""
     runs: Runs = found["runs"]
     lines = ["| | CPU, µs a record | of the plain loop | records/s |", "|---|--:|--:|--:|"]
     for name in names:

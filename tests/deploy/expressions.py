@@ -45,7 +45,6 @@ def known_metrics() -> dict[str, Known]:
 
 
 def metrics_in(expression: str) -> set[str]:
-    """Return the metrics that an expression names."""
     return {name for name, _matchers in _selectors(expression)}
 
 

@@ -127,7 +127,6 @@ SECTIONS: Final[dict[str, list[Any]]] = {
 
 
 def api_page() -> str:
-    """Return the page."""
     parts = [_HEAD]
     for title, members in SECTIONS.items():
         parts.append(f"## {title}\n")

@@ -40,7 +40,6 @@ class Stage(NamedTuple):
 
 
 def stages() -> dict[str, Stage]:
-    """Return the stages by name."""
     text = (ROOT / "Dockerfile").read_text()
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     found: dict[str, Stage] = {}

@@ -171,7 +171,6 @@ def run(
     app: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
     return subprocess.run(
         command(image, *words, entry=entry, app=app, variables=variables),
         capture_output=True,

@@ -122,7 +122,6 @@ class Cluster:
         }
 
     def configure(self, topics: Iterable[str], name: str, value: str) -> None:
-        """Set one configuration of topics."""
         configure(self._admin, ResourceType.TOPIC, topics, {name: value})
 
     def configure_group(self, group: str, values: dict[str, str]) -> None:

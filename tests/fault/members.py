@@ -90,7 +90,6 @@ class Member:
         self.kills += 1
 
     def restart(self) -> None:
-        """SIGKILL, and back at once."""
         self.kill()
         self.start()
 

@@ -64,7 +64,6 @@ class Wish:
     box: Box = field(default_factory=Box)
 
     def apply(self, plan: Plan) -> Plan:
-        """Return the plan as wished."""
         return replace(
             plan,
             seed=self.seed,

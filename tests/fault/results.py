@@ -236,7 +236,6 @@ def read_runs(folder: Path) -> list[Run]:
 
 
 def note_case(case: Case, folder: Path) -> None:
-    """Add the outcome of a test."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "cases.jsonl").open("ab") as file:
         file.write(msgspec.json.encode(case) + b"\n")

@@ -272,7 +272,6 @@ class Scene:
     # -- what it did ----------------------------------------------------------------------
 
     def hit(self, times: int = 1) -> None:
-        """Say that the fault struck."""
         self.struck += times
 
     def mark(self, since: str) -> None:
@@ -281,7 +280,6 @@ class Scene:
         self.since = since
 
     def heal(self) -> None:
-        """Say that the fault is over."""
         self.healed_s = time.time()
 
     def note(self, text: str) -> None:

@@ -23,7 +23,6 @@ NAMES = sorted(b"event-%d" % number for number in EVENTS)
 
 @pytest.fixture
 def store(tmp_path):
-    """A Redis of one's own."""
     with redis_server(tmp_path / "redis") as server:
         yield server
 

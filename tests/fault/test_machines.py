@@ -35,7 +35,6 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(library), "WALL_CLOCK": str(file)}
 
     def jump_to(self, hours: int) -> None:
-        """Let it be so far from the truth."""
         with self._file.open("r+b") as file:
             file.write(struct.pack("=q", hours * HOUR_S))
 
@@ -63,7 +62,6 @@ def clock(library, tmp_path):
 
 @pytest.fixture
 def skewed(clock):
-    """Workers that live by that clock."""
 
     class Skewed(WorkerProcess):
         def __init__(self, environment: dict[str, str], *names: Any) -> None:

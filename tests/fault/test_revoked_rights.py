@@ -64,7 +64,6 @@ def route(guarded, rights, tmp_path):
 
 
 def needed(route: PipelineUnderTest) -> dict[str, Right]:
-    """Return all that a worker needs, and no more."""
     return {
         "topic read": Right("TOPIC", route.source, "READ", "TOPIC_AUTHORIZATION"),
         "topic write": Right("TOPIC", route.target, "WRITE", "TOPIC_AUTHORIZATION"),

@@ -165,7 +165,6 @@ class Row(msgspec.Struct, frozen=True):
     kept: str = ""
 
     def line(self) -> str:
-        """Return the row of the page."""
         if self.kept:
             return self.kept
         if self.why:

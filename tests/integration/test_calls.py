@@ -52,7 +52,6 @@ def short_stamps(tmp_path, monkeypatch):
 
 @pytest.fixture
 def stamped(sandbox, tmp_path, short_stamps):
-    """Its processes leave stamps."""
     assert not short_stamps.calls()
     route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, CALL__RECORDS_MAX="32")
     route.create()

@@ -66,7 +66,6 @@ class Clinic:
         return name
 
     def run(self, *words: str, **environ: str) -> Any:
-        """Run the command in this process."""
         given = {f"HAPAX_{name}": value for name, value in environ.items()}
         return CliRunner().invoke(commands, ["doctor", *words], env={**self.environ, **given})
 

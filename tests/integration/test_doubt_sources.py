@@ -163,7 +163,6 @@ class Row(NamedTuple):
     lines: int = 0
 
     def plus(self, verdicts: Iterable[Verdict]) -> Row:
-        """Return the row with these, too."""
         ended = list(verdicts)
         return Row(
             self.ended + len(ended),

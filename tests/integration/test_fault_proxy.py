@@ -229,7 +229,6 @@ TEN = [b"%d" % number for number in range(10)]
 
 @pytest.fixture
 def route(sandbox, unique):
-    """Ten records, waiting."""
     source, target = unique("source"), unique("target")
     sandbox.create_topics(SandboxTopic(source), SandboxTopic(target))
     produce(sandbox.bootstrap_servers, source, *TEN)

@@ -88,7 +88,6 @@ def left_by_all(route) -> list[Left]:
 
 
 def setting(found: list[Left], start: str) -> str:
-    """Return HAPAX_INPUT__START."""
     half_an_hour_ago = datetime.fromtimestamp(time.time() - 1800, UTC).isoformat()
     every = (f"{one.topic}/{n}/{at}" for one in found for n, at in enumerate(PLACES))
     return {"time": half_an_hour_ago, "places": ",".join(every)}.get(start, start)
@@ -164,41 +163,6 @@ def used_by_another_client(route) -> None:
     offsets = [TopicPartition(route.source, 0, OLD, "a text é of another client")]
     client.commit(offsets=offsets, asynchronous=False)
     client.close()
-
-
-@pytest.mark.parametrize(
-    ("start", "old"),
-    [("earliest", 3 * OLD), ("latest", 0), ("time", 0), ("places", 3 * 5)],
-)
-def test_start_decides_where_another_client_has_left_no_offset(route, start, old):
-    route.write(*batch(b"old"))
-    used_by_another_client(route)
-    words = {
-        "time": datetime.fromtimestamp(time.time() + 1, UTC).isoformat(),
-        "places": ",".join(f"{route.source}/{n}/{OLD - 5}" for n in range(PARTITIONS)),
-    }
-    given = words.get(start, start)
-    if start == "time":
-        time.sleep(1.1)  # the time that is named has to lie in the past
-        route.write(*batch(b"new", count=1))
-    told = Desk(route, INPUT__START=given).ask("offsets")["partitions"]
-    worker = route.worker(INPUT__START=given)
-    route.await_outputs(old + (PARTITIONS if start == "time" else 0))
-    await_(lambda: None not in route.committed().values(), 60, worker.text)
-    assert worker.terminate() == 0
-    if start != "time":
-        route.write(*batch(b"new", count=1))
-    ran(route, INPUT__START=given)
-    found = values(route)
-    assert len([value for value in found if value.startswith(b"old")]) == old
-    assert [value for value in found if value.startswith(b"new")] == [
-        b"new-%d" % number for number in range(PARTITIONS)
-    ]
-    places = {"earliest": 0, "latest": OLD, "time": OLD, "places": OLD - 5}
-    assert [one["position"] for one in told] == [OLD] + [places[start]] * 3
-    (passed,) = worker.lines("preflight_passed")
-    (remark,) = [one for one in passed["remarks"] if "have no offset" in one]
-    assert "3 of 4 partitions have no offset, they begin at HAPAX_INPUT__START=" in remark
 
 
 def test_a_kill_right_after_a_takeover_changes_nothing_of_where_it_begins(route):

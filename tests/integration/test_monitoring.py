@@ -64,7 +64,6 @@ class Stopped(NamedTuple):
 
 
 def stop_redis(command: subprocess.Popen[str], port: str) -> Stopped:
-    """Kill the sandbox's Redis."""
     children = psutil.Process(command.pid).children(recursive=True)
     (redis,) = (one for one in children if one.name() == "redis-server")
     folder = redis.cwd()

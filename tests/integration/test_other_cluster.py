@@ -475,7 +475,6 @@ def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror):
 
 
 def cluster_of(bootstrap: str) -> str:
-    """Return the id of a cluster."""
     return str(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).cluster_id)
 
 

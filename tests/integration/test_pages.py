@@ -47,7 +47,6 @@ service that runs elsewhere."""
 
 
 def pages_part(page: str, first: str, last: str) -> str:
-    """Return a page from one title up to another."""
     text = (ROOT / page).read_text()
     return f"## {first}\n" + text.partition(f"\n## {first}\n")[2].partition(f"\n## {last}\n")[0]
 

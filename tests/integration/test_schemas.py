@@ -3,7 +3,6 @@
 import base64
 import json
 import ssl
-import time
 from typing import Any
 
 import pytest
@@ -136,35 +135,6 @@ def test_control_a_plain_loop_around_the_official_deserializer_skips_records_in_
         except Exception:  # noqa: BLE001, S112 - the loop that people write
             continue
     assert seen == [0, 0]
-
-
-@at_length
-@pytest.mark.rounds
-@pytest.mark.timeout(900)
-def test_ten_minutes_without_a_registry_under_load_skip_nothing(route, registry):
-    known, new = registry.add("orders-value", ORDER), 0
-    worker = route.worker()
-    written, began_s = 0, time.monotonic()
-    while (elapsed_s := time.monotonic() - began_s) < 600:
-        if elapsed_s > 5 and not new:
-            new = registry.add("orders-value", WIDER)
-            registry.kill()
-            route.write(Given(avro(new, WIDER, {"id": written}), partition=0))
-            written += 1
-        batch = range(written, written + 200)
-        route.write(
-            *(Given(avro(known, ORDER, {"id": i}), partition=i % 2 if i % 10 else 1) for i in batch)
-        )
-        written += 200
-        time.sleep(0.2)
-    await_told(worker, "schemas_unavailable")
-    before = len(route.outputs())
-    assert before > written // 3
-    registry.start()
-    route.await_outputs(written)
-    assert totals(route) == [2 * i for i in range(written)]
-    assert route.dead() == []
-    assert worker.terminate() == 0
 
 
 # -- Registries that are slow, hang, lack descriptors or speak TLS, around a real worker ---

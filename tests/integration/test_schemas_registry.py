@@ -238,31 +238,6 @@ def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_de
     assert worker.terminate() == 0
 
 
-def test_control_a_plain_loop_skips_the_record_whose_schema_a_frozen_registry_holds(
-    servers, route, client
-):
-    values = [
-        avro(added(client, route, schema), schema, {"id": number})
-        for number, schema in enumerate([ORDER, WIDER])
-    ]
-    context = SerializationContext(route.source, MessageField.VALUE)
-    told = {"url": servers.registry.url, "max.retries": 0, "timeout": 2}
-    seen = []
-    with SchemaRegistryClient(told) as impatient:
-        read = AvroDeserializer(impatient, conf={"subject.name.strategy": _of_topic})
-        for number, value in enumerate([*values, values[0]]):
-            (servers.registry.pause if number == 1 else servers.registry.resume)()
-            try:
-                seen.append(read(value, context)["id"])
-            except Exception:  # noqa: BLE001, S112 - the loop that people write
-                continue
-    assert seen == [0, 0]
-
-
-def _of_topic(context: SerializationContext, _name: str | None) -> str:
-    return f"{context.topic}-value"
-
-
 @at_length
 @pytest.mark.rounds
 def test_a_killed_command_leaves_no_registry_behind():

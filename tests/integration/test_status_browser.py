@@ -27,7 +27,6 @@ from tests.unit.test_telemetry_survey import OURS
 
 
 def chromium() -> Path:
-    """Return Debian's Chromium."""
     found = machine._find(lambda: machine._on_path("chromium"), ("chromium",))
     if found is None:
         raise SandboxError("chromium is not on the PATH. Run: sudo apt-get install chromium")

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from tests.fault.rules import is_poison
 from tests.kit.at_work import QUICK, at_work, await_told
 from tests.kit.faults import ALWAYS, Rule
 from tests.kit.flow import Flow
-from tests.kit.managed_process import WorkerProcess
+from tests.kit.native_build import needs_fast
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
@@ -177,91 +176,25 @@ def test_a_frozen_broker_and_killed_workers_together(cluster_flow):
     assert judgement.anomalies == {}
 
 
-# -- Workers on the native record path, with claims, killed and joined by others under load
-pytest.importorskip("hapax_fast")
-
-EACH, AGAIN = 400, 40
-"""Events of one write; how many of them are sent again with the next."""
-
-
-@pytest.fixture
-def native(sandbox, tmp_path):
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        partitions=4,
-        TRANSFORM=None,
-        FAST="on",
-        DEDUP__ID="header:id",
-        DEDUP__REDIS_URL=sandbox.redis_url,
-        GROUP__MEMBERSHIP="dynamic",
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-    )
-    route.create()
-    yield route
-    route.close()
-
-
-def event(number: int) -> Given:
-    name = b"%d" % number
-    headers = (("id", name), ("trace", None))
-    return Given(b"value of " + name, name, headers, timestamp_ms=number + 1)
-
-
-def feed(route: PipelineUnderTest, stop: threading.Event, written: list[int]) -> None:
-    while not stop.is_set():
-        first = written[0]
-        again = range(max(0, first - AGAIN), first)
-        route.write(*map(event, [*range(first, first + EACH), *again]))
-        written[0] = first + EACH
-        stop.wait(0.5)
-
-
-def commits(worker: WorkerProcess) -> int:
-    return len(worker.lines("transaction_committed"))
-
-
-def await_commits(worker: WorkerProcess, more: int) -> None:
-    before = commits(worker)
-    await_(lambda: commits(worker) > before + more, 60, worker.text)
-
-
-def left(worker: WorkerProcess) -> list[dict[str, Any]]:
-    return worker.lines("native_path_left")
-
-
-def test_native_workers_that_are_killed_and_joined_lose_and_double_nothing(native):
-    stop, written = threading.Event(), [0]
-    feeding = threading.Thread(target=feed, args=(native, stop, written), name="feeding")
-    feeding.start()
+@needs_fast
+def test_native_workers_that_are_killed_and_joined_lose_and_double_nothing(sandbox, tmp_path):
+    flow = Flow(sandbox, tmp_path, **QUICK, FAST="on", GROUP__MEMBERSHIP="dynamic")
     try:
-        first, second = native.worker("w-0"), native.worker("w-1")
-        for worker in (first, second):
-            await_commits(worker, 3)
+        flow.feed_beside(1500)
+        first, second = flow.worker("w-0"), flow.worker("w-1")
         for worker in (first, second, first):
+            at_work(worker, 4)
             worker.kill()
             worker.start()
-            await_commits(worker, 2)
-        third = native.worker("w-2")  # a rebalance with native records in hand
-        await_commits(third, 1)
-        second.terminate()
+        at_work(first, 2)
+        third = flow.worker("w-2")  # a rebalance with native records in hand
+        at_work(third)
+        assert second.terminate() == 0
+        assert flow.finish().anomalies == {}
     finally:
-        stop.set()
-        feeding.join()
-    native.await_lag_0()
-    outputs = native.outputs()
-    values = sorted(output.value or b"" for output in outputs)
-    expected = [event(number) for number in range(written[0])]
-    assert values == sorted(given.value or b"" for given in expected)
-    by_id = {dict(output.headers)["hapax-id"]: output for output in outputs}
-    for given in expected:
-        output = by_id[given.key]
-        assert (output.key, output.timestamp_ms) == (given.key, given.timestamp_ms)
-        assert output.headers[:2] == given.headers
-    assert native.dead() == []
-    for worker in native.workers:
-        assert left(worker) == []
+        flow.close()
+    for worker in flow.workers:
+        assert worker.lines("native_path_left") == []
         (started, *_again) = worker.lines("service_started")
         assert str(started["record_path"]).startswith("native")
 

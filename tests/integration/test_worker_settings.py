@@ -54,20 +54,6 @@ def values(records: list[Record]) -> list[bytes]:
 # -- where a group starts -----------------------------------------------------------------
 
 
-def test_latest_reads_only_what_is_new_and_keeps_its_place_over_a_kill(route_of):
-    route = route_of(2, INPUT__START="latest")
-    route.write(*(Given(b"old", partition=number % 2) for number in range(10)))
-    worker = route.worker()
-    await_told(worker, "partitions_assigned")
-    await_(lambda: None not in route.committed().values(), 10, worker.text)
-    worker.kill()
-    route.write(Given(b"while away", partition=0), Given(b"while away", partition=1))
-    worker.start()
-    route.await_outputs(2)
-    route.await_lag_0()
-    assert values(route.outputs()) == [b"while away", b"while away"]
-
-
 @pytest.mark.row("M2")
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
 def test_a_partition_added_while_a_member_was_away_is_read_from_its_beginning(

@@ -260,11 +260,9 @@ class SimulatedCalls:
 
     @property
     def in_flight(self) -> int:
-        """How many calls are being made."""
         return len(self._slots)
 
     def begun(self) -> set[Call]:
-        """Return the calls that are being made."""
         return {call for unit in self._slots for call in unit}
 
     def start(self, calls: Sequence[Call]) -> None:

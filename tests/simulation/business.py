@@ -18,7 +18,6 @@ def event_of(value: bytes) -> bytes:
 
 
 def work(record: Record) -> Any:
-    """Do what the record's value says."""
     value = record.value or b""
     if value.startswith(b"filter"):
         return None

@@ -29,7 +29,6 @@ class Strike(msgspec.Struct, frozen=True):
     seconds: float
 
     def choice(self, *forms: str) -> str:
-        """Return one of its forms."""
         return forms[int(self.way * len(forms))]
 
 
@@ -53,7 +52,6 @@ class Chance:
 
     @property
     def spent(self) -> bool:
-        """Whether nothing more can strike."""
         if self._played is not None:
             return len(self.struck) == len(self._played)
         return not self._left

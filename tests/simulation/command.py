@@ -43,7 +43,6 @@ WORDS = {
 
 
 def table(schedules: int, seconds: float, counts: Counter[str]) -> str:
-    """Return what happened, by kind."""
     rows = [("schedules", schedules), *((text, counts[name]) for name, text in WORDS.items())]
     rows += [(f"fault: {kind}", counts[kind]) for kind in FAULTS]
     rows += [(name, count) for name, count in sorted(counts.items()) if name.startswith("late ")]

@@ -105,7 +105,6 @@ class Group(ABC):
         """Send a heartbeat, and whatever its answer asks for."""
 
     def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
-        """Serve a poll."""
         client = self._client(name)
         client.polled_s = self._clock.monotonic()
         self.beat(name)
@@ -144,7 +143,6 @@ class Group(ABC):
         """Take a member's seat away."""
 
     def _gave_up(self, client: Client) -> None:
-        """Say at once what the application has given up."""
         self.beat(client.name)
 
     def _silent(self, name: str) -> bool:
@@ -216,7 +214,6 @@ class ClassicGroup(Group):
     # -- clients --------------------------------------------------------------------------
 
     def join(self, name: str) -> None:
-        """Add a client as a member."""
         client = self._client(name)
         client.held = NONE
         if client.instance in self._instances:
@@ -384,7 +381,6 @@ class ConsumerGroup(Group):
     # -- clients --------------------------------------------------------------------------
 
     def join(self, name: str) -> None:
-        """Add a client as a member."""
         client = self._client(name)
         self._count += 1
         client.member_id = f"m{self._count}"

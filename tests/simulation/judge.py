@@ -72,7 +72,6 @@ class Judge:
         self._waits = Waits()
 
     def note(self, kind: str, text: str) -> None:
-        """Take note of a violation."""
         self.found.append((kind, text))
 
     # -- at every commit ------------------------------------------------------------------

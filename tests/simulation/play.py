@@ -47,7 +47,6 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def found_by(seed: int) -> Schedule:
-    """Return the whole schedule of a seed."""
     options = draw(Random(seed))
     return Schedule(seed, options, play(seed, options).struck)
 

@@ -117,19 +117,16 @@ class World:
         return self._random.random() * self.options.latency_s
 
     def tell(self, text: str) -> None:
-        """Add a line for the reader."""
         if self.trace is not None:
             self.trace.append(f"{self.scheduler.now_s - START_S:8.3f}  {text}")
 
     def count(self, name: str) -> None:
-        """Count an event or a fault."""
         self.counts[name] += 1
 
     def _at(self, when_s: float, event: Callable[[], None]) -> None:
         self.scheduler.at(when_s, event)
 
     def _control(self) -> None:
-        """Decide now and then whether it is over."""
         now_s = self.scheduler.now_s
         if self.judge.found:
             self.scheduler.stopped = True
@@ -242,7 +239,6 @@ class World:
     # -- faults ---------------------------------------------------------------------------
 
     def strike(self, strike: Strike, process: Process) -> None:
-        """Do what concerns more than one process."""
         match strike.kind:
             case "brokers":
                 self.brokers_away_until_s = self.scheduler.now_s + strike.seconds
@@ -253,7 +249,6 @@ class World:
                 self._start(f"s{self.counts['starts']}", kept=False)
 
     def empty_claims(self) -> None:
-        """Forget all claims."""
         if self.claims is not None:
             self.claims.empty()
             self.emptied += 1

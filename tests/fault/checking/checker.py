@@ -83,12 +83,10 @@ class Matched:
 
     @property
     def effective(self) -> NDArray[np.bool_]:
-        """Return by record whether it has any effect."""
         return np.asarray(self.made.any(axis=1))
 
 
 def match(history: History) -> Matched:
-    """Return who belongs to whom."""
     inputs, effects = history.inputs, history.effects
     number = inputs["number"]
     sources = place_keys(effects["place"], effects["source"])

@@ -53,7 +53,6 @@ class Words:
         )
 
     def record_with(self, at: int, effects: NDArray[np.integer]) -> str:
-        """Return a record with all its effects."""
         lanes = self._history.lanes
         rows = self._history.effects[effects[:12]]
         where = [f"{lanes[e['lane']].topic}/{lanes[e['lane']].partition}/{e['at']}" for e in rows]

@@ -24,7 +24,6 @@ from tests.fault.watching.live import MOMENT, SEEN, LiveHistory
 
 
 def history(world: World) -> History:
-    """Return the tables of a world."""
     names = columns.Names(SOURCE, RUN, {})
     lanes, tables, seen = [], [], []
     for at, lane in enumerate(LANES):

@@ -80,7 +80,6 @@ class Topics:
 
     @classmethod
     def create(cls, sandbox: Sandbox, app: str, partitions: int, **facts: bool) -> Topics:
-        """Create all topics of a run."""
         source, outputs, dead = f"{app}-in", (f"{app}-out", f"{app}-out-2"), f"{app}-dead"
         written = [SandboxTopic(name, partitions) for name in (source, *outputs)]
         sandbox.create_topics(*written, SandboxTopic(dead))
@@ -89,7 +88,6 @@ class Topics:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Return the topics that members write to."""
         return (*self.outputs, self.dead)
 
     def environment(self, **more: str) -> dict[str, str]:

@@ -55,7 +55,6 @@ class Errand:
 
     @property
     def path(self) -> Path:
-        """Return where the rows are left."""
         return Path(self.folder) / f"{self.topic}-{self.partitions[0]}-{self.kind}.npy"
 
 

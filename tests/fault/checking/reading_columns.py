@@ -102,7 +102,6 @@ def inputs(messages: Sequence[Message]) -> Table:
 
 
 def offsets(messages: Sequence[Message]) -> Table:
-    """Return OFFSET rows."""
     table = np.zeros(len(messages), OFFSET)
     _place_in(table, messages, "offset")
     return table

@@ -87,7 +87,6 @@ def _replaced(owner: Any, name: str, value: Any) -> Break:
 
 
 def _matched(**fields: Callable[[checker.Matched], Any]) -> Break:
-    """Break what the matching says."""
 
     def apply(patch: pytest.MonkeyPatch) -> None:
         whole = checker.match

@@ -38,7 +38,6 @@ class Example:
         self.at_end: set[tuple[str | None, int | None]] = set()
 
     def run(self) -> None:
-        """Work until SIGTERM."""
         signal.signal(signal.SIGTERM, self.stop)
         self.consumer.subscribe([self.ours.source])
         self.producer.init_transactions()

@@ -22,7 +22,6 @@ STALL_MAX_S = 8.0
 
 
 def nothing(_stand: Stand) -> int:
-    """Let it run for a moment."""
     _stand.await_progress(1000)
     return 1
 

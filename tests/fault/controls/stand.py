@@ -159,7 +159,6 @@ class Stand:
         return Gate(self.folder / "gates", "w-0")
 
     def client(self, instance: str = "w-0") -> str:
-        """Return the client id of a member."""
         return f"{self.topics.app}-{instance}"
 
     def arm(

@@ -72,7 +72,6 @@ def undisturbed(trial: Trial) -> Trial:
 
 
 def play(trial: Trial, sandbox: Sandbox, proxy: FaultProxy, folder: Path) -> Run:
-    """Run a trial and judge it."""
     began_s = time.monotonic()
     run = Run(
         name=trial.name,
@@ -150,7 +149,6 @@ def parsed(trials: Sequence[Trial], words: Sequence[str]) -> argparse.Namespace:
 
 
 def chosen(trials: Sequence[Trial], asked: argparse.Namespace, box: Box) -> list[Trial]:
-    """Return the trials of a run, in their order."""
     if asked.all or asked.quick:
         wide = [trial for trial in trials if asked.all or trial.quick]
         found = box.order(share(wide, asked.share, asked.turn), trials, _name, asked.turn)

@@ -91,5 +91,4 @@ class Feeder:
         return Ledger.load(self._folder / "ledger.npz")
 
     def close(self) -> None:
-        """End it whatever it does."""
         self._child.close()

@@ -207,7 +207,6 @@ def generation_minus_one() -> None:
 
 
 def read_uncommitted() -> None:
-    """Read what may be aborted yet."""
     _change_consumer({"isolation.level": "read_uncommitted"})
 
 

@@ -46,7 +46,6 @@ POINTS = {
 
 
 def arm(point: Point, nth: int) -> None:
-    """Make the process die there."""
     call: Callable[..., Any] = getattr(point.owner, point.call)
     made = 0
 

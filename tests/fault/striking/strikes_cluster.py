@@ -51,7 +51,6 @@ def kill_executor(scene: Scene) -> None:
 
 
 def kill_all_executors(scene: Scene) -> None:
-    """SIGKILL all executors at once."""
     victims = _at_work(scene)
     scene.target = "all executors"
     scene.mark("kill of all executors")

@@ -74,7 +74,6 @@ def kill_often(scene: Scene, seconds: float, gap_s: tuple[float, float] = (1.0, 
 
 
 def freeze(scene: Scene, seconds: float) -> None:
-    """Freeze a member for so long."""
     victim = scene.anybody
     scene.mark("freeze")
     victim.freeze()

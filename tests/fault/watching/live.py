@@ -122,5 +122,4 @@ class LiveReader:
         return LiveHistory.load(self._folder)
 
     def close(self) -> None:
-        """End it whatever it does."""
         self._child.close()

@@ -131,7 +131,6 @@ class ModelDisk:
         return failing
 
     def inode_of(self, name: str) -> Inode:
-        """Return a file that is there from now on."""
         if name not in self.shown:
             self.shown[name] = Inode()
             self._changes.append((name, self.shown[name]))

@@ -106,7 +106,6 @@ class Play:
         self.faults: dict[str, int] = {}
 
     def run(self) -> None:
-        """Play it. Raises WrongError."""
         try:
             for _ in range(self.chance.randint(1, OPENS_MAX)):
                 self._life()
