@@ -1,7 +1,5 @@
 """Redis and Valkey as the claim store, by both versions of the protocol."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any

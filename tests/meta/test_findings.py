@@ -1,7 +1,5 @@
 """Scripts about the world outside are each whole, pinned, and in the index once."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

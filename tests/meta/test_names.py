@@ -1,7 +1,5 @@
 """One idea, one word: the glossary is used, and no public name is defined twice."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How large a room, a file and a constructor may become before a stranger is lost in it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a box of time leaves over is named, and comes first the next time."""
 
-from __future__ import annotations
-
 from tests.kit.turn import Box
 
 ITEMS = list("abcdef")

@@ -3,8 +3,6 @@
 kit/foreign/changes.jsonl: Debezium 3.6.1, PostgreSQL 15.18; ``run`` 2: sent again after a kill.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

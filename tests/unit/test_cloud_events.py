@@ -3,8 +3,6 @@
 kit/cloud_events.jsonl was written by the SDKs themselves: each line names SDK, version and form.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

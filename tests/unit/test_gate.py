@@ -1,12 +1,11 @@
 """The run that judges a commit: budgets, boxes, failures that are named, records that grow old."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -17,9 +16,6 @@ from tests.gate import admission, full, parts, rotating, running, soaking, verdi
 from tests.gate.layers import RECORD_PATHS, layer_of
 from tests.gate.parts import Part
 from tests.kit.turn import Box
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BUSY = "import time\nwhile time.process_time() < {}: pass"
 SUITE = """

@@ -1,7 +1,5 @@
 """Ids of every type that JSON has: one rule, in the record path and in the commands."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 

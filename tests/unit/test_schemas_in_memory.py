@@ -1,7 +1,5 @@
 """A function with data, tested without a registry."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

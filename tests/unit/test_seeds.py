@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.turn import first, of_this_turn

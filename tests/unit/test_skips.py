@@ -1,7 +1,5 @@
 """CI skips only what its machine cannot have."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,18 +1,11 @@
 """How the driver ends: bounded runs, draining, and a Spark that is gone."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, StopError
 from hapax.core.partition_offsets import HeldBack
 from hapax.engines.spark.plan import RangeOutcome
-from tests.kit.spark_driver import OVER, P0, P1, P2, Driver, done, played, settled
-
-if TYPE_CHECKING:
-    from tests.kit.spark_driver import Scenario
+from tests.kit.spark_driver import OVER, P0, P1, P2, Driver, Scenario, done, played, settled
 
 
 def endless(driver: Driver) -> Scenario:

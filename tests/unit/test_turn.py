@@ -1,17 +1,12 @@
 """Which share of what rotates a commit plays."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.gate.layers import function_of
 from tests.kit.turn import is_in_share, of_commit, share, turn
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = [f"tests/fault/test_{number}.py::test_it" for number in range(40)]
 AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@example.org")
