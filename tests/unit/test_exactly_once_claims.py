@@ -13,6 +13,11 @@ from tests.kit.doubles import Script, Ticking
 from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 
 
+@pytest.fixture
+def pipeline():
+    return opened(Pipeline())
+
+
 def test_our_own_claim_lets_the_record_through_again():
     pipeline = filled()
     batch = taken(pipeline)
@@ -31,8 +36,7 @@ def test_a_twin_in_a_later_batch_has_no_output_and_its_offset_commits():
     pipeline.judge()
 
 
-def test_records_without_an_id_are_processed_and_counted():
-    pipeline = opened(Pipeline())
+def test_records_without_an_id_are_processed_and_counted(pipeline):
     for _ in range(2):
         pipeline.broker.write("in", b"x")
     pipeline.write(b"y")
@@ -41,8 +45,7 @@ def test_records_without_an_id_are_processed_and_counted():
     assert (settled.without_id, settled.claims_new_or_own) == (2, 1)
 
 
-def test_a_twin_is_found_among_records_without_an_id():
-    pipeline = opened(Pipeline())
+def test_a_twin_is_found_among_records_without_an_id(pipeline):
     pipeline.broker.write("in", b"x")
     pipeline.write(b"y")
     pipeline.broker.write("in", b"z")
@@ -51,8 +54,7 @@ def test_a_twin_is_found_among_records_without_an_id():
     assert pipeline.outputs() == [b"X", b"Y", b"Z"]
 
 
-def test_a_batch_without_any_id_asks_no_store():
-    pipeline = opened(Pipeline())
+def test_a_batch_without_any_id_asks_no_store(pipeline):
     assert pipeline.claims is not None
     pipeline.claims.outage = "away"
     pipeline.broker.write("in", b"x")
@@ -74,8 +76,7 @@ def replay(pipeline: Pipeline, of: Record, value: bytes) -> None:
     pipeline.broker.write("in", value, headers=again)
 
 
-def test_a_replay_inherits_the_claim_of_its_original_and_later_twins_are_dropped():
-    pipeline = opened(Pipeline())
+def test_a_replay_inherits_the_claim_of_its_original_and_later_twins_are_dropped(pipeline):
     pipeline.broker.write("in", b"anonymous")
     pipeline.write(b"boom")
     run(pipeline)
@@ -87,8 +88,7 @@ def test_a_replay_inherits_the_claim_of_its_original_and_later_twins_are_dropped
     assert pipeline.outputs() == [b"ANONYMOUS", b"MENDED", b"NAMELESS"]
 
 
-def test_a_replay_that_fails_again_can_be_replayed_again():
-    pipeline = opened(Pipeline())
+def test_a_replay_that_fails_again_can_be_replayed_again(pipeline):
     pipeline.write(b"boom")
     run(pipeline)
     replay(pipeline, pipeline.broker.records("dead")[0], b"boom again")
@@ -173,9 +173,8 @@ def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_
     pipeline.judge()
 
 
-def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_first():
+def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_first(pipeline):
     """It asked for the second first, and gives its claim to the first when it thaws."""
-    pipeline = opened(Pipeline())
     pipeline.write(b"a/first")
     before = taken(pipeline)
     pipeline.write(b"a/second")

@@ -11,6 +11,11 @@ from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 TOO_LARGE = Failure("Refused", "MSG_SIZE_TOO_LARGE", 1)
 
 
+@pytest.fixture(name="pipeline")
+def _pipeline():
+    return filled()
+
+
 def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later():
     def interrupting(record: Record) -> Output:
         if record.value == b"b":
@@ -32,8 +37,7 @@ def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later():
     assert pipeline.outputs() == [b"a", b"b", b"c", b"d"]
 
 
-def test_an_interrupt_that_is_due_at_the_start_still_lets_one_record_through():
-    pipeline = filled()
+def test_an_interrupt_that_is_due_at_the_start_still_lets_one_record_through(pipeline):
     pipeline.interrupt.due = True
     assert run(pipeline).records == 1
 
@@ -46,8 +50,7 @@ def test_a_prefix_carries_the_ends_of_partitions_without_records():
     assert run(pipeline).offsets == {("in", 0): (0, 1), ("in", 1): (4, 4)}
 
 
-def test_a_condemned_record_becomes_a_dead_letter_without_being_transformed():
-    pipeline = filled()
+def test_a_condemned_record_becomes_a_dead_letter_without_being_transformed(pipeline):
     batch = taken(pipeline)
     condemned = {batch.records[1].coordinates: TOO_LARGE}
     settled = pipeline.core.run(batch, condemned, 4)
@@ -56,8 +59,7 @@ def test_a_condemned_record_becomes_a_dead_letter_without_being_transformed():
     assert pipeline.dead() == [b"two", b"boom"]
 
 
-def test_an_unreadable_record_becomes_a_dead_letter():
-    pipeline = filled()
+def test_an_unreadable_record_becomes_a_dead_letter(pipeline):
     batch = taken(pipeline)
     batch.unreadable[0] = "a header name is not UTF-8"
     run(pipeline, batch)
@@ -81,8 +83,7 @@ def test_a_record_whose_id_cannot_be_told_becomes_a_dead_letter():
     assert run(pipeline).dead_letter_reasons == {"Poison": 1}
 
 
-def test_a_message_that_alone_is_refused_names_its_record():
-    pipeline = filled()
+def test_a_message_that_alone_is_refused_names_its_record(pipeline):
     pipeline.broker.bytes_max = 60
     pipeline.write(b"x" * 50)
     batch = taken(pipeline)

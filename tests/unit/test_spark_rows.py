@@ -125,8 +125,12 @@ def test_rows_come_back_as_they_were(tmp_path, inline_bytes_max, *, waits_in_fil
     assert list(spool.rows(parcel)) == batches(5)
 
 
-def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path):
-    spool = Spool(Place(str(tmp_path)), 10)
+@pytest.fixture
+def spool(tmp_path):
+    return Spool(Place(str(tmp_path)), 10)
+
+
+def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path, spool):
     parcel = spool.store(iter(batches(5)), "7-0-1")
     file = Path(parcel.path or "")
     whole = file.read_bytes()
@@ -138,8 +142,7 @@ def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path):
     assert list(spool.rows(parcel)) == batches(5)
 
 
-def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(tmp_path):
-    spool = Spool(Place(str(tmp_path)), 10)
+def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(tmp_path, spool):
     parcel = spool.store(iter(batches(5)), "7-0-1")
     file = Path(parcel.path or "")
     whole = file.read_bytes()
@@ -152,8 +155,7 @@ def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(t
 
 
 @pytest.mark.parametrize("left", ["empty", "another", "appended", "repeated"])
-def test_a_spooled_file_that_was_replaced_is_refused(tmp_path, left):
-    spool = Spool(Place(str(tmp_path)), 10)
+def test_a_spooled_file_that_was_replaced_is_refused(tmp_path, left, spool):
     parcel = spool.store(iter(batches(5)), "7-0-1")
     other = spool.store(iter(batches(6)), "7-0-1")
     file = Path(parcel.path or "")
@@ -169,8 +171,7 @@ def test_a_spooled_file_that_was_replaced_is_refused(tmp_path, left):
         list(spool.rows(parcel))
 
 
-def test_rows_of_many_blocks_come_back_and_damage_in_the_last_one_is_found(tmp_path):
-    spool = Spool(Place(str(tmp_path)), 10)
+def test_rows_of_many_blocks_come_back_and_damage_in_the_last_one_is_found(tmp_path, spool):
     rows = [pa.RecordBatch.from_pydict({"value": [bytes([n]) * 300_000] * 3}) for n in range(5)]
     parcel = spool.store(iter(rows), "7-0-1")
     assert parcel.checksums is not None

@@ -57,8 +57,12 @@ def left(window: Window, most: int = 100) -> tuple[list[int], dict[tuple[str, in
     return ([], {}) if ready is None else ([r.offset for r in ready[0].records], ready[0].next)
 
 
-def test_only_the_finished_prefix_of_a_partition_leaves():
-    window = Window()
+@pytest.fixture
+def window():
+    return Window()
+
+
+def test_only_the_finished_prefix_of_a_partition_leaves(window):
     calls = admitted(window, batch((0, 5), (0, 6), (0, 7), (1, 1)))
     assert left(window) == ([], {})
     finish(calls, 6, 7)
@@ -70,8 +74,7 @@ def test_only_the_finished_prefix_of_a_partition_leaves():
     assert left(window, 2) == ([5, 6], {P0: 7})
 
 
-def test_the_last_record_takes_the_end_beyond_it_along_and_not_one_before():
-    window = Window()
+def test_the_last_record_takes_the_end_beyond_it_along_and_not_one_before(window):
     calls = admitted(window, batch((0, 5), (0, 6), ends={P0: 9, P1: 4}))
     finish(calls, 5)
     assert left(window) == ([5], {P0: 6, P1: 4})
@@ -81,8 +84,7 @@ def test_the_last_record_takes_the_end_beyond_it_along_and_not_one_before():
     assert (window.records, window.bytes, window.loose_ends()) == (0, 0, {})
 
 
-def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_abort():
-    window = Window()
+def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_abort(window):
     taken = batch((0, 5), (0, 6), (1, 1))
     calls = admitted(window, taken, taken_over={1, 2})
     finish(calls, 5, 1)
@@ -103,8 +105,7 @@ def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_ab
     assert counted() == ([6], [0])
 
 
-def test_what_has_its_fate_is_not_called_and_leaves_in_its_place():
-    window = Window()
+def test_what_has_its_fate_is_not_called_and_leaves_in_its_place(window):
     calls = admitted(window, batch((0, 5), (0, 6)), fates={0: None})
     assert [call.record.offset for call in calls] == [6]
     assert left(window) == ([5], {P0: 6})
@@ -115,8 +116,7 @@ def test_what_has_its_fate_is_not_called_and_leaves_in_its_place():
     assert ready[1].found.ids == [b"id0", b"id1"]
 
 
-def test_records_with_and_without_claims_do_not_share_a_transaction():
-    window = Window()
+def test_records_with_and_without_claims_do_not_share_a_transaction(window):
     calls = admitted(window, batch((0, 5)))
     calls += admitted(window, batch((0, 6)), unchecked=True)
     finish(calls)
@@ -128,8 +128,7 @@ def test_records_with_and_without_claims_do_not_share_a_transaction():
     assert (ready[0].next, ready[1].claimed.unchecked) == ({P0: 7}, True)
 
 
-def test_after_an_abort_records_find_their_results_and_their_calls():
-    window = Window()
+def test_after_an_abort_records_find_their_results_and_their_calls(window):
     calls = admitted(window, batch((0, 5), (0, 6), (1, 1)))
     for call in calls:
         call.started = True
@@ -142,23 +141,20 @@ def test_after_an_abort_records_find_their_results_and_their_calls():
     assert left(window) == ([5, 6], {P0: 7})
 
 
-def test_a_call_that_had_not_begun_before_the_abort_begins_after_it():
-    window = Window()
+def test_a_call_that_had_not_begun_before_the_abort_begins_after_it(window):
     calls = admitted(window, batch((0, 5)))
     window.put_back()
     assert admitted(window, batch((0, 5))) == calls
 
 
-def test_a_duplicate_is_judged_again_when_it_is_read_again():
-    window = Window()
+def test_a_duplicate_is_judged_again_when_it_is_read_again(window):
     admitted(window, batch((0, 5)), fates={0: None})
     window.put_back()
     (call,) = admitted(window, batch((0, 5)))
     assert not call.done
 
 
-def test_another_record_at_the_same_place_has_a_call_of_its_own():
-    window = Window()
+def test_another_record_at_the_same_place_has_a_call_of_its_own(window):
     (old,) = admitted(window, batch((0, 5)))
     finish([old])
     window.put_back()
@@ -169,8 +165,7 @@ def test_another_record_at_the_same_place_has_a_call_of_its_own():
     assert left(window) == ([], {})
 
 
-def test_a_partition_that_left_takes_its_calls_and_results_with_it():
-    window = Window()
+def test_a_partition_that_left_takes_its_calls_and_results_with_it(window):
     calls = admitted(window, batch((0, 5), (1, 1), ends={P0: 9}))
     finish(calls)
     assert window.forget([P0]) == calls[:1]
@@ -180,8 +175,7 @@ def test_a_partition_that_left_takes_its_calls_and_results_with_it():
     assert len(admitted(window, batch((0, 5), (1, 1)))) == 2
 
 
-def test_what_was_committed_although_the_answer_was_lost_is_forgotten():
-    window = Window()
+def test_what_was_committed_although_the_answer_was_lost_is_forgotten(window):
     finish(admitted(window, batch((0, 5), (0, 6), (0, 7))))
     window.put_back()
     again = admitted(window, batch((0, 7)))  # 5 and 6 had been committed
@@ -190,8 +184,7 @@ def test_what_was_committed_although_the_answer_was_lost_is_forgotten():
     assert (window.forget([P0]), window.records) == ([], 0)
 
 
-def test_a_stop_leaves_out_what_has_not_begun_and_what_follows_it():
-    window = Window()
+def test_a_stop_leaves_out_what_has_not_begun_and_what_follows_it(window):
     calls = admitted(window, batch((0, 5), (0, 6), (0, 7), (1, 1)))
     finish(calls, 5)
     window.cut({calls[2]})
@@ -201,8 +194,7 @@ def test_a_stop_leaves_out_what_has_not_begun_and_what_follows_it():
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_room_is_counted_in_records_and_bytes(count):
-    window = Window()
+def test_room_is_counted_in_records_and_bytes(count, window):
     admitted(window, batch(*[(0, 10 + at) for at in range(count)]))
     assert (window.records, window.bytes, window.depth(P0)) == (count, 2 * count, count)
     window.put_back()
