@@ -17,7 +17,7 @@ from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPo
 from hapax.core.plan import Destinations, Planner
 from hapax.core.ports import Batch, Interrupt
 from hapax.core.records import Progress, Record, TopicPartition
-from hapax.core.transform import Transform, Transformer
+from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Lifecycle, Process
@@ -43,7 +43,7 @@ OPEN = {"leak", "stuck-LSO"}
 class Elsewhere:
     """Another process: a CrashError of the transform ends it, and not the worker."""
 
-    def __init__(self, transform: Transform) -> None:
+    def __init__(self, transform: Callable[[Record], Any]) -> None:
         self._transformer = Transformer(transform, 1)
         self.called: list[int] = []
 
@@ -78,7 +78,7 @@ class Pipeline:
         partitions: int = 1,
         *,
         faults: Callable[[str], InjectedFault | None] | None = None,
-        transform: Transform = work,
+        transform: Callable[[Record], Any] = work,
         sources: tuple[str, ...] = ("header:id",),
         claims: bool | MemoryClaims = True,
         pass_on_outage: bool = False,

@@ -303,7 +303,7 @@ def test_a_first_micro_batch_without_marker_stops_where_the_output_knows_of_an_e
     found = PublishedRecord("out", 3, 17, query, 12)
     with pytest.raises(PositionLostError, match=advice) as refused:
         due(MicroBatch("q", 0, "aa"), None, found)
-    assert f"out/3/17 is a record of micro-rows_of 12 of query {query}" in str(refused.value)
+    assert f"out/3/17 is a record of micro-batch 12 of query {query}" in str(refused.value)
 
 
 def record(*headers: tuple[str, bytes | None]) -> Record:
