@@ -1,7 +1,5 @@
 """Which record path a task takes, on a real broker, and that it leaves no client behind."""
 
-from __future__ import annotations
-
 import gc
 import platform
 import sys

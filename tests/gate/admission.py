@@ -5,8 +5,6 @@ named without parameters where all of them play. A test is admitted for good aft
 without a failure (``make soak``); the gate says how many are still on trial.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple

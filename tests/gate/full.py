@@ -4,18 +4,14 @@ A round plays each part once. ``docs/proof/full.json`` has when each part was la
 commit and with what counts; a round that is not complete goes on where the last call ended.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.gate import parts
 from tests.gate.parts import PYTHON, ROOT, Part, tests
 from tests.gate.rotating import PROOF
-
-if TYPE_CHECKING:
-    from tests.gate.running import Outcome
+from tests.gate.running import Outcome
 
 FILE = ROOT / "docs" / "proof" / "full.json"
 WARNS_AT_COMMITS, FAILS_AT_COMMITS = 40, 150

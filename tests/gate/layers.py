@@ -11,8 +11,6 @@ A run may have a time box (``--minutes``). What it did not reach is skipped as o
 and a later run plays that first (``--first``), as tests/kit/turn.py has it for faults.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

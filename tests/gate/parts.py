@@ -1,7 +1,5 @@
 """The parts of a run: what each plays, in how much processor time, and how it is played again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

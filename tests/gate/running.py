@@ -1,19 +1,15 @@
 """Runs parts side by side, shows how far they are, and measures what they took."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from tests.gate.parts import LOGS, ROOT, Part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _POLL_S = 0.5
 _LINE_EVERY_S = 15.0

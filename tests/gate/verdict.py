@@ -1,23 +1,17 @@
 """The last lines of a run: what ran, what was not played, what failed and how to play it again."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import shutil
 import subprocess
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from tests.gate import admission
 from tests.gate.parts import PYTEST, ROOT
 from tests.gate.rotating import ON_TRIAL
-from tests.gate.running import tail
+from tests.gate.running import Outcome, tail
 from tests.kit import redis_with_tls
-
-if TYPE_CHECKING:
-    from tests.gate.running import Outcome
 
 _FAILED = re.compile(r"^failed: (\S.*) \((?:setup|call|teardown|None|collect)\)$", re.MULTILINE)
 AGAIN = ".venv/bin/pytest"

@@ -1,19 +1,15 @@
 """Workers at work, workers that must leave, records with ids, and what came of them."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from hapax.sandbox.broker import metadata_client
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import WORDS_MAX, await_, patient
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, PartitionMetadata
-
-    from tests.kit.managed_process import WorkerProcess
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 QUICK: dict[str, Any] = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
 """Names after ``HAPAX_``: as a route takes them."""

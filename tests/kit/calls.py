@@ -7,25 +7,19 @@ tests/fault/rules.py for their events, else those of tests/kit/orders.py.
 With CALLS_STAMPS in the environment each call leaves its begin and its end in that file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
 import random
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-from hapax import Output
+from hapax import Output, Record
 from tests.fault import business, rules
 from tests.kit import orders
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from pathlib import Path
-
-    from hapax import Record
 
 STAMPS, PAUSE_MAX_S = "CALLS_STAMPS", "CALLS_PAUSE_MAX_S"
 MODULE = "tests.kit.calls"

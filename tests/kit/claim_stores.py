@@ -1,10 +1,11 @@
 """Claim stores for tests: a Redis of one's own, records, and a clock that is set by hand."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
+from urllib.parse import SplitResult
 
 import redis
 
@@ -12,18 +13,12 @@ from hapax.claims.kind import StoreOptions, StoreRights, Transport
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_buckets import TURN
 from hapax.claims.store import KINDS
+from hapax.core.ports import Clock
 from hapax.core.records import Record
 from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from hapax.testing.claims import MemoryClaims
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from urllib.parse import SplitResult
-
-    from hapax.core.ports import Clock
 
 HOUR_MS = 3_600_000
 

@@ -1,21 +1,15 @@
 """Business code that asks for later tries, and what the retry topic says of each record."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from hapax import Output, RetryLater
+from hapax import Output, Record, RetryLater
 from hapax.core.headers import Retried
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hapax import Record
-    from tests.kit.managed_process import WorkerProcess
+from tests.kit.managed_process import WorkerProcess
 
 
 def patient(record: Record) -> Output:

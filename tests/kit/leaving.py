@@ -1,19 +1,12 @@
 """Business code in every form that raises, for a record that says so, what is no Exception."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from hapax import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax import Record
+from hapax import Output, Record
 
 MODULE = "tests.kit.leaving"
 

@@ -1,19 +1,15 @@
 """Processes that tests start, harm and end: each with an environment and a log file of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, TypeVar
 
 from tests.kit.waiting import WORDS_MAX, reaches
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 SERVICE = (sys.executable, "-m", "hapax", "run")
 HANG_S = 240.0

@@ -1,22 +1,17 @@
 """A pipeline whose outputs go to another cluster, and the comparison of what is on both."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hapax.core.headers import ID, PATH, SOURCE
+from hapax.core.records import Record
 from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, ends, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from hapax.core.records import Record
 
 STAMPED = {ID, SOURCE, PATH}
 

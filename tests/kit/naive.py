@@ -10,20 +10,16 @@ name of each step it has done; to crash is to stop walking and to ``close``. As 
 test may kill: ``python -m tests.kit.naive AtLeastOnce --bootstrap ... --source ... --target ...``.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import time
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, NamedTuple
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from redis import Redis
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    Settings = dict[str, str | int | bool | object]
+Settings = dict[str, str | int | bool | object]
 
 PATIENCE_S = 30.0
 

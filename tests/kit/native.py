@@ -4,28 +4,23 @@ librdkafka has a mock cluster in it. It knows no transactions to speak of, so wh
 concerns records and messages only.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import strategies as st
 
+from hapax.core.ports import Batch
 from hapax.kafka.consume.decode import read
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.native import NativePath, _sources, record_path
 from tests.kit.doubles import Ticking
 from tests.kit.parts import settings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hapax.core.ports import Batch
 
 PARTITIONS = 4
 """Of a topic that the mock cluster makes by itself."""

@@ -3,8 +3,6 @@
 ``python -m tests.kit.native_build FOLDER FLAG...`` builds it; PYTHONPATH=FOLDER takes it.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

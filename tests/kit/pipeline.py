@@ -3,19 +3,20 @@
 A scenario writes input, names faults and runs; then it asks what a reader of the topics sees.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
+from hapax.core.batch_result import BatchResult
 from hapax.core.crash_markers import Death, Isolation
 from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Interrupt
+from hapax.core.ports import Batch, Interrupt
+from hapax.core.records import Progress, Record, TopicPartition
 from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
@@ -24,23 +25,14 @@ from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
+from hapax.telemetry.events import Events
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.source import MemorySource
+from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError, Script, StuckError, Ticking, Told
 from tests.simulation.business import event_of, work
 from tests.simulation.judge import Judge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from hapax.core.batch_result import BatchResult
-    from hapax.core.ports import Batch
-    from hapax.core.records import Progress, Record, TopicPartition
-    from hapax.core.transform import Transform
-    from hapax.telemetry.events import Events
-    from hapax.testing.source import InjectedFault
 
 ATTEMPTS_MAX = 3
 TRANSACTION_TIMEOUT_S = 10.0
@@ -51,7 +43,7 @@ OPEN = {"leak", "stuck-LSO"}
 class Elsewhere:
     """Another process: a CrashError of the transform ends it, and not the worker."""
 
-    def __init__(self, transform: Transform) -> None:
+    def __init__(self, transform: Callable[[Record], Any]) -> None:
         self._transformer = Transformer(transform, 1)
         self.called: list[int] = []
 
@@ -86,7 +78,7 @@ class Pipeline:
         partitions: int = 1,
         *,
         faults: Callable[[str], InjectedFault | None] | None = None,
-        transform: Transform = work,
+        transform: Callable[[Record], Any] = work,
         sources: tuple[str, ...] = ("header:id",),
         claims: bool | MemoryClaims = True,
         pass_on_outage: bool = False,

@@ -1,20 +1,13 @@
 """A DataFrame pipeline as a process of its own, and pipelines for it to run."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from hapax.sandbox import Sandbox
 from tests.kit import pipeline_under_test
 from tests.kit.spark_process import SparkProcess
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame
-
-    from hapax.sandbox import Sandbox
 
 
 def environment(

@@ -1,23 +1,16 @@
 """One pipeline as its users see it: topics, environment, processes, and what can be read."""
 
-from __future__ import annotations
-
 import re
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
-from hapax.sandbox import SandboxTopic
-from tests.kit.managed_process import HANG_S, WorkerProcess, clean_environment
+from hapax.core.records import Record
+from hapax.sandbox import Sandbox, SandboxTopic
+from tests.kit.managed_process import HANG_S, Kind, WorkerProcess, clean_environment
 from tests.kit.topics import Given, committed, lag, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from hapax.core.records import Record
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import Kind
 
 
 def environment(app: str, source: str, target: str, dead: str, **more: str) -> dict[str, str]:

@@ -1,19 +1,14 @@
 """Fixtures of a pipeline under test, for files that need its topics and settings and no more."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
+from hapax.sandbox import Sandbox
 from tests.kit.pipeline_under_test import PipelineUnderTest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.kit.topics import Given
+from tests.kit.topics import Given
 
 
 def a_route(

@@ -1,23 +1,18 @@
 """Rules of a broker that the promise rests on: what a test needs to hold them; the memory side."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol, cast
 
 from hapax.core.errors import ProducerDeadError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
 from hapax.core.ports import Message, Source
+from hapax.core.records import Progress, Record, TopicPartition
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.committing import Committing
 from tests.kit.doubles import Ticking
 from tests.simulation.groups import ClassicGroup, ConsumerGroup, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from hapax.core.records import Progress, Record, TopicPartition
 
 PARTITIONS = 2
 TURNS_MAX = 600

@@ -1,19 +1,15 @@
 """With CI=true a skip is a failure, but for what the machine cannot have: each excuse by name."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Generator
+from typing import NamedTuple
 
 import pytest
 
 from tests.gate.layers import OWED
 from tests.kit.native_build import buildable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 
 class Excuse(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -27,14 +28,13 @@ from hapax.engines.spark.reports import Reports
 from tests.kit.doubles import StuckError, Ticking, Told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable
 
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.plan import RangePlan
     from hapax.telemetry.events import Events
 
-    Scenario = Generator[None, str | None, None]
-
+Scenario = Generator[None, str | None, None]
 TURNS_MAX = 20_000
 TASK_MAX_S = 60.0
 P0, P1, P2, P3 = (("in", number) for number in range(4))

@@ -1,19 +1,15 @@
 """A status that events make, without a service around it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hapax.core.lag import PartitionLag
 from hapax.telemetry.http.status import ProcessIdentity, Status
 from hapax.telemetry.recent_errors import Troubles
 from tests.unit.test_telemetry_events import ORDERS, OUT_LAG
 from tests.unit.test_telemetry_events import Told as ToldEvents
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
-
-if TYPE_CHECKING:
-    from hapax.core.lag import PartitionLag
 
 
 class Group:

@@ -1,15 +1,14 @@
 """What tests write to topics and read back: plain clients, nothing of the service but its words."""
 
-from __future__ import annotations
-
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -28,16 +27,9 @@ from confluent_kafka.admin import (
 
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Headers, Record
+from hapax.core.records import TopicPartition as Place
 from tests.kit.kept_clients import QUIET, WRITER, administrator, reader, writer
 from tests.kit.waiting import patient
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient
-
-    from hapax.core.records import TopicPartition as Place
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 FOREVER = {"retention.ms": "-1"}

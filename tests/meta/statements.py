@@ -1,12 +1,11 @@
 """What a page may name, and whether it exists. Each check yields what does not."""
 
-from __future__ import annotations
-
 import re
 import shlex
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer.main
 
@@ -16,10 +15,7 @@ from hapax.telemetry.events import Events
 from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.spool_metrics import SpoolMetrics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Check = Callable[[str, Path], Iterator[str]]
+Check = Callable[[str, Path], Iterator[str]]
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {

@@ -1,10 +1,8 @@
 """What the pages name exists. Each kind of statement is checked in every page, and planted once."""
 
-from __future__ import annotations
-
 import ast
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ from hapax.core.records import Output, Record
 from hapax.core.transform import Transformer, load_transform
 from tests.meta.statements import (
     ROOT,
+    Check,
     commands,
     console,
     current,
@@ -26,9 +25,6 @@ from tests.meta.statements import (
     settings,
     targets,
 )
-
-if TYPE_CHECKING:
-    from tests.meta.statements import Check
 
 PAGES = [
     *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],

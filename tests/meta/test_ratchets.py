@@ -4,21 +4,16 @@ A change that needs more than is left takes something away first. Whoever lowers
 its ceiling with it; a ceiling rises only where an aim of the project names by how much.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 SERVICE = ROOT / "service"
 LINES_MAX = 58_640

@@ -3,16 +3,11 @@
 ``offset or -1`` made offset 0 the one at which a damaged set stopped its partition in silence.
 """
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SERVICE = Path(__file__).parents[2] / "service/hapax"
 KINDS = {"int", "float", "bytes"}

@@ -1,16 +1,11 @@
 """Which mutations are played: a list that is kept, drawn by a seed, more where more code is."""
 
-from __future__ import annotations
-
 import ast
 import random
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.mutations.candidates import ROOT, Mutation, is_valid, mutations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PACKAGES = ("core", "kafka/produce", "kafka/consume", "claims", "engines")
 LIST = Path(__file__).with_name("list.tsv")

@@ -4,22 +4,16 @@ What a module computes as it is loaded cannot be changed so: ``UnreachableError`
 for a new process.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
+from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.mutations.candidates import ROOT
+from tests.mutations.candidates import ROOT, Mutation
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.mutations.candidates import Mutation
-
-    Place = tuple[str, int]
+Place = tuple[str, int]
 
 
 class UnreachableError(Exception):

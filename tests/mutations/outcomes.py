@@ -4,18 +4,13 @@ An outcome is of a mutation and of the sources and tests that it met: after a ch
 was killed stays killed until it is played again, and what survived is played again.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tests.mutations.candidates import ROOT
-
-if TYPE_CHECKING:
-    from tests.mutations.candidates import Mutation
+from tests.mutations.candidates import ROOT, Mutation
 
 TABLE = Path(__file__).with_name("results.tsv")
 PARTS = ROOT / "build/mutations/outcomes.jsonl"

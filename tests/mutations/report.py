@@ -1,7 +1,5 @@
 """The table that is kept, and what it adds up to."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections import Counter

@@ -4,11 +4,10 @@
 and prints a line for each: its name, what became of it and the test that failed.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,9 +21,6 @@ from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
 from tests.mutations.forked import Broken, Forked, Played
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TABLE = Path(__file__).with_name("mutants.tsv")
 UNASKED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # the service is imported before

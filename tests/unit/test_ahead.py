@@ -1,21 +1,16 @@
 """The claim of the next batch travels while one is in work: when, and what becomes of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
+from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script, Ticking
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from hapax.core.records import Coordinates, Record
 
 ERRORS = ("aborted", "dead", "fenced")
 TRAVEL_S = 0.5

@@ -1,10 +1,21 @@
 """Step 2: where an event's id is found, and what keeps two events apart."""
 
-import pytest
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
-from hapax.core.headers import without_hapax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hapax import Output
+from hapax.core.errors import Poison
+from hapax.core.headers import ID, without_hapax
 from hapax.core.identity import Identified, Identity
+from hapax.core.json_pointer import JsonPointer
 from hapax.core.records import Coordinates, Headers, Record
+from hapax.testing import Pipeline
 
 
 def record(
@@ -309,3 +320,195 @@ def test_a_header_that_holds_nothing_hides_no_other_of_its_name(names, hides):
 def test_of_several_headers_of_one_name_the_last_that_holds_something_counts():
     headers: Headers = (("id", b"a"), ("id", b"b"), ("id", None), ("Id", b"c"))
     assert id_of(["header:id"], record(headers=headers)) == b"b"
+
+
+def claim_of(value: bytes, headers: Headers = (), *chain: str) -> bytes:
+    found = Identity(chain or ("json:/id",)).identify([Record("in", 0, 0, None, value, headers)])
+    assert not found.poison
+    return found.claims[0]
+
+
+@pytest.mark.parametrize(
+    ("spelled", "event_id"),
+    [
+        *(("1", b"1"), ('"1"', b"1"), ("1.0", b"1"), ("1e0", b"1"), ("10E-1", b"1")),
+        *(("-0", b"0"), ("-0.0", b"0"), ("0e5", b"0"), ("1e3", b"1000"), ("-7.00", b"-7")),
+        *(("9007199254740993", b"9007199254740993"), ("9007199254740993.0", b"9007199254740993")),
+        ("123456789012345678901234567890", b"123456789012345678901234567890"),
+        ("123456789012345678901234567890.0", b"123456789012345678901234567890"),
+        ('" "', b" "),
+        ('"1.50"', b"1.50"),
+        ('"true"', b"true"),
+    ],
+)
+def test_text_is_itself_and_a_whole_number_its_digits_however_it_is_spelled(spelled, event_id):
+    assert claim_of(f'{{"id": {spelled}}}'.encode()) == b"json:/id\0" + event_id
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        *("1.5", "12345678901234567890.5", "1e-400", "true", "false", "null", "{}", "[]", '[""]'),
+        *('""', '"NaN"', '"Infinity"', '"-Infinity"', '{"id": 1}'),
+    ],
+)
+def test_what_is_neither_has_no_id(spelled):
+    assert claim_of(f'{{"id": {spelled}}}'.encode()) == b""
+
+
+@pytest.mark.parametrize("spelled", ["NaN", "Infinity", "1e400", "01", "'x'"])
+def test_what_json_does_not_know_is_poison(spelled):
+    value = f'{{"id": "x", "other": {spelled}}}'.encode()
+    assert Identity(["json:/id"]).identify([Record("in", 0, 0, None, value)]).poison
+
+
+@given(st.integers(), st.integers(0, 30), st.sampled_from(["e", "E", "E+"]))
+def test_every_spelling_of_a_whole_number_is_one_id(number, places, exponent):
+    spelled = [str(number), f"{number}.0", f"{number}{exponent}0", f'"{number}"']
+    spelled.append(f"{number * 10**places}e-{places}")
+    claims = {claim_of(f'[{one}, {{"id": {one}}}]'.encode(), (), "json:/1/id") for one in spelled}
+    assert claims == {b"json:/1/id\0%d" % number}
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_no_json_fails_and_two_values_share_an_id_only_where_they_read_alike(data):
+    try:
+        claim = claim_of(json.dumps({"id": data}).encode())
+    except AssertionError:
+        return  # beyond the decoder's limits: a dead letter
+    if isinstance(data, str) and data not in {"", "NaN", "Infinity", "-Infinity"}:
+        assert claim == b"json:/id\0" + data.encode()
+    elif isinstance(data, int | float) and not isinstance(data, bool) and data == int(data):
+        assert claim == b"json:/id\0%d" % int(Decimal(repr(data)))
+    else:
+        assert claim == b""
+
+
+MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("before", [MARK, b"\0\0\0\0\7", b"\0\0\0\0\7" + MARK, b"\1" + b"g" * 16])
+def test_a_byte_order_mark_and_the_id_of_a_schema_are_passed_over(before):
+    assert claim_of(before + b'{"id": "x"}') == claim_of(b'{"id": "x"}')
+    event = b'{"specversion": "1.0", "id": "x", "source": "s"}'
+    assert claim_of(before + event, (), "cloudevents") == b"cloudevents\0s\0x"
+
+
+def test_a_pointer_of_a_command_finds_what_an_id_finds():
+    for spelled, text in (("1.0", b"1"), ('"x"', b"x"), ("true", None), ('"NaN"', b"NaN")):
+        assert JsonPointer("/id").find(f'{{"id": {spelled}}}'.encode()) == text
+    with pytest.raises(Poison):
+        JsonPointer("/id").find(b"{")
+    with pytest.raises(ValueError, match="no JSON pointer"):
+        JsonPointer("id")
+
+
+LINES = (Path(__file__).parents[1] / "kit" / "cloud_events.jsonl").read_text().splitlines()
+FORMS: list[dict[str, Any]] = [json.loads(line) for line in LINES]
+CLAIM = b"cloudevents\0/shop\x007"
+EVENT = b'{"specversion": "1.0", "id": "7", "source": "/shop", "type": "t", "data": {}}'
+CHAINS = [["cloudevents"], ["cloudevents", "header:message-id"], ["cloudevents", "key"]]
+
+
+def claim_of_event(sent: Record, chain: list[str]) -> bytes:
+    found = Identity(chain, claimed=True).identify([sent])
+    assert not found.poison
+    return found.claims[0]
+
+
+def sent(value: bytes | None, headers: Headers = (), key: bytes | None = b"k") -> Record:
+    return Record("in", 0, 0, key, value, headers)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("form", FORMS, ids=lambda one: f"{one['version']} {one['form']}")
+def test_an_event_as_an_sdk_writes_it_is_named_by_source_and_id(form, chain):
+    headers = tuple((name, value.encode()) for name, value in form["headers"])
+    key = None if form["key"] is None else form["key"].encode()
+    assert claim_of_event(sent(form["value"].encode(), headers, key), chain) == CLAIM
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        *(None, b"", b"application/json", b"text/plain", b"application/cloudevents+json"),
+        *(b"application/CloudEvents+JSON", b" APPLICATION/CLOUDEVENTS+JSON ; charset=utf-8"),
+    ],
+)
+def test_a_structured_event_is_recognised_whatever_its_content_type(content_type, chain):
+    for before in (b"", b" \r\n\t", b"\xef\xbb\xbf"):
+        one = sent(before + EVENT, (("Content-Type", content_type),))
+        assert claim_of_event(one, chain) == CLAIM
+
+
+def test_headers_with_a_dash_name_an_event_and_those_with_an_underscore_come_first():
+    dashes: Headers = (("ce-id", b"7"), ("CE-Source", b"/shop"))
+    assert claim_of_event(sent(b"x", dashes), ["cloudevents"]) == CLAIM
+    assert claim_of_event(sent(b"x", (("ce_id", b"7"), dashes[1])), ["cloudevents"]) == CLAIM
+    both = (("ce-id", b"8"), ("ce_id", b"7"), *dashes[1:])
+    assert claim_of_event(sent(b"x", both), ["cloudevents"]) == CLAIM
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, b"", b"{", b'"specversion"', b'{"specversion": "1.0"', b"[1]", b"[]"),
+        b'{"specversion": "1.0", "id": "7"}',
+        b'{"specversion": "1.0", "source": "/shop"}',
+        b'{"id": "7", "source": "/shop"}',
+        b'{"specversion": "1.0", "id": "", "source": "/shop"}',
+        b'{"specversion": "1.0", "id": {}, "source": "/shop"}',
+        b'{"data": {"specversion": "1.0", "id": "7", "source": "/shop"}}',
+    ],
+)
+def test_what_is_no_event_has_no_id_and_is_no_poison(value):
+    assert claim_of_event(sent(value), ["cloudevents"]) == b""
+
+
+def test_the_id_that_a_header_names_stays_as_it_is():
+    one = sent(EVENT, (("message-id", b"m"),))
+    assert claim_of_event(one, ["cloudevents", "header:message-id"]) == b"header:message-id\0m"
+    assert claim_of_event(one, ["cloudevents", "key"]) == CLAIM
+
+
+BATCHES = [
+    sent(b"[%b]" % EVENT, (("content-type", b"application/cloudevents-batch+json"),)),
+    sent(b"[%b, %b]" % (EVENT, EVENT)),
+    sent(b"[]", (("Content-Type", b"Application/CloudEvents-Batch+JSON; charset=utf-8"),)),
+    sent(b"\x0fbytes", (("content-type", b"application/cloudevents+avro"),)),
+    sent(b"<event/>", (("content-type", b"application/cloudevents+xml"),)),
+]
+
+
+@pytest.mark.parametrize("one", BATCHES)
+@pytest.mark.parametrize("chain", ["cloudevents", "cloudevents+key", "header:message-id"])
+def test_events_whose_ids_cannot_be_claimed_are_refused(one, chain):
+    chains = [chain] if chain.startswith("cloud") else [chain, "cloudevents"]
+    (poison,) = Identity(chains, claimed=True).identify([one]).poison.values()
+    assert "HAPAX_DEDUP__ID" in str(poison)
+
+
+@pytest.mark.parametrize("one", BATCHES)
+def test_they_pass_where_the_whole_has_an_id_or_nothing_is_claimed(one):
+    assert claim_of_event(one, ["cloudevents", "key"]) == b"key\0k"
+    assert not Identity(["cloudevents"]).identify([one]).poison
+    assert not Identity(["key"], claimed=True).identify([sent(one.value, key=None)]).poison
+
+
+def test_in_a_pipeline_each_event_leaves_once_and_a_batch_is_a_dead_letter():
+    settings = {"HAPAX_DEDUP__REDIS_URL": "redis://here:6379/0"}
+    pipeline = Pipeline(lambda one: Output(one.value), settings)
+    for form in FORMS:
+        headers = [(name, value.encode()) for name, value in form["headers"]]
+        pipeline.send(form["value"].encode(), headers=headers)
+    pipeline.send(BATCHES[1].value)
+    result = pipeline.run()
+    assert [dict(one.headers)[ID] for one in result.outputs] == [b"/shop\x007"]
+    (letter,) = result.dead_letters
+    assert "it is a batch of CloudEvents" in letter.error

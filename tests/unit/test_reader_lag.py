@@ -1,9 +1,7 @@
 """What other groups have not read: the arithmetic, and the monitor that counts now and then."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
@@ -15,9 +13,6 @@ from hapax.settings import load_settings
 from tests.kit.turn import of_this_turn
 from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import Told
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LOG = LogOffsets(10, 90, 100)
 

@@ -1,12 +1,11 @@
-from __future__ import annotations
-
 import hashlib
 import sys
 import zipfile
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,6 @@ from hapax.jars import Jar, locked
 from hapax.sandbox import jars
 from hapax.sandbox.jars import REPOSITORY
 from hapax.sandbox.machine import SandboxError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ARCHIVE = "registry-1.0-all.zip"
 LOCKED = (

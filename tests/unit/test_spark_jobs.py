@@ -106,6 +106,11 @@ def jobs(
     return SparkJobs(cast("Any", context), run, lanes=lanes, executors=cast("Any", executors))
 
 
+@pytest.fixture
+def context():
+    return FakeContext()
+
+
 def test_there_are_as_many_lanes_as_cores_unless_told_otherwise():
     assert jobs(FakeContext()).lanes == 3
     assert jobs(FakeContext(), lanes=5).lanes == 5
@@ -114,8 +119,7 @@ def test_there_are_as_many_lanes_as_cores_unless_told_otherwise():
     assert jobs(context).lanes == 1
 
 
-def test_as_many_tasks_run_at_once_as_have_cores_now():
-    context = FakeContext()
+def test_as_many_tasks_run_at_once_as_have_cores_now(context):
     made = jobs(context)
     assert made.slots == 3
     context.cores = 5
@@ -124,8 +128,7 @@ def test_as_many_tasks_run_at_once_as_have_cores_now():
 
 
 @pytest.mark.parametrize("gone", [Py4JNetworkError("gone"), ConnectionRefusedError()])
-def test_a_jvm_that_is_gone_leaves_as_many_as_there_were(gone):
-    context = FakeContext()
+def test_a_jvm_that_is_gone_leaves_as_many_as_there_were(gone, context):
     made = jobs(context)
     context.fail["defaultParallelism"] = gone
     assert made.slots == 3
@@ -158,8 +161,7 @@ def test_tasks_elsewhere_are_told_of_no_file():
     assert made.submit(plan(0)).result(10).reason == "None"
 
 
-def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report():
-    context = FakeContext()
+def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report(context):
     report = jobs(context).submit(plan(2)).result(10)
     assert report.lane == 2
     assert report.reason.startswith("lane"), "each lane waits in a thread of its own"
@@ -211,8 +213,7 @@ def test_an_executor_that_comes_late_without_hapax_is_given_it_and_the_range_pla
     assert made.submit(plan(2)).result(10).reason.startswith("lane"), "the next one has run"
 
 
-def test_a_task_without_report_raises_what_spark_says():
-    context = FakeContext()
+def test_a_task_without_report_raises_what_spark_says(context):
     context.fail["collect"] = RuntimeError("Python worker exited")
     with pytest.raises(RuntimeError, match="Python worker exited"):
         jobs(context).submit(plan(0)).result(10)
@@ -225,22 +226,19 @@ def test_functions_of_the_driver_run_beside_the_jobs():
     assert names[0].startswith("lane")
 
 
-def test_the_task_of_a_lane_is_cancelled_by_its_group():
-    context = FakeContext()
+def test_the_task_of_a_lane_is_cancelled_by_its_group(context):
     jobs(context).cancel(2)
     assert context.calls == [("cancel", "hapax-lane-2")]
 
 
 @pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionRefusedError()])
-def test_cancelling_does_not_mind_a_jvm_that_is_gone(error):
-    context = FakeContext()
+def test_cancelling_does_not_mind_a_jvm_that_is_gone(error, context):
     context.fail["cancel"] = error
     jobs(context).cancel(2)
     assert len(context.calls) == 1
 
 
-def test_a_living_spark_passes_the_check():
-    context = FakeContext()
+def test_a_living_spark_passes_the_check(context):
     jobs(context).check()
     assert context.calls == [("sc",)]
 
@@ -262,15 +260,13 @@ def refused(context: FakeContext) -> None:
 
 
 @pytest.mark.parametrize("gone", [stopped, without_jvm, cut_off, refused])
-def test_a_spark_that_is_gone_stops_the_service(gone):
-    context = FakeContext()
+def test_a_spark_that_is_gone_stops_the_service(gone, context):
     gone(context)
     with pytest.raises(StopError, match="a restart begins at the committed offsets"):
         jobs(context).check()
 
 
-def test_closing_ends_jobs_and_spark_and_its_jvm():
-    context = FakeContext()
+def test_closing_ends_jobs_and_spark_and_its_jvm(context):
     made = jobs(context)
     made.close()
     assert context.calls == [("cancel all",), ("stop",)]
@@ -280,15 +276,13 @@ def test_closing_ends_jobs_and_spark_and_its_jvm():
 
 
 @pytest.mark.parametrize("call", ["cancel all", "stop"])
-def test_closing_does_not_mind_a_jvm_that_is_gone(call):
-    context = FakeContext()
+def test_closing_does_not_mind_a_jvm_that_is_gone(call, context):
     context.fail[call] = Py4JNetworkError("gone")
     jobs(context).close()
     assert context._gateway.proc.killed
 
 
-def test_a_cluster_of_somebody_else_has_no_jvm_to_kill():
-    context = FakeContext()
+def test_a_cluster_of_somebody_else_has_no_jvm_to_kill(context):
     context._gateway = object()
     jobs(context).close()
     assert context.calls == [("cancel all",), ("stop",)]

@@ -30,7 +30,7 @@ from hapax.settings import load_settings
 from hapax.settings.properties import SPARK_PROPERTIES
 from tests.kit.doubles import Told
 from tests.unit.test_settings import REQUIRED
-from tests.unit.test_settings_problems import problems
+from tests.unit.test_settings_rules import problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The files of a spool: flipped bits, folders that are refused, bounds, killed processes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

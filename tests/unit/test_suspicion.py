@@ -1,9 +1,8 @@
 """Records that kill their process: what marks mean, and that only the culprit is condemned."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -22,9 +21,6 @@ from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work as upper
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STARTS_MAX = 10
 IN = ("in", 0)

@@ -1,7 +1,5 @@
 """``hapax.testing``: what a test of a transform sees is what the service would do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,10 +1,9 @@
 """Step 4: what the answers of business code mean."""
 
-from __future__ import annotations
-
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,9 +14,6 @@ from hapax.core.transform import Failure, Transformer, identity, load_transform
 from tests.kit.impossible import IMPOSSIBLE, order
 from tests.kit.leaving import DEEDS
 from tests.kit.leaving import function as leaving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RECORD = Record("in", 0, 0, b"k", b"v")
 

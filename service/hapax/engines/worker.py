@@ -81,7 +81,7 @@ class Worker:
         """Take a turn; return what is to be recovered from, outside of its handler.
 
         A client that raises inside of one keeps the handled exception indefinitely, and with its
-        frames a producer that is dead (tests/contract/test_handled_exceptions.py). The frames are
+        frames a producer that is dead (tests/contract/test_closing.py). The frames are
         let go of: with them it would wait for the collector of cycles.
         """
         try:
