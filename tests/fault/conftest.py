@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.at_work import QUICK, TEN
-from tests.kit.routes import a_route
+from tests.kit.routes import a_route, routes_of
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,5 +17,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("long")
 
 
+route_of = routes_of()
 route = a_route(*TEN, **QUICK)
 """A route with quick timeouts and ten records in its input; most files have their own."""

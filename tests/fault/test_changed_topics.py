@@ -25,6 +25,7 @@ from tests.kit.night import Desk
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import Proof
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce, unmarked
 from tests.kit.waiting import await_
 
@@ -151,12 +152,7 @@ def test_partitions_that_are_added_under_a_worker_are_read_from_their_beginning(
 # -- three brokers ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def wide(cluster, tmp_path):
-    """A route on three brokers."""
-    route = PipelineUnderTest(cluster, tmp_path, **QUICK)
-    yield route
-    route.close()
+wide = a_route(servers="cluster", created=False, **QUICK)
 
 
 def create_at(

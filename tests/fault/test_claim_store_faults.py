@@ -193,10 +193,9 @@ def _caught_up(replica: Redis) -> bool:
 
 @pytest.mark.row("R4", "R9")
 def test_a_failover_that_lost_claims_lets_only_their_twins_pass_and_loses_nothing(
-    sandbox, tmp_path, proof
+    route_of, tmp_path, proof
 ):
-    route = PipelineUnderTest(sandbox, tmp_path, **QUICK)
-    route.create()
+    route = route_of(**QUICK)
     with replicated(tmp_path) as (primary, replica), Forwarder(primary.port) as address:
         worker = route.worker(DEDUP__REDIS_URL=f"redis://127.0.0.1:{address.port}/0")
         route.write(*map(event, BEFORE))
@@ -217,7 +216,6 @@ def test_a_failover_that_lost_claims_lets_only_their_twins_pass_and_loses_nothin
         route.await_lag_0()
         assert worker.terminate() == 0
     seen = Counter(values(route))
-    route.close()
     assert {seen[b"event-%d" % number] for number in (*BEFORE, *AFTER)} == {1}
     assert {seen[b"event-%d" % number] for number in LAST} == {2}
     proof.note(struck=len(LAST), note="claims lost by the failover; their twins pass, no others")

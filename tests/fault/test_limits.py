@@ -91,21 +91,14 @@ REQUESTS_PER_S_MAX = 60
 """Two clients that hold a fetch or a heartbeat each, and a question for ends now and then."""
 
 
-@pytest.fixture
-def spread_route(sandbox, proxied_broker, tmp_path):
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        partitions=2,
-        kind=SparkProcess,
-        KAFKA__BOOTSTRAP_SERVERS=proxied_broker.proxied,
-        # The client looks for new partitions when it refreshes what it knows of its topics.
-        KAFKA__PROPERTIES='{"topic.metadata.refresh.interval.ms": 1000}',
-        **QUICK,
-    )
-    route.create()
-    yield route
-    route.close()
+spread_route = a_route(
+    proxied=True,
+    partitions=2,
+    kind=SparkProcess,
+    # The client looks for new partitions when it refreshes what it knows of its topics.
+    KAFKA__PROPERTIES='{"topic.metadata.refresh.interval.ms": 1000}',
+    **QUICK,
+)
 
 
 def spread(values: list[bytes], partitions: int) -> list[Given]:

@@ -10,6 +10,7 @@ from hapax.sandbox import Sandbox
 from tests.kit import redis_with_tls
 from tests.kit.calls import STAMPS, Stamps
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import routes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,9 @@ def stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stamps:
     path = tmp_path / "stamps"
     monkeypatch.setenv(STAMPS, str(path))
     return Stamps(path)
+
+
+route_of = routes_of()
 
 
 @pytest.fixture

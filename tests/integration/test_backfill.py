@@ -12,11 +12,12 @@ import pytest
 
 from hapax.core.offset_commit import CommittedMetadata
 from tests.kit.accounted import accounted
+from tests.kit.at_work import QUICK
 from tests.kit.commands import run_captured
 from tests.kit.flow import Flow
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.routes import a_route
+from tests.kit.routes import a_flow, a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import (
     FOREVER,
@@ -68,13 +69,7 @@ def _read(line: str) -> dict[str, object]:
 @pytest.fixture(params=KINDS, ids=["worker", "spark"])
 def backfilling(request, sandbox, tmp_path):
     """Old records, a moment, and records that come after it all the time."""
-    flow = Flow(
-        sandbox,
-        tmp_path,
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-        TRANSACTION__RECORDS_MAX="100",
-    )
+    flow = Flow(sandbox, tmp_path, TRANSACTION__RECORDS_MAX="100", **QUICK)
     flow.feed(OLD)
     moment = datetime.now(UTC)
     end_ms = int(moment.timestamp() * 1000)
@@ -127,27 +122,26 @@ def test_killed_and_handed_over_to_a_worker_every_record_has_its_effect_once(bac
     assert sum(offset or 0 for offset in flow.committed().values()) > total
 
 
-def test_a_backfill_that_is_stopped_leaves_with_1_and_goes_on_from_there(sandbox, unique, tmp_path):
-    flow = Flow(sandbox, tmp_path, TRANSACTION__RECORDS_MAX="50")
-    try:
-        flow.feed(3_000)
-        words = (*COMMAND, "latest")
-        process = WorkerProcess(flow.environment(), "b-0", tmp_path / "backfill.log")
-        flow.workers.append(process)
-        process.start(words)
-        running = Backfilling(flow, process, words, {})
-        await_(lambda: running.done() > 200, 30, process.text)
-        assert process.terminate() == 1
-        [stopped] = running.states("stopped")
-        assert 0 < int(str(stopped["done"])) < int(str(stopped["total"]))
-        process.start(words)
-        process.ends_with(0)
-        again = running.states("planned")[1]
-        assert int(str(again["done"])) >= int(str(stopped["done"]))
-        assert again["total"] == stopped["total"]
-        assert flow.judge().anomalies == {}
-    finally:
-        flow.close()
+small = a_flow(TRANSACTION__RECORDS_MAX="50")
+
+
+def test_a_backfill_that_is_stopped_leaves_with_1_and_goes_on_from_there(small, tmp_path):
+    small.feed(3_000)
+    words = (*COMMAND, "latest")
+    process = WorkerProcess(small.environment(), "b-0", tmp_path / "backfill.log")
+    small.workers.append(process)
+    process.start(words)
+    running = Backfilling(small, process, words, {})
+    await_(lambda: running.done() > 200, 30, process.text)
+    assert process.terminate() == 1
+    [stopped] = running.states("stopped")
+    assert 0 < int(str(stopped["done"])) < int(str(stopped["total"]))
+    process.start(words)
+    process.ends_with(0)
+    again = running.states("planned")[1]
+    assert int(str(again["done"])) >= int(str(stopped["done"]))
+    assert again["total"] == stopped["total"]
+    assert small.judge().anomalies == {}
 
 
 # -- Both ends of a backfill, to the record: markers, aborted records, holes and empty partitions.

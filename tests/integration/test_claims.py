@@ -100,14 +100,8 @@ def test_a_replay_does_not_carry_the_marks_of_its_death(identified):
     assert names == ["message-id", "hapax-id", "hapax-source"]
 
 
-def test_a_key_that_is_an_id_drops_twins_and_no_key_drops_nothing(sandbox, tmp_path_factory):
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path_factory.mktemp("keyed"),
-        DEDUP__REDIS_URL=sandbox.redis_url,
-        DEDUP__ID="key",
-    )
-    route.create()
+def test_a_key_that_is_an_id_drops_twins_and_no_key_drops_nothing(route_of, sandbox):
+    route = route_of(DEDUP__REDIS_URL=sandbox.redis_url, DEDUP__ID="key")
     keys = (b"k", b"k", None, None, b"", b"", b"\xff\x00", b"\xff\x00", b"l")
     route.write(*(Given(b"%d" % number, key) for number, key in enumerate(keys)))
     route.run_to_end()
@@ -118,16 +112,13 @@ BATCH, BATCHES = 50, 60
 
 
 @pytest.mark.row("R10")
-def test_under_a_backlog_the_first_of_two_records_with_one_id_has_the_effect(sandbox, tmp_path):
+def test_under_a_backlog_the_first_of_two_records_with_one_id_has_the_effect(route_of, sandbox):
     """The second stands in the next batch, whose claim is under way at the same time."""
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
+    route = route_of(
         DEDUP__REDIS_URL=sandbox.redis_url,
         DEDUP__ID="header:message-id",
         TRANSACTION__RECORDS_MAX=str(BATCH),
     )
-    route.create()
     last: list[bytes] = []
     ids: list[bytes] = []
     for number in range(BATCHES):
@@ -139,7 +130,6 @@ def test_under_a_backlog_the_first_of_two_records_with_one_id_has_the_effect(san
         )
     route.run_to_end()
     assert values(route.outputs()) == ids
-    route.close()
 
 
 # -- Change data and CloudEvents as they come: what names an event, and what only seems to -

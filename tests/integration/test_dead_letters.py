@@ -41,11 +41,7 @@ other = an_other_cluster()
 mirror = a_mirror()
 
 
-@pytest.fixture
-def at_once(sandbox, tmp_path):
-    made = PipelineUnderTest(sandbox, tmp_path, **AT_ONCE)
-    yield made
-    made.close()
+at_once = a_route(created=False, **AT_ONCE)
 
 
 def ill(number: int) -> bool:
@@ -143,19 +139,17 @@ def test_a_dead_letter_that_its_topic_would_refuse_is_replayed_as_the_record_was
 
 
 def test_without_the_right_to_read_settings_the_property_is_named_and_no_value_is_lost(
-    guarded, tmp_path, unique
+    route_of, guarded, unique
 ):
     user, password = unique("least"), "ask-me-anything"
     guarded.rights.set_password(user, password, "SCRAM-SHA-256")
     way = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD=password)
-    route = PipelineUnderTest(guarded, tmp_path, **way)
-    route.create(source=ANY_TIME)
+    route = route_of(config={"source": ANY_TIME}, servers=guarded, **way)
     now_ms = int(time.time() * 1000)
     route.write(Given(b"late", timestamp_ms=now_ms * 1000), Given(b"fine", timestamp_ms=now_ms))
     guarded.rights.allow(user, *needed(route))
     worker = route.worker(INSTANCE, STOP_AFTER__AT_END="true", TRANSFORM=None)
     worker.ends_with(0)
-    route.close()
     assert [one.value for one in route.outputs()] == [b"fine"]
     assert [one.value for one in route.dead()] == [b"late"]
     (error,) = errors(route)
@@ -163,9 +157,8 @@ def test_without_the_right_to_read_settings_the_property_is_named_and_no_value_i
     assert "message.timestamp.after.max.ms" in error
 
 
-def test_a_task_of_spark_judges_in_the_same_way(sandbox, tmp_path):
-    route = PipelineUnderTest(sandbox, tmp_path, kind=SparkProcess, **AT_ONCE)
-    route.create(source=ANY_TIME)
+def test_a_task_of_spark_judges_in_the_same_way(route_of):
+    route = route_of(config={"source": ANY_TIME}, kind=SparkProcess, **AT_ONCE)
     now_ms = int(time.time() * 1000)
     route.write(
         *(
@@ -175,7 +168,6 @@ def test_a_task_of_spark_judges_in_the_same_way(sandbox, tmp_path):
     )
     driver = route.start(SparkProcess, "s-0", TRANSFORM=None, STOP_AFTER__AT_END="true")
     driver.ends_with(0)
-    route.close()
     assert [one.value for one in route.outputs()] == [
         b"%d" % number for number in range(RECORDS) if not ill(number)
     ]
@@ -204,10 +196,9 @@ def creating():
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_a_misspelt_topic_is_never_created_and_its_records_are_dead_letters(
-    creating, tmp_path, guarantee
+    route_of, creating, guarantee
 ):
-    route = PipelineUnderTest(creating, tmp_path, GUARANTEE=guarantee, **AT_ONCE)
-    route.create()
+    route = route_of(servers=creating, GUARANTEE=guarantee, **AT_ONCE)
     wrong = f"{route.target}s"
     order = told({"topic": wrong})
     given = (
@@ -216,7 +207,6 @@ def test_a_misspelt_topic_is_never_created_and_its_records_are_dead_letters(
     )
     route.write(*given)
     accounted_for(route)
-    route.close()
     assert errors(route) == {
         f"Refused: topic {wrong} does not exist: correct the name, or create it"
     }

@@ -218,10 +218,9 @@ def durability(route: PipelineUnderTest) -> list[dict[str, Any]]:
 
 
 def test_what_the_file_says_and_what_is_served_are_named_with_what_works(
-    ignoring: Sandbox, tmp_path: Path
+    route_of, ignoring: Sandbox
 ):
-    route = PipelineUnderTest(ignoring, tmp_path)
-    route.create()
+    route = route_of(servers=ignoring)
     [found] = durability(route)
     assert found["verdict"] == "WARN"
     assert "files say min.insync.replicas=2, the cluster serves 1" in found["saw"]

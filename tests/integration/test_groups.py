@@ -11,14 +11,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewPartitions
 
 from hapax.sandbox import SandboxTopic
-from tests.kit.at_work import admin, await_exit, delete_topic, event, numbers, values
+from tests.kit.at_work import QUICK, admin, await_exit, delete_topic, event, numbers, values
 from tests.kit.flow import Flow
 from tests.kit.managed_process import HANG_S, WorkerProcess
 from tests.kit.night import Desk, ran
 from tests.kit.orders import told
-from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.raw_offsets import commit_raw
-from tests.kit.routes import a_route
+from tests.kit.routes import a_flow, a_route
 from tests.kit.topics import Given, committed, ends, produce
 from tests.kit.waiting import await_
 
@@ -373,15 +372,12 @@ def test_names_that_are_no_other_group_are_refused_in_words(two_partitions):
 # -- Where HAPAX_INPUT__START=latest begins, over kills and with several members at once ---
 
 
-@pytest.fixture
-def latest(sandbox, tmp_path):
-    """A topic with old records in every partition, and no group that knows it."""
-    made = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, INPUT__START="latest")
-    made.create()
-    old = [Given(b"old", partition=number % PARTITIONS) for number in range(PARTITIONS * OLD)]
-    made.write(*old)
-    yield made
-    made.close()
+latest = a_route(
+    *(Given(b"old", partition=number % PARTITIONS) for number in range(PARTITIONS * OLD)),
+    partitions=PARTITIONS,
+    INPUT__START="latest",
+)
+"""A topic with old records in every partition, and no group that knows it."""
 
 
 def new(name: bytes) -> list[Given]:
@@ -427,11 +423,7 @@ CONSUMER = {"GROUP__PROTOCOL": "consumer", "GROUP__MEMBERSHIP": "dynamic"}
 NAMES = ("w-0", "w-1")
 
 
-@pytest.fixture
-def flow(sandbox, tmp_path):
-    made = Flow(sandbox, tmp_path, GROUP__SESSION_TIMEOUT="6s", TRANSACTION__TIMEOUT="4s")
-    yield made
-    made.close()
+flow = a_flow(**QUICK)
 
 
 def group(flow: Flow) -> ConsumerGroupDescription:

@@ -270,12 +270,9 @@ def lags(port: int, group: str) -> dict[str, list[float]]:
     return found
 
 
-def test_one_worker_reports_what_readers_of_its_outputs_have_not_read(sandbox, tmp_path):
+def test_one_worker_reports_what_readers_of_its_outputs_have_not_read(route_of):
     ports = [free_port(), free_port()]
-    route = PipelineUnderTest(
-        sandbox, tmp_path, partitions=2, TELEMETRY__READERS="billing", TELEMETRY__LAG_INTERVAL="1s"
-    )
-    route.create()
+    route = route_of(2, TELEMETRY__READERS="billing", TELEMETRY__LAG_INTERVAL="1s")
     for number, port in enumerate(ports):
         route.worker(f"w-{number}", TELEMETRY__PORT=str(port))
     route.write(*[b"%d" % number for number in range(20)])
@@ -305,7 +302,6 @@ def test_one_worker_reports_what_readers_of_its_outputs_have_not_read(sandbox, t
     with produce_open(route.bootstrap, route.target, *some(3)):
         await_(lambda: told([0, 0], [0, 0], 3), 60, lambda: str(shown()))
     await_(lambda: told([0, 0], [0, 0], 0), 60, lambda: str(shown()))
-    route.close()
 
 
 # -- Lag reaches 0 on transactional input, stays there, and costs nothing once it has ------

@@ -409,16 +409,10 @@ def traced(value: bytes) -> Given:
     return Given(value, partition=0, headers=(("traceparent", PARENT),))
 
 
-def test_a_workers_spans_reach_the_collector_before_it_leaves(sandbox, tmp_path, collector):
-    route = PipelineUnderTest(
-        sandbox, tmp_path, TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug"
-    )
-    route.create()
-    try:
-        route.write(traced(b"1"), traced(b"2"))
-        worker = route.run_to_end()
-    finally:
-        route.close()
+def test_a_workers_spans_reach_the_collector_before_it_leaves(route_of, collector):
+    route = route_of(TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug")
+    route.write(traced(b"1"), traced(b"2"))
+    worker = route.run_to_end()
     assert collector.names == {route.app}
     lines = worker.lines("transaction_committed")
     assert {span.span_id.hex() for span in collector.spans} == {line["span_id"] for line in lines}
@@ -428,54 +422,36 @@ def test_a_workers_spans_reach_the_collector_before_it_leaves(sandbox, tmp_path,
     assert [dict(output.headers)["traceparent"] for output in route.outputs()] == [PARENT] * 2
 
 
-def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(
-    sandbox, tmp_path, monkeypatch
-):
+def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(route_of, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    route = PipelineUnderTest(
-        sandbox, tmp_path, TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug"
-    )
-    route.create()
-    try:
-        route.write(b"1", b"2")
-        worker = route.run_to_end()
-    finally:
-        route.close()
+    route = route_of(TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug")
+    route.write(b"1", b"2")
+    worker = route.run_to_end()
     assert worker.lines("transaction_committed")
     assert sorted(output.value or b"" for output in route.outputs()) == [b"1", b"2"]
 
 
 @pytest.mark.long
-def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(
-    sandbox, tmp_path, collector
-):
+def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(route_of, collector):
     port = free_port()
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
+    route = route_of(
         kind=SparkProcess,
         TELEMETRY__TRACING="on",
         TELEMETRY__PORT=str(port),
         TELEMETRY__LAG_INTERVAL="1s",
     )
-    route.create()
-    try:
-        driver = route.worker()
-        route.write(traced(b"1"), traced(b"2"))
-        route.await_outputs(2)
-        await_(lambda: bool(collector.spans), 60, driver.text)
-        await_(lambda: bool(driver.lines("transaction_committed")), 60, driver.text)
-        route.await_lag_0()
+    driver = route.worker()
+    route.write(traced(b"1"), traced(b"2"))
+    route.await_outputs(2)
+    await_(lambda: bool(collector.spans), 60, driver.text)
+    await_(lambda: bool(driver.lines("transaction_committed")), 60, driver.text)
+    route.await_lag_0()
 
-        def marks() -> dict[str, Any]:
-            (row,) = json.loads(ask(port, "/status.json")[1])["partitions"]
-            return dict(row)
+    def marks() -> dict[str, Any]:
+        (row,) = json.loads(ask(port, "/status.json")[1])["partitions"]
+        return dict(row)
 
-        await_(
-            lambda: marks().get("committed") == 2 == marks().get("high_watermark"), 60, driver.text
-        )
-        assert marks()["retention_margin_seconds"] == "never"
-    finally:
-        route.close()
+    await_(lambda: marks().get("committed") == 2 == marks().get("high_watermark"), 60, driver.text)
+    assert marks()["retention_margin_seconds"] == "never"
     told = {line["span_id"] for line in driver.lines("transaction_committed")}
     assert told == {span.span_id.hex() for span in collector.spans}

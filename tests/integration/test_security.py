@@ -25,6 +25,7 @@ from tests.kit.forwarder import Forwarder
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
+from tests.kit.routes import a_route
 from tests.kit.secured import (
     INSTANCE,
     KEY_PASSWORD,
@@ -375,14 +376,8 @@ NAMES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def closed(guarded, tmp_path_factory):
-    """A route on which nothing ever starts; its record must still be there."""
-    route = PipelineUnderTest(guarded, tmp_path_factory.mktemp("closed"))
-    route.create()
-    route.write(b"1")
-    yield route
-    route.close()
+closed = a_route(b"1", servers="guarded", scope="module")
+"""A route on which nothing ever starts; its record must still be there."""
 
 
 @pytest.fixture(scope="module")

@@ -279,18 +279,14 @@ WIDE = [b"%d" % number + bytes(300_000) for number in range(10)]
 
 
 @pytest.mark.long
-def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights(guarded, tmp_path):
+def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights(route_of, guarded):
     chosen = way(guarded, "SCRAM-SHA-256")
-    route = PipelineUnderTest(guarded, tmp_path, kind=SparkProcess, **chosen.settings)
-    route.create()
+    route = route_of(servers=guarded, kind=SparkProcess, **chosen.settings)
     route.write(*TEN)
     assert chosen.user is not None
     guarded.rights.allow(chosen.user, *needed(route, ENGINE="spark"))
-    try:
-        driver = route.run_to_end()
-        assert SCRAM_PASSWORD not in driver.text()
-    finally:
-        route.close()
+    driver = route.run_to_end()
+    assert SCRAM_PASSWORD not in driver.text()
     assert sorted(record.value or b"" for record in route.outputs()) == TEN
     assert route.lag() == 0
 

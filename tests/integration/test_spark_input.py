@@ -29,7 +29,7 @@ from tests.kit import topics
 from tests.kit.at_work import await_exit, delete_from, delete_topic
 from tests.kit.naive_sink import NaiveSink, committed_values
 from tests.kit.pipeline_process import environment, pipeline_process
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import a_route
 from tests.kit.spark_process import SparkProcess
 from tests.kit.spark_queries import QUERY_TIMEOUT_S, records, run, started
 from tests.kit.waiting import await_
@@ -426,12 +426,7 @@ def metrics(port: int) -> str:
 # -- the records form ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def pipeline(sandbox, tmp_path):
-    pipeline = PipelineUnderTest(sandbox, tmp_path, kind=SparkProcess)
-    pipeline.create()
-    yield pipeline
-    pipeline.close()
+pipeline = a_route(kind=SparkProcess)
 
 
 @pytest.mark.row("M1")

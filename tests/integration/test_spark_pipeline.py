@@ -18,14 +18,15 @@ from hapax.sandbox import SandboxTopic
 from hapax.sandbox.processes import Ports
 from hapax.spark import HapaxSink, register
 from tests.kit import topics
-from tests.kit.at_work import at_work, await_told
+from tests.kit.at_work import QUICK, at_work, await_told
 from tests.kit.dying_sinks import PART_STEPS, DyingPartsSink, LosingSink
 from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_process import environment, pipeline_process
-from tests.kit.pipeline_under_test import PipelineUnderTest, metric
+from tests.kit.pipeline_under_test import metric
 from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length, rounds
+from tests.kit.routes import a_flow
 from tests.kit.spark_process import SparkProcess
 from tests.kit.spark_queries import records
 from tests.kit.spark_queries import run as run_query
@@ -133,17 +134,7 @@ RANGE_S = 60
 LEAVES_WITHIN_S = 20.0
 
 
-@pytest.fixture(scope="module")
-def flow(sandbox, tmp_path_factory):
-    flow = Flow(
-        sandbox,
-        tmp_path_factory.mktemp("spark-trickle"),
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-        SPARK__RANGE_INTERVAL=f"{RANGE_S}s",
-    )
-    yield flow
-    flow.close()
+flow = a_flow(scope="module", SPARK__RANGE_INTERVAL=f"{RANGE_S}s", **QUICK)
 
 
 @pytest.fixture
@@ -215,48 +206,39 @@ PROPERTIES = {"spark.driver.memory": "512m", "spark.ui.enabled": "true", "spark.
 STATUS_RECORDS = 20_000
 
 
-def test_a_driver_shows_executors_lanes_and_the_way_to_sparks_own_pages(sandbox, tmp_path):
+def test_a_driver_shows_executors_lanes_and_the_way_to_sparks_own_pages(route_of):
     port = free_port()
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
-        partitions=3,
-        kind=SparkProcess,
-        TELEMETRY__PORT=str(port),
-        SPARK__PROPERTIES=json.dumps(PROPERTIES),
+    route = route_of(
+        3, kind=SparkProcess, TELEMETRY__PORT=str(port), SPARK__PROPERTIES=json.dumps(PROPERTIES)
     )
-    route.create()
     route.write(*(b"%d" % number for number in range(STATUS_RECORDS)))
     driver = route.worker("s-0")
-    try:
-        at_work(driver, 1)
-        route.await_lag_0()
+    at_work(driver, 1)
+    route.await_lag_0()
 
-        def spark() -> dict[str, Any]:
-            return dict(json.loads(ask(port, "/status.json")[1])["spark"])
+    def spark() -> dict[str, Any]:
+        return dict(json.loads(ask(port, "/status.json")[1])["spark"])
 
-        def idle() -> bool:
-            return all(lane["last_range"] and not lane["range"] for lane in spark()["lanes"])
+    def idle() -> bool:
+        return all(lane["last_range"] and not lane["range"] for lane in spark()["lanes"])
 
-        await_(idle, 30, driver.text)
-        told = spark()
-        (executor,) = told["executors"]
-        assert (executor["name"], executor["cores"]) == ("driver", 2)
-        assert not told["waits_for_executors"]
-        assert len(told["lanes"]) == 2
-        assert {lane["last_range"]["outcome"] for lane in told["lanes"]} == {"done"}
-        places = [one for lane in told["lanes"] for one in lane["partitions"]]
-        assert {one["partition"]: one["position"] for one in places} == route.committed()
-        exposition = ask(port, "/metrics")[1]
-        assert metric(exposition, "hapax_executors") == 1
-        assert metric(exposition, "hapax_ranges_in_flight") == 0
-        page = ask(port, "/")[1]
-        assert f'<a href="{told["ui"]}">' in page
-        status, _ = ask(int(told["ui"].rpartition(":")[2]), "/jobs/")
-        assert status == HTTPStatus.OK
-        assert driver.terminate(60) == 0
-    finally:
-        route.close()
+    await_(idle, 30, driver.text)
+    told = spark()
+    (executor,) = told["executors"]
+    assert (executor["name"], executor["cores"]) == ("driver", 2)
+    assert not told["waits_for_executors"]
+    assert len(told["lanes"]) == 2
+    assert {lane["last_range"]["outcome"] for lane in told["lanes"]} == {"done"}
+    places = [one for lane in told["lanes"] for one in lane["partitions"]]
+    assert {one["partition"]: one["position"] for one in places} == route.committed()
+    exposition = ask(port, "/metrics")[1]
+    assert metric(exposition, "hapax_executors") == 1
+    assert metric(exposition, "hapax_ranges_in_flight") == 0
+    page = ask(port, "/")[1]
+    assert f'<a href="{told["ui"]}">' in page
+    status, _ = ask(int(told["ui"].rpartition(":")[2]), "/jobs/")
+    assert status == HTTPStatus.OK
+    assert driver.terminate(60) == 0
 
 
 # -- A micro-batch that is published in parts by tasks of Spark, through kills at every step

@@ -5,18 +5,17 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
-from hapax.sandbox import Sandbox, SandboxTopic
+from hapax.sandbox import SandboxTopic
 from tests.kit import topics
-from tests.kit.at_work import at_work, await_told
+from tests.kit.at_work import QUICK, at_work, await_told
 from tests.kit.claim_stores import redis_server
 from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import Done, PipelineUnderTest, values
-from tests.kit.routes import a_route
+from tests.kit.routes import a_flow, a_route
 from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.topics import Given, ends
 from tests.kit.waiting import await_
@@ -30,16 +29,7 @@ TRANSACTION_S = 4.0
 EVENTS_PER_S = 1200
 
 
-@pytest.fixture(scope="module")
-def flow(sandbox, tmp_path_factory):
-    flow = Flow(
-        sandbox,
-        tmp_path_factory.mktemp("spark-faults"),
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT=f"{TRANSACTION_S:.0f}s",
-    )
-    yield flow
-    flow.close()
+flow = a_flow(scope="module", **QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -156,18 +146,14 @@ class NaiveProcess(SparkProcess):
 
 
 @pytest.mark.long
-def test_a_naive_spark_job_doubles_what_a_killed_python_worker_had_written(sandbox, tmp_path):
-    route = PipelineUnderTest(sandbox, tmp_path)
-    route.create()
+def test_a_naive_spark_job_doubles_what_a_killed_python_worker_had_written(route_of):
+    route = route_of()
     records = [b"%d" % number for number in range(300)]
     route.write(*records)
-    try:
-        job = route.start(NaiveProcess, "naive")
-        await_(lambda: ends(route.bootstrap, route.target)[0] >= 20, 60, job.text)
-        assert job.strike_one(signal.SIGKILL, random.Random(3)) is not None
-        job.ends_with(0)
-    finally:
-        route.close()
+    job = route.start(NaiveProcess, "naive")
+    await_(lambda: ends(route.bootstrap, route.target)[0] >= 20, 60, job.text)
+    assert job.strike_one(signal.SIGKILL, random.Random(3)) is not None
+    job.ends_with(0)
     assert route.committed() == {0: 300}
     outputs = [record.value for record in route.outputs()]
     assert set(outputs) == set(records)
@@ -179,16 +165,7 @@ def test_a_naive_spark_job_doubles_what_a_killed_python_worker_had_written(sandb
 CLUSTER_EVENTS_PER_S = 300
 
 
-@pytest.fixture(scope="module")
-def cluster_flow(cluster, tmp_path_factory):
-    flow = Flow(
-        cluster,
-        tmp_path_factory.mktemp("spark-outside"),
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-    )
-    yield flow
-    flow.close()
+cluster_flow = a_flow(servers="cluster", scope="module", **QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -311,19 +288,12 @@ def test_a_driver_whose_group_is_told_to_stop_finishes_its_ranges_without_a_trac
     assert not driver.lines("task_lost")
 
 
-def test_what_business_code_prints_in_a_task_is_an_event_of_its_own(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
-    # One process, one stream: where several print at once, Spark cuts lines into pieces.
-    route = PipelineUnderTest(sandbox, tmp_path, kind=SparkProcess, SPARK__LANES="1")
-    route.create()
+def test_what_business_code_prints_in_a_task_is_an_event_of_its_own(route_of) -> None:
+    route = route_of(kind=SparkProcess, SPARK__LANES="1")
     route.write(*(b"%d" % number for number in range(1_500)))
     aloud = {"TRANSFORM": "tests.kit.spark_business:spell_aloud", "STOP_AFTER__AT_END": "true"}
     driver = route.start(SparkProcess, "s-0", **aloud)
-    try:
-        left_in_peace(driver, traces=2)
-    finally:
-        route.close()
+    left_in_peace(driver, traces=2)
     said = [(line["level"], line["logger"], line["text"]) for line in driver.lines("spark_logged")]
     assert [each for each in said if each[1] == "output"] == [
         ("info", "output", f"read {number}") for number in range(1_500)

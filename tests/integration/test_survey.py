@@ -206,17 +206,15 @@ def test_the_page_shows_a_worker_as_it_is(route, port):
 @pytest.mark.rounds
 @at_length
 def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worker(
-    cluster, tmp_path, port
+    route_of, cluster, port
 ):
-    route = PipelineUnderTest(
-        cluster,
-        tmp_path,
-        partitions=3,
+    route = route_of(
+        3,
+        servers=cluster,
         TELEMETRY__PORT=str(port),
         TELEMETRY__LAG_INTERVAL="1s",
         TELEMETRY__LOG_LEVEL="debug",
     )
-    route.create()
 
     def surveyed(worker: Any) -> int:
         lines = worker.lines("lag_updated")
@@ -244,4 +242,3 @@ def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worke
             if not broker.running:
                 broker.start()
         cluster.kafka.await_ready()
-        route.close()

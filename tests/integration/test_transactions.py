@@ -257,10 +257,9 @@ FREE_OF = {"tokens": "does not fetch tokens from a token service"}
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_producers_are_had_on_every_way_but_that_of_a_token_service(guarded, tmp_path, name):
+def test_producers_are_had_on_every_way_but_that_of_a_token_service(route_of, guarded, name):
     chosen = way(guarded, name)
-    route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
-    route.create()
+    route = route_of(servers=guarded, **chosen.settings)
     where = (route.source, 0)
     if chosen.user is not None:
         guarded.rights.allow(chosen.user, Right("TOPIC", route.source, "READ", "is read"))
@@ -277,10 +276,9 @@ def test_producers_are_had_on_every_way_but_that_of_a_token_service(guarded, tmp
     await_(lambda: producers(settings_of(route), [where]) == [], 30)
 
 
-def test_a_refused_login_and_a_missing_right_are_said_without_the_password(guarded, tmp_path):
+def test_a_refused_login_and_a_missing_right_are_said_without_the_password(route_of, guarded):
     chosen = way(guarded, "SCRAM-SHA-256")
-    route = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
-    route.create()
+    route = route_of(servers=guarded, **chosen.settings)
     with pytest.raises(RequestError, match="Unknown topic or partition"):
         producers(settings_of(route), [(route.source, 0)])
     user = str(chosen.user)

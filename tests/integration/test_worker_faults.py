@@ -17,12 +17,11 @@ from tests.fault.cluster import Cluster
 from tests.fault.rules import is_poison
 from tests.kit.at_work import QUICK, at_work, await_told
 from tests.kit.faults import ALWAYS, Rule
-from tests.kit.flow import Flow
 from tests.kit.native_build import needs_fast
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
-from tests.kit.routes import a_route
+from tests.kit.routes import a_flow, a_route
 from tests.kit.sink_parts import batch, sink_settings
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, read_back
@@ -31,11 +30,9 @@ from tests.kit.waiting import await_
 # -- Workers are killed, frozen and stopped under load; each event still has its effect once
 
 
-@pytest.fixture
-def flow(sandbox, tmp_path):
-    flow = Flow(sandbox, tmp_path, **QUICK)
-    yield flow
-    flow.close()
+flow = a_flow(**QUICK)
+cluster_flow = a_flow(servers="cluster", **QUICK)
+native = a_flow(FAST="on", GROUP__MEMBERSHIP="dynamic", **QUICK)
 
 
 def test_every_event_has_its_effect_once_without_any_fault(flow):
@@ -92,13 +89,6 @@ def _ours(worker: object) -> list[object]:
 
 
 # -- What is around the workers fails: brokers, the claim store, and a twin with the same name.
-
-
-@pytest.fixture
-def cluster_flow(cluster, tmp_path):
-    flow = Flow(cluster, tmp_path, **QUICK)
-    yield flow
-    flow.close()
 
 
 @pytest.mark.row("D1", "H1")
@@ -177,23 +167,19 @@ def test_a_frozen_broker_and_killed_workers_together(cluster_flow):
 
 
 @needs_fast
-def test_native_workers_that_are_killed_and_joined_lose_and_double_nothing(sandbox, tmp_path):
-    flow = Flow(sandbox, tmp_path, **QUICK, FAST="on", GROUP__MEMBERSHIP="dynamic")
-    try:
-        flow.feed_beside(1500)
-        first, second = flow.worker("w-0"), flow.worker("w-1")
-        for worker in (first, second, first):
-            at_work(worker, 4)
-            worker.kill()
-            worker.start()
-        at_work(first, 2)
-        third = flow.worker("w-2")  # a rebalance with native records in hand
-        at_work(third)
-        assert second.terminate() == 0
-        assert flow.finish().anomalies == {}
-    finally:
-        flow.close()
-    for worker in flow.workers:
+def test_native_workers_that_are_killed_and_joined_lose_and_double_nothing(native):
+    native.feed_beside(1500)
+    first, second = native.worker("w-0"), native.worker("w-1")
+    for worker in (first, second, first):
+        at_work(worker, 4)
+        worker.kill()
+        worker.start()
+    at_work(first, 2)
+    third = native.worker("w-2")  # a rebalance with native records in hand
+    at_work(third)
+    assert second.terminate() == 0
+    assert native.finish().anomalies == {}
+    for worker in native.workers:
         assert worker.lines("native_path_left") == []
         (started, *_again) = worker.lines("service_started")
         assert str(started["record_path"]).startswith("native")

@@ -184,13 +184,11 @@ def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(refus
 # -- outputs that no client can send ------------------------------------------------------
 
 
-def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone(sandbox, tmp_path):
-    route = PipelineUnderTest(sandbox, tmp_path, TRANSFORM="tests.kit.impossible:order")
-    route.create()
+def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone(route_of):
+    route = route_of(TRANSFORM="tests.kit.impossible:order")
     names = [*IMPOSSIBLE, *ONLY_THE_CLIENT_KNOWS]
     route.write(*(Given(text.encode()) for name in names for text in (f"before {name}", name)))
     route.run_to_end()
-    route.close()
     reasons = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}
     dead = {
         (record.value or b"").decode(): header(record, "hapax-error") for record in route.dead()

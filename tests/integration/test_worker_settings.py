@@ -9,13 +9,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from hapax.core.records import Record
 from tests.kit.at_work import await_told
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.routes import routes_of
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
 
 TEN = [b"%d" % number for number in range(10)]
-
-route_of = routes_of()
 
 
 @pytest.fixture(scope="module", autouse=True)

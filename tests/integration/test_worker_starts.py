@@ -83,12 +83,7 @@ def mortal():
         yield sandbox
 
 
-@pytest.fixture
-def route(mortal, tmp_path):
-    route = PipelineUnderTest(mortal, tmp_path)
-    route.create()
-    yield route
-    route.close()
+route = a_route(servers="mortal")
 
 
 def seconds(worker: WorkerProcess, event: str) -> float:
@@ -297,12 +292,7 @@ def former():
         yield sandbox
 
 
-@pytest.fixture
-def of_former(former, tmp_path):
-    route = PipelineUnderTest(former, tmp_path)
-    route.create()
-    yield route
-    route.close()
+of_former = a_route(servers="former")
 
 
 @pytest.mark.real

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (  # noqa: TC003 - forms are told by annotations that resolve
+from collections.abc import (
     AsyncIterator,
     Callable,
     Collection,
