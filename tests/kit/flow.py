@@ -54,7 +54,7 @@ class Flow(PipelineUnderTest):
 
     def feed_beside(self, records_per_s: int) -> None:
         """Keep writing until ``stop_feeding``; may be called again after it."""
-        if not self._feeder.started:
+        if not self._feeder.running:
             self._feeder.start()
         self._feeder.pace(records_per_s)
 
