@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 from bench import traffic
 from bench.contenders import NATIVE, native_environment
-from bench.measure import Child, VoidRunError, noise, percentile
+from bench.measure import Child, VoidRunError, noise
 from bench.peers.environments import MissingError
 from bench.results import Made, Runs
 from hapax.sandbox import Sandbox
@@ -231,15 +231,3 @@ def _await(log: Path, event: str) -> None:
         if time.monotonic() > until_s:
             raise VoidRunError(f"{event} never came:\n{log.read_text()[-2000:]}")
         time.sleep(0.1)
-
-
-def rounds_table(found: dict[str, Any]) -> list[str]:
-    lines = ["| |median ms|p95 ms|most ms|", "|---|---|---|---|"]
-    for name, title in (
-        ("gap_ms", "from one task's work to the next one's"),
-        ("oldest_ms", "oldest record at its commit"),
-    ):
-        values = found[name]
-        cells = [percentile(values, 0.5), percentile(values, 0.95), values[-1]]
-        lines.append(f"|{title}|" + "|".join(f"{cell:,.0f}" for cell in cells) + "|")
-    return [*lines, "", f"{found['ranges']} ranges at {RATE:,} records/s, {found['load']}"]

@@ -1,10 +1,5 @@
 """The fault proxy does what its rules say, and loops that do not withstand its faults."""
 
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -12,7 +7,6 @@ from confluent_kafka.admin import AdminClient
 from hapax.sandbox import SandboxTopic
 from tests.kit.faults import Rule
 from tests.kit.naive import (
-    LOOPS,
     AtLeastOnce,
     PlainTransactions,
     Route,
@@ -331,18 +325,3 @@ def test_set_nx_then_process_loses_what_a_crash_leaves_claimed(route, redis_url)
     successor.close()
     assert progress(route) == 10
     assert outputs(route) == []
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_a_loop_runs_as_a_process_that_may_be_killed(route, redis_url, loop):
-    words = [f"--{name}={value}" for name, value in route._asdict().items()]
-    command = [sys.executable, "-m", "tests.kit.naive", loop, *words, f"--redis-url={redis_url}"]
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
-    try:
-        deadline_s = time.monotonic() + 60
-        while len(outputs(route)) < 10 and time.monotonic() < deadline_s:
-            assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-    assert outputs(route) == TEN

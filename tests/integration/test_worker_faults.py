@@ -14,7 +14,6 @@ from hapax.kafka.consume.client import LOOK_S
 from hapax.publish import Publisher
 from hapax.spark import open_publisher
 from tests.fault.cluster import Cluster
-from tests.fault.rules import is_poison
 from tests.kit.at_work import QUICK, at_work, await_told
 from tests.kit.faults import ALWAYS, Rule
 from tests.kit.native_build import needs_fast
@@ -33,16 +32,6 @@ from tests.kit.waiting import await_
 flow = a_flow(**QUICK)
 cluster_flow = a_flow(servers="cluster", **QUICK)
 native = a_flow(FAST="on", GROUP__MEMBERSHIP="dynamic", **QUICK)
-
-
-def test_every_event_has_its_effect_once_without_any_fault(flow):
-    flow.feed(5000)
-    flow.worker("w-0")
-    judgement = flow.finish()
-    assert judgement.anomalies == {}
-    counts = judgement.counts
-    assert counts.outputs > 5000
-    assert counts.dead_letters == sum(map(is_poison, range(counts.distinct))) > 0
 
 
 @pytest.mark.row("P23", "H1")

@@ -136,24 +136,6 @@ def test_a_bounded_run_on_empty_topics_ends_at_once(route_of):
 # -- memberships --------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(route_of):
-    route = route_of(
-        2,
-        GROUP__MEMBERSHIP="dynamic",
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-        TRANSFORM="tests.kit.orders:slow",
-    )
-    route.write(*(b"%d" % number for number in range(2000)))
-    worker = route.worker()
-    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
-    worker.kill()
-    worker.start()
-    route.await_lag_0()
-    assert values(route.outputs()) == sorted(b"%d" % number for number in range(2000))
-
-
 def test_the_consumer_protocol_survives_a_kill_and_shares_with_a_second_member(consumer_protocol):
     route, workers = consumer_protocol
     route.await_lag_0()

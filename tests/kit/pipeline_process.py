@@ -34,7 +34,6 @@ def pipeline_process(folder: Path, values: dict[str, str], name: str = "driver")
 
 
 WATERMARK_S = 60
-WIDE = 100_000
 
 
 # -- pipelines ----------------------------------------------------------------------------
@@ -48,12 +47,6 @@ def unchanged(records: DataFrame) -> DataFrame:
 def doubled(records: DataFrame) -> DataFrame:
     """Each record with its value twice."""
     return records.select("key", f.concat("value", "value").alias("value"))
-
-
-def counted_wide(records: DataFrame) -> DataFrame:
-    """As ``counted``, with rows so wide that a few of them are published in parts."""
-    wide = f.concat("value", f.lit(" "), f.repeat(f.lit("x"), WIDE))
-    return counted(records).select("key", wide.alias("value"))
 
 
 def counted(records: DataFrame) -> DataFrame:

@@ -41,11 +41,6 @@ def refused(topic: str, value: bytes | None) -> bool:
     return topic == OUT and (value or b"").startswith(b"BAD")
 
 
-def brokers_refuse(value: bytes | None) -> bool:
-    """Whether an output of this record is refused, so that it is condemned when it is found."""
-    return (value or b"").startswith((b"large", b"bad"))
-
-
 def expected(value: bytes) -> list[Effect]:
     """Return what readers must see of a record, in order."""
     if value.startswith(b"filter"):
