@@ -28,19 +28,14 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def route(sandbox, store, tmp_path):
-    route = PipelineUnderTest(
-        sandbox,
-        tmp_path,
+def route(store, route_of):
+    return route_of(
         DEDUP__REDIS_URL=store.url,
         DEDUP__TIMEOUT="500ms",
         TRANSFORM="tests.kit.orders:slow",
         TRANSACTION__RECORDS_MAX="100",
         **QUICK,
     )
-    route.create()
-    yield route
-    route.close()
 
 
 # -- away ---------------------------------------------------------------------------------

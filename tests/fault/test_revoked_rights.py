@@ -44,10 +44,9 @@ def rights(guarded):
 
 
 @pytest.fixture
-def route(guarded, rights, tmp_path):
-    route = PipelineUnderTest(
-        guarded,
-        tmp_path,
+def route(guarded, rights, route_of):
+    route = route_of(
+        servers=guarded,
         KAFKA__BOOTSTRAP_SERVERS=guarded.kafka.guarded_bootstrap_servers,
         KAFKA__SECURITY__PROTOCOL="sasl_plaintext",
         KAFKA__SECURITY__SASL_MECHANISM="SCRAM-SHA-256",
@@ -56,11 +55,9 @@ def route(guarded, rights, tmp_path):
         TRANSFORM="tests.kit.orders:slow",
         **QUICK,
     )
-    route.create()
     for right in needed(route).values():
         rights.grant(USER, right.resource, right.name, right.operation)
-    yield route
-    route.close()
+    return route
 
 
 def needed(route: PipelineUnderTest) -> dict[str, Right]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,10 +44,7 @@ route_of = routes_of()
 
 
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, stamps: Stamps) -> Iterator[PipelineUnderTest]:
+def route(route_of: Callable[..., PipelineUnderTest], stamps: Stamps) -> PipelineUnderTest:
     """A pipeline of two partitions whose processes leave stamps; other files have their own."""
     assert not stamps.calls()
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2)
-    route.create()
-    yield route
-    route.close()
+    return route_of(2)

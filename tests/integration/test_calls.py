@@ -8,7 +8,7 @@ from hapax.core.records import Record
 from tests.fault.rules import is_poison
 from tests.fault.striking.strikes_requests import ILLEGAL_GENERATION
 from tests.kit.at_work import at_work, await_told, refused, untouched
-from tests.kit.calls import MODULE, PAUSE_MAX_S, STAMPS, Stamps
+from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
 from tests.kit.leaving import DEEDS, FINE
@@ -43,20 +43,9 @@ OPENED = ["class", "class of a list", "context"]
 
 
 @pytest.fixture
-def short_stamps(tmp_path, monkeypatch):
-    path = tmp_path / "stamps"
-    monkeypatch.setenv(STAMPS, str(path))
+def stamped(route_of, stamps, monkeypatch):
     monkeypatch.setenv(PAUSE_MAX_S, "0.004")
-    return Stamps(path)
-
-
-@pytest.fixture
-def stamped(sandbox, tmp_path, short_stamps):
-    assert not short_stamps.calls()
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, CALL__RECORDS_MAX="32")
-    route.create()
-    yield route
-    route.close()
+    return route_of(PARTITIONS, CALL__RECORDS_MAX="32")
 
 
 def given(form: str) -> dict[str, str]:
@@ -102,57 +91,55 @@ def test_each_form_gives_every_event_its_effect_once_and_in_order(
 
 
 @pytest.mark.parametrize("form", OVERLAPPING)
-def test_calls_of_one_key_never_overlap_and_those_of_several_do(stamped, short_stamps, form):
+def test_calls_of_one_key_never_overlap_and_those_of_several_do(stamped, stamps, form):
     stamped.write(*keyed())
     stamped.run_to_end(**given(form))
     outputs = stamped.outputs()
     assert sorted(int(each.value or b"") for each in outputs) == list(range(RECORDS))
     assert in_order(outputs)
-    assert sorted(short_stamps.called()) == sorted(set(short_stamps.called()))
-    assert len(short_stamps.called()) == RECORDS
-    assert short_stamps.overlaps() == []
-    assert 1 < short_stamps.together_most() <= int(EVERY_FORM[form][1])
+    assert sorted(stamps.called()) == sorted(set(stamps.called()))
+    assert len(stamps.called()) == RECORDS
+    assert stamps.overlaps() == []
+    assert 1 < stamps.together_most() <= int(EVERY_FORM[form][1])
 
 
-def test_one_at_a_time_calls_of_several_keys_do_not_overlap_either(stamped, short_stamps):
+def test_one_at_a_time_calls_of_several_keys_do_not_overlap_either(stamped, stamps):
     stamped.write(*keyed(100))
     stamped.run_to_end(**given("coroutine in series"))
-    assert len(short_stamps.calls()) == 100
-    assert short_stamps.together_most() == 1
+    assert len(stamps.calls()) == 100
+    assert stamps.together_most() == 1
 
 
 @pytest.mark.parametrize("form", ["threads", "coroutine"])
 def test_functions_that_do_not_care_for_keys_are_called_at_once_and_outputs_keep_their_order(
-    stamped, short_stamps, form
+    stamped, stamps, form
 ):
     """One key alone: in series it would have no overlaps."""
     stamped.write(*(Given(b"%d" % number, b"key", partition=0) for number in range(200)))
     stamped.run_to_end(**given(form), CALL__ORDER="none")
     assert [int(each.value or b"") for each in stamped.outputs()] == list(range(200))
-    assert len(short_stamps.called()) == len(set(short_stamps.called())) == 200
-    assert short_stamps.together_most() > 4
+    assert len(stamps.called()) == len(set(stamps.called())) == 200
+    assert stamps.together_most() > 4
 
 
 @pytest.mark.parametrize("form", ["threads", "coroutine"])
 def test_records_without_a_key_are_called_at_once_and_outputs_keep_their_order(
-    stamped, short_stamps, form
+    stamped, stamps, form
 ):
     stamped.write(*(Given(b"%d" % number, partition=0) for number in range(200)))
     stamped.run_to_end(**given(form))
     assert sorted(source(each) for each in stamped.outputs()) == list(range(200))
     assert in_order(stamped.outputs())
-    assert short_stamps.together_most() > 4
+    assert stamps.together_most() > 4
 
 
-def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(
-    stamped, short_stamps
-):
+def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(stamped, stamps):
     stamped.write(*keyed())
     stamped.run_to_end(**given("list"))
-    sizes = [len(call.places) for call in short_stamps.calls()]
+    sizes = [len(call.places) for call in stamps.calls()]
     assert 1 < max(sizes) <= 32
     by_key: dict[str, list[int]] = {}
-    for call in short_stamps.calls():
+    for call in stamps.calls():
         for key, (_partition, offset) in zip(call.keys, call.places, strict=True):
             by_key.setdefault(key, []).append(offset)
     assert len(by_key) == KEYS
@@ -160,21 +147,19 @@ def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(
 
 
 @pytest.mark.parametrize("form", OPENED)
-def test_what_a_form_needs_is_opened_once_and_closed_after_the_last_call(
-    stamped, short_stamps, form
-):
+def test_what_a_form_needs_is_opened_once_and_closed_after_the_last_call(stamped, stamps, form):
     stamped.write(*keyed(100))
     worker = stamped.worker(**given(form))
     await_(lambda: stamped.lag() == 0, 30, worker.text)
-    assert (short_stamps.times("setup"), short_stamps.times("teardown")) == (1, 0)
+    assert (stamps.times("setup"), stamps.times("teardown")) == (1, 0)
     assert worker.terminate() == 0, worker.text()
-    assert (short_stamps.times("setup"), short_stamps.times("teardown")) == (1, 1)
-    words = [line.split(" ")[2] for line in short_stamps.path.read_text().splitlines()]
+    assert (stamps.times("setup"), stamps.times("teardown")) == (1, 1)
+    words = [line.split(" ")[2] for line in stamps.path.read_text().splitlines()]
     assert (words[0], words[-1]) == ("setup", "teardown")
 
 
 def test_in_a_list_only_the_record_in_whose_place_an_error_is_becomes_a_dead_letter(
-    stamped, short_stamps
+    stamped, stamps
 ):
     wrong = {7, 300, 301}
     records = keyed()
@@ -188,13 +173,11 @@ def test_in_a_list_only_the_record_in_whose_place_an_error_is_becomes_a_dead_let
     }
     assert len(stamped.outputs()) == RECORDS - len(wrong)
     assert in_order(stamped.outputs())
-    once = [
-        place for place in set(short_stamps.called()) if short_stamps.called().count(place) == 1
-    ]
+    once = [place for place in set(stamps.called()) if stamps.called().count(place) == 1]
     assert len(once) >= RECORDS - len(wrong), "a sound answer is kept"
 
 
-def test_a_list_function_that_raises_is_halved_until_the_culprit_is_alone(stamped, short_stamps):
+def test_a_list_function_that_raises_is_halved_until_the_culprit_is_alone(stamped, stamps):
     wrong = {7, 300}
     records = keyed()
     for number in wrong:
@@ -206,7 +189,7 @@ def test_a_list_function_that_raises_is_halved_until_the_culprit_is_alone(stampe
         set(range(RECORDS)) - wrong
     )
     assert in_order(stamped.outputs())
-    alone = {call.places for call in short_stamps.calls() if len(call.places) == 1}
+    alone = {call.places for call in stamps.calls() if len(call.places) == 1}
     dead = {
         (int(header(each, "hapax-source").split("/")[1]), source(each)) for each in stamped.dead()
     }

@@ -42,14 +42,12 @@ lacks one leaves."""
 
 
 @pytest.fixture
-def route(guarded, tmp_path, unique):
+def route(guarded, route_of, unique):
     """Topics, and a user of its own that was granted nothing yet."""
     user = unique("doctor")
     guarded.rights.set_password(user, PASSWORD, "SCRAM-SHA-256")
     settings = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD=PASSWORD)
-    made = PipelineUnderTest(guarded, tmp_path, **settings)
-    made.create()
-    return made
+    return route_of(servers=guarded, **settings)
 
 
 def findings(route: PipelineUnderTest, **settings: str) -> list[dict[str, Any]]:

@@ -52,14 +52,13 @@ def client(servers):
 
 
 @pytest.fixture
-def route(servers, tmp_path):
+def route(servers, route_of, tmp_path):
     """Its outputs have a schema, and an id that the registry denies is a dead letter at once."""
     schema = tmp_path / "total.avsc"
     schema.write_text(json.dumps(TOTAL))
-    route = PipelineUnderTest(
-        servers,
-        tmp_path,
-        partitions=2,
+    return route_of(
+        2,
+        servers=servers,
         TRANSFORM="tests.kit.priced:price",
         INPUT__FORMAT="avro",
         OUTPUT__FORMAT="avro",
@@ -70,9 +69,6 @@ def route(servers, tmp_path):
         REGISTRY__GRACE="0s",
         REGISTRY__AFTER_GRACE="dead-letter",
     )
-    route.create()
-    yield route
-    route.close()
 
 
 def added(client: SchemaRegistryClient, route: PipelineUnderTest, schema: dict[str, Any]) -> int:

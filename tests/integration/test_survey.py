@@ -31,15 +31,10 @@ def port():
 
 
 @pytest.fixture
-def route(sandbox, tmp_path, port):
-    route = PipelineUnderTest(
-        sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s"
-    )
-    route.create(
-        source={"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
-    )
-    yield route
-    route.close()
+def route(route_of, port):
+    kept = {"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
+    settings = {"TELEMETRY__PORT": str(port), "TELEMETRY__LAG_INTERVAL": "1s"}
+    return route_of(config={"source": kept}, **settings)
 
 
 def an_hour_old(value: bytes, *headers: tuple[str, bytes | None]) -> Given:

@@ -289,11 +289,10 @@ def test_a_refused_login_and_a_missing_right_are_said_without_the_password(route
 
 
 @pytest.fixture
-def by_scram(guarded, tmp_path) -> Iterator[PipelineUnderTest]:
+def by_scram(guarded, route_of) -> Iterator[PipelineUnderTest]:
     """A pipeline that logs in with SCRAM over TLS, and may do what its commands need."""
     chosen = way(guarded, "SCRAM-SHA-512")
-    made = PipelineUnderTest(guarded, tmp_path, **chosen.settings)
-    made.create()
+    made = route_of(servers=guarded, **chosen.settings)
     with transaction(made.bootstrap) as producer:  # the coordinators' log is there
         producer.abort_transaction(60)
     user = str(chosen.user)
@@ -302,7 +301,6 @@ def by_scram(guarded, tmp_path) -> Iterator[PipelineUnderTest]:
         hang(made.bootstrap, made.source, 0, PRODUCER_ID)
     yield made
     guarded.rights.withdraw(user, *needed(made), *ON_CALL)
-    made.close()
 
 
 ON_CALL = (

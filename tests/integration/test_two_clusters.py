@@ -27,14 +27,12 @@ other = an_other_cluster()
 
 
 @pytest.fixture
-def route(sandbox, other, tmp_path, redis_url):
+def route(other, route_of, redis_url):
     """A pipeline whose topics are in both clusters."""
-    made = PipelineUnderTest(sandbox, tmp_path, DEDUP__REDIS_URL=redis_url)
-    made.create()
+    made = route_of(DEDUP__REDIS_URL=redis_url)
     for topic in (made.source, made.target, made.dead_letters):
         other.create_topic(topic)
-    yield made
-    made.close()
+    return made
 
 
 def events(*names: str) -> list[Given]:
@@ -181,14 +179,12 @@ first = an_other_cluster()
 
 
 @pytest.fixture
-def moving(first, sandbox, tmp_path):
+def moving(first, sandbox, route_of):
     """A pipeline whose topics are in both clusters, which reads the first."""
-    made = PipelineUnderTest(first, tmp_path)
-    made.create()
+    made = route_of(servers=first)
     for topic in (made.source, made.target, made.dead_letters):
         sandbox.create_topic(topic)
-    yield made
-    made.close()
+    return made
 
 
 def id_of(route: PipelineUnderTest, cluster: Sandbox) -> str:
