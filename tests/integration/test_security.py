@@ -41,7 +41,7 @@ from tests.kit.secured import (
 from tests.kit.waiting import await_
 
 # -- The worker on every way in, with the least rights that it prints
-# All workers of this file start together: what takes time is the start of a process.
+# Its workers start together: what takes time is the start of a process.
 
 
 TEN = [b"%d" % number for number in range(10)]
@@ -236,7 +236,7 @@ def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
 
 
 # -- Who is not let in says why, in one sentence, and shows no secret to anybody.
-# All workers of this file start together: each waits ten seconds for a broker to change its mind.
+# Its workers start together: each waits ten seconds for a broker to change its mind.
 
 
 SECURITY = "KAFKA__SECURITY__"

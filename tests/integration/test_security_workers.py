@@ -37,7 +37,7 @@ from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 # -- Secrets of workers at work, looked for wherever anybody can look; claims over TLS by the way.
-# All workers of this file start together.
+# Its workers start together.
 
 
 REDIS_PASSWORD = "redis%/& sesame"  # noqa: S105 - characters that an address must escape
@@ -146,7 +146,7 @@ def _leaks(guarded: Sandbox, seen: dict[str, str]) -> list[tuple[str, str]]:
 
 
 # -- Passwords and certificates that change in their files while workers are at work.
-# The workers of this file start together.
+# Its workers start together.
 
 
 OLD, NEW = "old sesame", "new sesame"

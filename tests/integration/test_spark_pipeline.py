@@ -123,7 +123,7 @@ def _got(port: int, path: str) -> str:
 
 
 # -- A trickle on Spark: tasks stay, so few are needed, and each event has its effect once.
-# The tests share one flow and one driver, whose ranges may last far longer than any test waits.
+# Its tests share one flow and one driver, whose ranges may last far longer than any test waits.
 
 
 EVENTS_PER_S = 200

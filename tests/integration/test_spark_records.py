@@ -236,7 +236,7 @@ def test_latest_reads_only_what_is_new_and_a_worker_takes_over_its_place(
 
 
 # -- Two drivers in one KIP-848 group: they share, and a twin is fenced, under load.
-# The tests share one flow and its drivers; each has all that ever happened judged anew.
+# Its tests share one flow and its drivers; each has all that ever happened judged anew.
 
 
 QUICK = {

@@ -21,7 +21,7 @@ from tests.kit.topics import Given, ends
 from tests.kit.waiting import await_
 
 # -- A Spark driver loses its parts one after another under load; each event has its effect once.
-# All tests share one flow and, where they leave it alive, one driver. Each strikes while events
+# Its tests share one flow and, where they leave it alive, one driver. Each strikes while events
 # flow in, then lets the flow come to its end and has all that ever happened on it judged.
 
 
