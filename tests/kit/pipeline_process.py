@@ -13,7 +13,6 @@ from tests.kit.spark_process import SparkProcess
 def environment(
     sandbox: Sandbox, app: str, given: str, out: str, checkpoint: Path, **more: str
 ) -> dict[str, str]:
-    """Return the whole environment of a pipeline."""
     values = pipeline_under_test.environment(
         app,
         given,
@@ -29,11 +28,11 @@ def environment(
 
 
 def pipeline_process(folder: Path, values: dict[str, str], name: str = "driver") -> SparkProcess:
-    """Return a process that is not started yet."""
     return SparkProcess(values, name, folder / f"{name}.log")
 
 
 WATERMARK_S = 60
+WIDE = 100_000
 
 
 # -- pipelines ----------------------------------------------------------------------------
@@ -47,6 +46,12 @@ def unchanged(records: DataFrame) -> DataFrame:
 def doubled(records: DataFrame) -> DataFrame:
     """Each record with its value twice."""
     return records.select("key", f.concat("value", "value").alias("value"))
+
+
+def counted_wide(records: DataFrame) -> DataFrame:
+    """As ``counted``, with rows so wide that a few of them are published in parts."""
+    wide = f.concat("value", f.lit(" "), f.repeat(f.lit("x"), WIDE))
+    return counted(records).select("key", wide.alias("value"))
 
 
 def counted(records: DataFrame) -> DataFrame:
