@@ -9,6 +9,7 @@ from hapax.commands.audit import figures, sentences
 from hapax.commands.screen import point_ms
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.engines.spark.reports import cause
 from hapax.operations.audit import run as wiring
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.audit.topics import STRETCH_MAX, STRETCH_MIN, cut
@@ -100,6 +101,18 @@ def test_brokers_that_do_not_answer_leave_with_3(monkeypatch):
     done = RUN.invoke(app, ["audit"], env=env)
     assert done.exit_code == 3
     assert "no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.0.1:1" in done.stderr
+
+
+def test_of_a_task_that_failed_the_line_that_says_why_is_told():
+    trace = """Job aborted due to stage failure:
+    Traceback (most recent call last):
+      File "x.py", line 3, in read
+    hapax.kafka.read.range_reader.RangeReadError: in/0: nothing came for 60 s before 9
+    at org.apache.spark"""
+    why = "hapax.kafka.read.range_reader.RangeReadError: in/0: nothing came for 60 s before 9"
+    assert cause(RuntimeError(trace)) == why
+    assert cause(RuntimeError("\n first\nsecond")) == "first"
+    assert cause(RuntimeError()) == "RuntimeError"
 
 
 def test_times_are_ages_or_points():

@@ -333,7 +333,6 @@ def test_ranges_that_found_nothing_do_not_count_as_lost(driver, lane):
         ("first\nsecond", "first"),
         ("An error occurred\norg.SparkException: lost task\nat x", "org.SparkException: lost task"),
         ("ValueError: a\nKeyError: b", "ValueError: a"),
-        ('Job aborted:\n  File "x.py", line 3\na.b.ReadError: in/0\nat c', "a.b.ReadError: in/0"),
         ("Python worker exited (crashed)\n at y", "Python worker exited (crashed)"),
     ],
 )
