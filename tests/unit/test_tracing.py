@@ -28,10 +28,9 @@ from hapax.telemetry import tracing_sdk
 from hapax.telemetry.tracing import LINKS_MAX, TracedCore, links
 from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
 from hapax.wiring.tracing import start_tracing, traced
-from tests.kit.batches import filled, opened, run
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import required
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, filled, opened, run
 from tests.unit.test_telemetry_events import Told
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
