@@ -13,7 +13,6 @@ from tests.kit.spark_process import SparkProcess
 def environment(
     sandbox: Sandbox, app: str, given: str, out: str, checkpoint: Path, **more: str
 ) -> dict[str, str]:
-    """Return the whole environment of a pipeline."""
     values = pipeline_under_test.environment(
         app,
         given,
@@ -29,7 +28,6 @@ def environment(
 
 
 def pipeline_process(folder: Path, values: dict[str, str], name: str = "driver") -> SparkProcess:
-    """Return a process that is not started yet."""
     return SparkProcess(values, name, folder / f"{name}.log")
 
 

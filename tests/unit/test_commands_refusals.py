@@ -288,7 +288,6 @@ hapax.__main__.main()
 
 
 def left(does: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with a service that only does this, and wait for its end."""
     code = STAND_IN.format(does=does)
     return run_captured([sys.executable, "-c", code], timeout=60)
 
