@@ -173,6 +173,7 @@ class FakeJobs:
         return future
 
     def release(self) -> None:
+        """Run the calls that were held."""
         held, self._held = self._held, []
         for function, future in held:
             try:
@@ -192,9 +193,11 @@ class FakeJobs:
             raise self.gone
 
     def end(self, lane: int = 0, outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> None:
+        """Let the task of a lane report."""
         self.running.pop(lane).set_result(RangeReport(lane=lane, outcome=outcome, **facts))
 
     def lose(self, lane: int = 0, reason: str = "Python worker exited unexpectedly") -> None:
+        """Let the task of a lane end without a report."""
         self.running.pop(lane).set_exception(RuntimeError(reason))
 
 
@@ -292,6 +295,7 @@ class Driver:
         self.member.news.assigned = [*(self.member.news.assigned or []), *logs]
 
     def revoke(self, *partitions: TopicPartition, lost: bool = False) -> None:
+        """Take partitions away."""
         self.member.ours -= set(partitions)
         (self.member.news.lost if lost else self.member.news.revoked).extend(partitions)
 
@@ -332,6 +336,7 @@ class Driver:
         raise StuckError(f"{self.journal[-20:]}")
 
     def turns(self, count: int) -> Scenario:
+        """Go around so many times."""
         for _ in range(count):
             yield
 
@@ -341,6 +346,7 @@ class Driver:
 
     @property
     def plan(self) -> RangePlan:
+        """The newest plan."""
         return self.jobs.plans[-1]
 
 
@@ -370,4 +376,5 @@ def settled(
 
 
 def done(where: TopicPartition, first: int, offset: int) -> dict[str, Any]:
+    """Return the facts of a report with one transaction."""
     return {"settled": [settled({where: (first, offset)})]}
