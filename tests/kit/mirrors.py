@@ -10,7 +10,7 @@ from hapax.core.headers import ID, PATH, SOURCE
 from hapax.core.records import Record
 from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.topics import Given, ends, read_back
+from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
 
 STAMPED = {ID, SOURCE, PATH}
@@ -65,9 +65,6 @@ class Mirror(PipelineUnderTest):
     def anomalies(self) -> list[str]:
         """Return what differs: nothing lost, doubled, out of order or changed by a byte."""
         return differences(self.inputs(), self.outputs())
-
-    def output_ends(self) -> dict[int, int]:
-        return ends(self.there, self.target)
 
 
 def given(count: int, first: int = 0) -> list[Given]:
