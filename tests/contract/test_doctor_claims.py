@@ -6,10 +6,8 @@ import pytest
 
 from hapax.claims.redis_url import CLAIM_COMMANDS
 from hapax.core.claim_store import StoreHealth
-from hapax.kafka.admin.answers import check_transactional_id_acl
 from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
-from tests.kit.topics import read_back, transaction
 from tests.kit.waiting import await_
 
 KEYS = ("~hapax:{shop}:claims*", "~hapax{shop}*")
@@ -75,16 +73,3 @@ def test_a_wrong_password_is_said_without_it(store):
     found = health(store.url.replace("redis://", "redis://u:hunter2@"), "shop")
     assert "refuses the configured user or password" in (found.problem or "")
     assert "hunter2" not in str(found)
-
-
-def test_the_owner_of_a_transactional_id_commits_after_its_trial(sandbox, unique):
-    name, topic = unique("owner"), unique("trial")
-    sandbox.create_topic(topic)
-    servers = sandbox.bootstrap_servers
-    with transaction(servers, name) as owner:
-        owner.produce(topic, b"before")
-        owner.flush(60)
-        assert check_transactional_id_acl({"bootstrap.servers": servers}, name) == ""
-        owner.produce(topic, b"after")
-        owner.commit_transaction(60)
-    assert [record.value for record in read_back(servers, topic)] == [b"before", b"after"]

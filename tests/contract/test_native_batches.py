@@ -78,7 +78,6 @@ class Group(KafkaTopics):
         return member
 
     def leave(self) -> None:
-        """Let the oldest member go, with what it has taken and not committed."""
         member = self.members.pop(0)
         member.take(7, 0.0)
         member.close()
@@ -91,7 +90,6 @@ class Group(KafkaTopics):
         produce(self._bootstrap, self.topic, *given)
 
     def serve(self, seconds: float) -> None:
-        """Let members take and commit."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             for member in self.members:
@@ -134,7 +132,6 @@ class Group(KafkaTopics):
             self.serve(0.2)
 
     def missing(self) -> list[int]:
-        """Return the numbers that are not taken."""
         return [n for n in range(self._written) if not self.taken[b"%d" % n]]
 
     def doubled(self) -> list[bytes | None]:

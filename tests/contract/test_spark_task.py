@@ -50,7 +50,6 @@ def left_open(app: Application, member: KafkaMember, values: list[bytes], offset
 
 
 def refused(producer: Producer) -> KafkaError:
-    """Return why a commit is refused."""
     with pytest.raises(KafkaException) as caught:
         producer.commit_transaction(30)
     error: KafkaError = caught.value.args[0]
@@ -327,7 +326,6 @@ class Running:
         return self._report.done()
 
     def report(self) -> RangeReport:
-        """Wait for it."""
         report = self._report.result(60)
         self._pool.shutdown()
         return report

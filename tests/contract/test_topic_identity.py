@@ -51,7 +51,6 @@ class Topic:
         assert self.id() != before
 
     def id(self) -> str:
-        """Return the topic's id as Kafka's own tools print it."""
         asked = self._admin.describe_topics(TopicCollection([self.source]))
         found = str(asked[self.source].result(30).topic_id)
         return found.replace("+", "-").replace("/", "_")
@@ -62,7 +61,6 @@ class Topic:
         return f"hapax topic={self.id()} cluster={cluster}"
 
     def committed(self) -> tuple[int, str]:
-        """Return the group's offset, and what stands beside it."""
         with self._outside() as consumer:
             (found,) = consumer.committed([TopicPartition(self.source, 0)], 30)
         return found.offset, found.metadata or ""
@@ -93,7 +91,6 @@ def topic(sandbox, unique):
 
 
 def taken(source: KafkaSource, count: int = 1) -> list[Batch]:
-    """Take until so many records came."""
     batches: list[Batch] = []
     until_s = time.monotonic() + TAKE_S
     while sum(len(batch.records) for batch in batches) < count:

@@ -23,7 +23,6 @@ _LIMIT_S = 3 * 3600.0
 
 
 def every() -> list[Part]:
-    """Return all parts: most take less than half an hour, rounds of a long test may take more."""
     return [
         Part("promises in seconds", (*tests("alone", lanes=1), "tests"), limit_s=_LIMIT_S),
         *(_shares("deep", number, _DEEP, lanes=4) for number in range(_DEEP)),
@@ -90,7 +89,6 @@ def recorded() -> dict[str, Any]:
 
 
 def due() -> list[Part]:
-    """Return what this round still has to play; all of it once the last one is complete."""
     record = recorded()
     done = {name for name, line in record["parts"].items() if line.get("round") == record["round"]}
     left = [part for part in every() if part.name not in done]
@@ -98,7 +96,6 @@ def due() -> list[Part]:
 
 
 def note(outcome: Outcome) -> None:
-    """Record a part that was played and is right."""
     record = recorded()
     names = {part.name for part in every()}
     if all(record["parts"].get(name, {}).get("round") == record["round"] for name in names):

@@ -31,7 +31,6 @@ _BOX_ENDS = "GATE_BOX_ENDS"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of a gate."""
     group = parser.getgroup("gate")
     group.addoption("--layer", choices=LAYERS, help="play the tests of one layer")
     group.addoption("--share", type=int, default=1, help="play one in so many, by the turn")
@@ -42,7 +41,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def layer_of(item: pytest.Item, now: int) -> str:
-    """Return the layer of a test in a turn."""
     for mark in ("alone", "long", "deep"):
         if item.get_closest_marker(mark):
             return mark

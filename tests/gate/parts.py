@@ -36,7 +36,6 @@ class Part(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """Where its output goes."""
         return LOGS / f"{self.name.replace(' ', '-')}.log"
 
 
@@ -57,7 +56,6 @@ def gate() -> list[list[Part]]:
 
 
 def tests(layer: str, *, lanes: int) -> tuple[str, ...]:
-    """Return the command that plays a layer."""
     return (*PYTEST, "-n", str(lanes), "--no-loadscope-reorder", "--layer", layer)
 
 

@@ -41,7 +41,6 @@ class Outcome(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing failed."""
         return self.exit_code == 0 and not self.over_budget
 
 
@@ -70,7 +69,6 @@ def run(parts: Sequence[Part]) -> list[Outcome]:
 
 
 def tail(part: Part, size: int = _TAIL_BYTES) -> bytes:
-    """Return the end of what a part has printed."""
     if not part.log.is_file():
         return b""
     with part.log.open("rb") as file:

@@ -22,7 +22,6 @@ _ALONE_MAX, _ALONE_RUNS, _ALONE_LIMIT_S = 2, 3, 60.0
 
 
 def tell(title: str, outcomes: list[Outcome], wall_s: float) -> bool:
-    """Print the verdict; return whether all is right."""
     failed = [one for one in outcomes if not one.is_right]
     for one in failed:
         _tell_failure(one)

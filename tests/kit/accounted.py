@@ -1,12 +1,19 @@
 """What an audit finds of a pipeline under test."""
 
-from collections.abc import Mapping
+from __future__ import annotations
 
-from hapax.operations.audit.result import Audit, Compare
+from typing import TYPE_CHECKING
+
+from hapax.operations.audit.result import Compare
 from hapax.operations.audit.run import audit
 from hapax.operations.audit.topics import AuditOptions
 from hapax.settings import load_settings
-from tests.kit.pipeline_under_test import PipelineUnderTest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hapax.operations.audit.result import Audit
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
 def accounted(

@@ -32,7 +32,6 @@ def avro(number: int, schema: dict[str, Any], data: dict[str, Any]) -> bytes:
 
 
 def avro_route(sandbox: Sandbox, folder: Path, registry: RegistryDouble) -> PipelineUnderTest:
-    """Return a route that prices orders, and whose outputs have a schema."""
     route = PipelineUnderTest(
         sandbox,
         folder,

@@ -192,7 +192,6 @@ SITUATIONS: dict[str, Callable[[Stage, str], None]] = {
 
 
 def write_many(servers: str, topic: str, count: int, at_once: int = 50_000) -> None:
-    """Write tiny records in large batches."""
     producer = Producer(
         {
             "bootstrap.servers": servers,

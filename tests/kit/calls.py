@@ -33,14 +33,12 @@ Answer = list[Output]
 
 
 def function(record: Record) -> Answer:
-    """A plain function, also for threads."""
     with _stamped(record):
         time.sleep(_pause_s(record))
         return answer(record)
 
 
 async def coroutine(record: Record) -> Answer:
-    """A coroutine of one record."""
     with _stamped(record):
         _block(record)
         await asyncio.sleep(_pause_s(record))
@@ -55,7 +53,6 @@ def batch(records: list[Record]) -> list[Answer | Exception]:
 
 
 async def coroutine_batch(records: list[Record]) -> list[Answer | Exception]:
-    """A coroutine of a list."""
     with _stamped(*records):
         await asyncio.sleep(max(map(_pause_s, records)))
         return [_place(record) for record in records]
@@ -122,17 +119,14 @@ async def identify(record: Record) -> Output:
 
 
 def of_two(record: Record, other: Record) -> Answer:
-    """No form has two parameters."""
     return [*answer(record), *answer(other)]
 
 
 def of_none() -> Answer:
-    """No form has none."""
     return []
 
 
 async def generator(record: Record) -> AsyncIterator[Output]:
-    """No form is a generator that waits."""
     for each in answer(record):
         yield each
 
@@ -253,11 +247,9 @@ class Stamps:
         self.path = path
 
     def times(self, word: str) -> int:
-        """Return how many lines have this word: setup, begin, end, teardown."""
         return sum(line[2] == word for line in self._lines())
 
     def calls(self) -> list[Call]:
-        """Return all calls in the order in which they began."""
         begun: dict[tuple[str, str], Call] = {}
         for pid, ns, word, *rest in self._lines():
             if word == "begin":
@@ -275,11 +267,9 @@ class Stamps:
         return list(begun.values())
 
     def called(self) -> list[tuple[int, int]]:
-        """Return partition and offset of every record of every call."""
         return [place for call in self.calls() for place in call.places]
 
     def together_most(self) -> int:
-        """Return how many calls were under way at the same time."""
         moments = []
         for call in self.calls():
             moments += [(call.began_ns, 1), (call.ended_ns or call.began_ns, -1)]

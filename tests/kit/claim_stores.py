@@ -42,12 +42,10 @@ class Hand:
 
 
 def records(count: int, *, topic: str = "orders", partition: int = 0, at: int = 0) -> list[Record]:
-    """Return records of one partition, from offset ``at``."""
     return [Record(topic, partition, at + place, None, None) for place in range(count)]
 
 
 def ids(count: int, *, at: int = 0) -> list[bytes]:
-    """Return different ids."""
     return [b"event-%d" % place for place in range(at, at + count)]
 
 
@@ -69,7 +67,6 @@ def redis_server(folder: Path) -> Iterator[Redis]:
 
 
 def admin(server: Redis) -> redis.Redis:
-    """Return a client for what the adapter never does."""
     return redis.Redis(port=server.port, socket_timeout=10, protocol=2, driver_info=None)
 
 
@@ -79,7 +76,6 @@ def tell(server: Redis, *command: object) -> None:
 
 
 def field(server: Redis, key: str, name: str) -> bytes:
-    """Return the value of a field of a hash."""
     value = admin(server).hget(key, name)
     assert isinstance(value, bytes)
     return value
@@ -99,7 +95,6 @@ def changed(text: str, changes: dict[str, str]) -> str:
 
 
 def live(server: Redis, app: str = "shop") -> dict[bytes, dict[bytes, bytes]]:
-    """Return the buckets of an app and the claims in each, by field."""
     with admin(server).pipeline() as asked:
         keys: Any = admin(server).keys(f"hapax{{{app}}}*")
         for key in keys:
@@ -166,7 +161,6 @@ class MemoryKind:
 
 @contextmanager
 def registered(clock: Clock) -> Iterator[MemoryKind]:
-    """Give ``memory://`` its row for a while."""
     kind = MemoryKind(clock)
     with patch.dict(KINDS, memory=kind):
         yield kind

@@ -47,7 +47,6 @@ class Flow(PipelineUnderTest):
         self._ledger: Ledger | None = None
 
     def feed(self, records: int) -> None:
-        """Write at least so many records, as fast as that goes."""
         self.feed_beside(UNLIMITED)
         await_(lambda: self._feeder.written >= records, 60, lambda: f"{self._feeder.written}")
         self.stop_feeding()

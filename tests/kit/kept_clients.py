@@ -57,7 +57,6 @@ def reader(
 
 
 def writer(bootstrap_servers: str) -> AbstractContextManager[Producer]:
-    """Give what writes outside of transactions."""
     properties = {**WRITER, "bootstrap.servers": bootstrap_servers}
     return _kept(Producer, properties, connect_s=60.0)
 

@@ -41,7 +41,6 @@ def generator(record: Record) -> Iterator[Output]:
 
 
 def batch(records: list[Record]) -> list[Output]:
-    """Raise for the whole list."""
     return [function(record) for record in records]
 
 
@@ -52,7 +51,6 @@ async def coroutine(record: Record) -> Output:
 
 
 async def coroutine_batch(records: list[Record]) -> list[Output]:
-    """Raise for the whole list."""
     await asyncio.sleep(0)
     return batch(records)
 
@@ -61,7 +59,6 @@ class Unready:
     """Leaves in its setup."""
 
     def setup(self) -> None:
-        """Raise."""
         sys.exit(0)
 
     def __call__(self, record: Record) -> Output:
@@ -80,7 +77,6 @@ class Unclosed:
     """Leaves in its teardown."""
 
     def teardown(self) -> None:
-        """Raise."""
         sys.exit(0)
 
     def __call__(self, record: Record) -> Output:
@@ -90,7 +86,6 @@ class Unclosed:
 
 @contextmanager
 def unclosed() -> Iterator[Callable[[Record], Output]]:
-    """Leave when the context is left."""
     yield function
     sys.exit(0)
 

@@ -89,7 +89,6 @@ class ManagedProcess:
         return self.process.wait(timeout_s)
 
     def finish(self, timeout_s: float) -> None:
-        """Wait for exit code 0; RuntimeError with the end of its log if that does not come."""
         try:
             code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -128,7 +127,6 @@ class ManagedProcess:
             self.kill()
 
     def lines(self, event: str | None = None) -> list[dict[str, object]]:
-        """Return the log's JSON lines, oldest first."""
         lines = []
         # The last line of a process that is frozen or killed may be torn.
         for text in self.text().rpartition("\n")[0].splitlines():

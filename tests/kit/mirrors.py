@@ -55,7 +55,6 @@ class Mirror(PipelineUnderTest):
         return read_back(self.bootstrap, self.source)
 
     def await_all(self, within_s: float = 60.0) -> None:
-        """Wait until the other side has as many records."""
         wanted = len(self.inputs())
         await_(
             lambda: len(self.outputs()) >= wanted,

@@ -81,14 +81,12 @@ class AtLeastOnce:
         return taken
 
     def batch(self, records: Sequence[Message]) -> Iterator[str]:
-        """Process a batch, and yield the name of each step once it is done."""
         self.send(records)
         yield "sent"
         self.consumer.commit(offsets=progress(records), asynchronous=False)
         yield "committed"
 
     def process(self, records: Sequence[Message]) -> None:
-        """Walk through all steps of a batch."""
         for _ in self.batch(records):
             pass
 
@@ -151,7 +149,6 @@ class PlainTransactions(AtLeastOnce):
         yield "committed"
 
     def rewind(self, records: Sequence[Message]) -> None:
-        """Read the batch again."""
         first: dict[tuple[str, int], int] = {}
         for topic, partition, offset in map(coordinates, records):
             first.setdefault((topic, partition), offset)
@@ -191,7 +188,6 @@ class SetNxThenProcess(AtLeastOnce):
 
 
 def coordinates(record: Message) -> tuple[str, int, int]:
-    """Return topic, partition and offset, which every received record has."""
     topic, partition, offset = record.topic(), record.partition(), record.offset()
     assert topic is not None
     assert partition is not None

@@ -69,7 +69,6 @@ class RawProducer:
         assert self._rk.value
 
     def send(self, topic: str, records: Sequence[Raw]) -> None:
-        """Write all of them, and wait until they are in the log."""
         lib, size = self._lib, ctypes.c_size_t
         for record in records:
             headers = ctypes.c_void_p(lib.rd_kafka_headers_new(size(len(record.headers))))
@@ -119,7 +118,6 @@ class Stage:
         self._plain_next = dict.fromkeys(range(PARTITIONS), 1)
 
     def properties(self) -> dict[str, Any]:
-        """Return those of a reader."""
         return {
             "bootstrap.servers": self.bootstrap,
             "group.id": "g",
@@ -156,7 +154,6 @@ class Stage:
             consumer.close()
 
     def native_producer(self, **properties: Any) -> tuple[Producer, object]:
-        """Return a producer with its capsule."""
         given = {"bootstrap.servers": self.bootstrap, **properties}
         return Producer(self.path.plug_in(given)), self.path.captured()
 
@@ -179,8 +176,6 @@ class Stage:
 
 
 def reference(messages: Sequence[Any]) -> Batch:
-    """Return the batch that the reference makes of messages."""
-
     def on_event(_message: object, error: object) -> None:
         raise AssertionError(error)
 

@@ -44,7 +44,6 @@ def build(folder: Path, *flags: str, replaced: dict[str, tuple[str, str]] | None
 
 
 def buildable() -> bool:
-    """Return whether ``make setup`` can build hapax_fast on this machine."""
     return compiler() is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
 
 

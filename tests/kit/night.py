@@ -23,7 +23,6 @@ def ran(route: PipelineUnderTest, **settings: str | None) -> None:
 
 
 def settle(route: PipelineUnderTest) -> None:
-    """Wait until nothing is undecided in any topic of the route."""
     topics = (route.source, route.target, route.dead_letters)
 
     def decided() -> bool:

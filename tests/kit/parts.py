@@ -109,7 +109,6 @@ class Parts:
         self.source.close()
 
     def take(self, count: int) -> Batch:
-        """Take exactly ``count`` records, waiting for them."""
         deadline_s = time.monotonic() + 60
         while time.monotonic() < deadline_s:
             batch = self.source.take(count, 0.1)

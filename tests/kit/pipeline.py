@@ -208,7 +208,6 @@ class Pipeline:
         self.worker.run()
 
     def drained(self) -> bool:
-        """Whether every input offset is committed."""
         ends = {where: end for where, end in self.broker.ends().items() if end}
         return {where: self.broker.committed.get(where) for where in ends} == ends
 
@@ -223,15 +222,12 @@ class Pipeline:
     # -- judging --------------------------------------------------------------------------
 
     def outputs(self) -> list[bytes]:
-        """Return the values that a reader of the output topic sees, sorted."""
         return sorted(record.value or b"" for record in self.broker.records("out"))
 
     def dead(self) -> list[bytes]:
-        """Return the values of the dead letters, in order."""
         return [record.value or b"" for record in self.broker.records("dead")]
 
     def committed(self) -> Mapping[TopicPartition, int]:
-        """Return the group's offsets."""
         return self.broker.committed
 
     def judge(self) -> None:

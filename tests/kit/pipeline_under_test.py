@@ -73,11 +73,9 @@ class PipelineUnderTest:
     # -- processes ------------------------------------------------------------------------
 
     def worker(self, instance: str = "w-0", **settings: str | None) -> WorkerProcess:
-        """Start one."""
         return self.start(self._kind, instance, **settings)
 
     def start(self, kind: type[Kind], instance: str, **settings: str | None) -> Kind:
-        """Start a process of some kind."""
         log = self._folder / f"{self.app}-{len(self.workers)}.log"
         worker = kind(self._with(settings), instance, log)
         self.workers.append(worker)

@@ -28,5 +28,4 @@ Order: Any = _order()
 
 
 def price(record: Record[Order]) -> Output:
-    """Return the order with its total."""
     return Output(Order(id=record.data.id, total=2 * record.data.id))

@@ -20,7 +20,6 @@ from tests.kit.rulebook import Claim
 def failing(
     code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False
 ) -> KafkaException:
-    """Return what the client raises."""
     error = KafkaError(code, "text", fatal=fatal, retriable=retriable, txn_requires_abort=abort)
     return KafkaException(error)
 
@@ -93,7 +92,6 @@ def transaction(
 
 
 def transactional(producer: FakeProducer) -> list[str]:
-    """Return the transactional calls, in order."""
     return [name for name in producer.calls if "transaction" in name and "init" not in name]
 
 

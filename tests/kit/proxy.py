@@ -181,7 +181,6 @@ class FaultProxy:
         return rule
 
     def remove(self, rule: Rule) -> None:
-        """Disarm a fault; what it holds stays held. It may be gone already."""
         self._rules = [each for each in self._rules if each is not rule]
 
     def clear(self) -> None:

@@ -123,7 +123,6 @@ def share(world: Rulebook, *sources: Source) -> None:
 
 
 def places(world: Rulebook) -> tuple[TopicPartition, ...]:
-    """Return all input partitions."""
     return tuple((world.topic, number) for number in range(PARTITIONS))
 
 
@@ -154,12 +153,10 @@ def shown(world: Rulebook) -> tuple[list[bytes | None], int | None]:
 
 
 def visible(world: Rulebook) -> tuple[list[bytes | None], int | None]:
-    """Return the same while a transaction is open."""
     return [one.value for one in world.outputs()], world.committed().get(places(world)[0])
 
 
 def message(world: Rulebook, value: bytes) -> Message:
-    """Return an output."""
     return Message(world.target, value, b"key", -1, 1_700_000_000_000, [])
 
 

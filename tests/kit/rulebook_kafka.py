@@ -151,7 +151,6 @@ class KafkaRulebook(KafkaTopics):
         return KafkaUpstream(self, self._exits.enter_context(opened))
 
     def input_end(self) -> int:
-        """Return the high watermark of partition 0 of the input."""
         return self._end(self.topic, IsolationLevel.READ_UNCOMMITTED)
 
     def hold(self, api: str) -> KafkaLate:

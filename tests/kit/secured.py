@@ -1,19 +1,25 @@
 """Ways to a guarded sandbox: who we are, what we set, and what we may do."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pytest
-
-from hapax.core.cluster_state import Right
 from hapax.operations.doctor.acls import kafka_rights
-from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
-from hapax.settings import Settings, load_settings
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from hapax.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    from hapax.core.cluster_state import Right
+    from hapax.sandbox import Sandbox
+    from hapax.settings import Settings
+    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 KEY_PASSWORD = "open-the-key-sesame"  # noqa: S105 - of a certificate that lives for minutes
 SCRAM_PASSWORD = 'open "sesame" \\ door'  # noqa: S105 - characters that quoting must survive

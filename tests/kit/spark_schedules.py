@@ -80,12 +80,10 @@ class Errand:
             self._back.acquire()
 
     def kill(self) -> None:
-        """End it where it stands."""
         self._killed = True
         self.step()
 
     def finish(self) -> None:
-        """Let it go on to its end."""
         while not self.done:
             self.step()
 

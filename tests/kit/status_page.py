@@ -1,15 +1,23 @@
 """A status that events make, without a service around it."""
 
-import json
-from typing import Any
+from __future__ import annotations
 
-from hapax.core.lag import PartitionLag
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from hapax.telemetry.events import Events
+from hapax.telemetry.health import Health
 from hapax.telemetry.http.status import ProcessIdentity, Status
+from hapax.telemetry.logs import configure_logs
+from hapax.telemetry.metrics import Metrics
 from hapax.telemetry.recent_errors import Troubles
 from tests.unit.test_telemetry_events import ORDERS, OUT_LAG
-from tests.unit.test_telemetry_events import Told as ToldEvents
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
+
+if TYPE_CHECKING:
+    from hapax.core.lag import PartitionLag
 
 
 class Group:
@@ -22,12 +30,24 @@ class Group:
         return self.told
 
 
-class Told(ToldEvents):
+class Told:
     """Events and the status that they make."""
 
     def __init__(self, **identity: Any) -> None:
+        self.monotonic_s, self.wall_s = 1_000.0, 1_700_000_000.0
+        self.metrics = Metrics()
+        self.health = Health(30.0, lambda: self.monotonic_s)
         self.troubles = Troubles(lambda: self.wall_s)
-        super().__init__("info", troubles=self.troubles)
+        self._stream = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        logger = configure_logs(
+            "info",
+            "json",
+            stream=self._stream,
+            troubles=self.troubles,
+            app="shop",
+            instance="shop-0",
+        )
+        self.events = Events(self.metrics, self.health, logger, lambda: self.wall_s)
         facts: dict[str, Any] = {
             "app": "shop",
             "instance": "shop-0",

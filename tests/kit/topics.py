@@ -174,7 +174,6 @@ def read_back(
 
 @patient
 def committed(bootstrap_servers: str, group: str, topic: str) -> dict[int, int | None]:
-    """Return the group's committed offset of each partition; None where there is none."""
     found = _committed(bootstrap_servers, group, topic)
     return {one.partition: one.offset if one.offset >= 0 else None for one in found}
 

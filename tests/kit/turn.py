@@ -143,7 +143,6 @@ class Box:
             yield item
 
     def close(self) -> bool:
-        """Say what is owed; return whether enough was played."""
         lines = "".join(f"{name}\n" for name in self.left)
         if self.owed:
             self.owed.parent.mkdir(parents=True, exist_ok=True)

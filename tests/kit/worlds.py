@@ -137,7 +137,6 @@ def take(world: World, count: int, *, records_max: int = 100) -> list[Batch]:
 
 
 def joined(world: World) -> World:
-    """Wait until all partitions are ours; nothing is taken."""
     world.join()
     deadline_s = time.monotonic() + 60
     while len(world.source.assignment()) < PARTITIONS:
@@ -147,5 +146,4 @@ def joined(world: World) -> World:
 
 
 def message(world: World, value: bytes | None) -> Message:
-    """Return an output."""
     return Message(world.target, value, b"key", -1, 1_700_000_000_000, [("h", b"1"), ("n", None)])

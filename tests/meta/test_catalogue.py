@@ -6,8 +6,10 @@ behind a tab the cheapest layer that catches it, in which ``make test`` or ``mak
 ``python -m tests.meta.test_catalogue`` writes the catalogue again.
 """
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,13 +25,18 @@ from tests.gate.layers import LAYERS
 from tests.gate.rotating import ON_TRIAL, _boxes
 from tests.kit.histories import PLANTED
 from tests.kit.turn import Box
-from tests.meta.played import BY_COST, Tests, collected
+from tests.meta.played import BY_COST, collected
 from tests.meta.played import CONTROLS as CONTROLS_PART
 from tests.meta.played import MUTANTS as MUTANTS_PART
 from tests.simulation.mutants import MUTANTS as SIMULATED
 from tests.simulation.spool.mutants import MUTANTS as SPOOL
 from tests.unit.mutants import MUTANTS as PLANTED_IN_UNITS
 from tests.unit.test_spark_mutants import MUTANTS as SPARK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tests.meta.played import Tests
 
 CATALOGUE = Path(__file__).with_name("catalogue.txt")
 

@@ -30,7 +30,6 @@ HOME_MADE_WORDS_MAX = 7
 
 
 def modules() -> dict[str, Path]:
-    """Return module → file."""
     return {
         ".".join(file.relative_to(SERVICE).with_suffix("").parts).removesuffix(".__init__"): file
         for file in sorted(SERVICE.rglob("*.py"))

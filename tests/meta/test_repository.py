@@ -184,7 +184,6 @@ REMARKS_MAX = 78
 
 
 def lines(folder: Path) -> dict[str, int]:
-    """Return file → lines."""
     return {
         file.relative_to(SERVICE).as_posix(): len(file.read_text().splitlines())
         for file in sorted(folder.rglob("*.py"))

@@ -33,7 +33,6 @@ PLAIN = (
 
 
 def main(words: list[str]) -> int:
-    """Do what the command says; return the exit code."""
     parser = argparse.ArgumentParser("python -m tests.mutations")
     parser.add_argument("command", choices=("list", "show", "reach", "run", "report"))
     parser.add_argument("id", nargs="*", help="of mutations; for reach, files of tests")

@@ -24,7 +24,6 @@ FAILED = re.compile(r"(?m)^(?:FAILED|ERROR) (\S+)")
 
 @contextmanager
 def copy_of_the_tree() -> Iterator[Path]:
-    """Copy what git holds or would hold."""
     git = shutil.which("git")
     assert git is not None, "mutations are played in a checkout"
     command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]

@@ -75,7 +75,6 @@ class Forked:
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remember which test noticed."""
         if report.failed and not self._failed:
             self._failed = report.nodeid
 

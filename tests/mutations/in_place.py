@@ -21,7 +21,6 @@ class UnreachableError(Exception):
 
 
 def functions(path: str) -> list[FunctionType]:
-    """Return the functions of a file that are loaded."""
     gc.unfreeze()
     every = (one for one in gc.get_objects() if isinstance(one, FunctionType))
     return [one for one in every if one.__code__.co_filename == path]

@@ -46,21 +46,18 @@ def state() -> str:
 
 
 def keep(outcome: Outcome) -> None:
-    """Add a line."""
     PARTS.parent.mkdir(parents=True, exist_ok=True)
     with PARTS.open("a") as file:
         file.write(json.dumps(outcome._replace(state=state())._asdict()) + "\n")
 
 
 def show(mutation: Mutation, outcome: Outcome) -> None:
-    """Say what became of one."""
     place = f"{mutation.file.removeprefix('service/hapax/')}:{mutation.line}"
     words = (outcome.outcome, mutation.id, place, mutation.kind, f"{outcome.seconds:g}s")
     print(" ".join((*words, outcome.by)), flush=True)  # noqa: T201
 
 
 def kept(layer: str) -> dict[str, Outcome]:
-    """Return the last outcome of each mutation."""
     if not PARTS.exists():
         return {}
     every = [Outcome(**json.loads(line)) for line in PARTS.read_text().splitlines()]

@@ -45,7 +45,6 @@ def rows() -> list[Row]:
 
 
 def write() -> None:
-    """Keep it, with the commit and the day."""
     git = shutil.which("git")
     assert git is not None, "results are of a checkout"
     command = [git, "rev-parse", "--short", "HEAD"]

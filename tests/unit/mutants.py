@@ -118,7 +118,6 @@ MUTANTS = _table()
 
 
 def main() -> int:
-    """Play all; return the exit code of pytest."""
     every = {
         UNBROKEN: Planted(
             lambda: None, tuple(test for one in MUTANTS.values() for test in one.tests)

@@ -82,12 +82,6 @@ def test_a_statement_that_fails_while_it_reads_is_the_same_sentence():
     rows.close()
 
 
-def test_where_spark_runs_is_an_option_of_spark():
-    done = RUN.invoke(app, ["audit", "--master", "local[2]"], env=REQUIRED)
-    assert done.exit_code == 2
-    assert "--master is an option of --engine spark" in done.stderr
-
-
 def test_spark_that_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(audit_run, "find_spec", lambda _name: None)
     done = RUN.invoke(app, ["audit", "--engine", "spark"], env=REQUIRED)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench import calls, course, guard, pairs, report, results, steps, throughput, traffic
-from bench.contenders import FUNCTION, NATIVE, PYTHON, Contender, Service
+from bench.contenders import FUNCTION, NATIVE, PYTHON, Contender
 from bench.course import THROUGHPUT, Plan
 from bench.measure import VoidRunError
 from bench.peers.contenders import PLAIN, Peer
@@ -316,13 +316,3 @@ def test_ratios_are_taken_within_a_pair_and_not_of_medians():
     one = [dict.fromkeys(keys, value) for value in (1.0, 20.0, 300.0)]
     other = [dict.fromkeys(keys, value) for value in (2.0, 10.0, 300.0)]
     assert pairs.table({"one": one, "other": other})[-1].split("|")[2] == "1.00 (0.50-2.00)"
-
-
-def test_the_service_without_a_batch_ahead_is_started_through_the_benchmark():
-    first, second = pairs.PAIRS["overlap"]
-    assert isinstance(first, Service)
-    assert isinstance(second, pairs.Alone)
-    assert first.command[-1] == "hapax"
-    assert second.command[-2:] == ["bench.pairs", pairs.ALONE]
-    assert first.claims
-    assert second.claims

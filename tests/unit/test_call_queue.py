@@ -207,7 +207,6 @@ ANSWER = (Output(b"x"),)
 
 
 def batch(*places: tuple[int, int], ends: Mapping[tuple[str, int], int] | None = None) -> Batch:
-    """Return records at (partition, offset), in this order."""
     records = [Record("in", at, offset, None, b"%d" % offset) for at, offset in places]
     first: dict[tuple[str, int], int] = {}
     for record in records:
@@ -239,7 +238,6 @@ def finish(calls: Iterable[Call], *offsets: int) -> None:
 
 
 def left(window: Window, most: int = 100) -> tuple[list[int], dict[tuple[str, int], int]]:
-    """Return the offsets of the records that may leave, and the progress they make."""
     ready = window.ready(most)
     return ([], {}) if ready is None else ([r.offset for r in ready[0].records], ready[0].next)
 

@@ -3,22 +3,28 @@
 The worker, its window and its calls are the real ones; Kafka and the claims are in memory.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hapax.core.call_window import CallLimits, Window
-from hapax.core.records import Record
 from hapax.core.transform import form_of
-from hapax.engines.batch_runner import BatchRunner, Windowing, WindowRunner
-from hapax.engines.overlapping_calls import Making, make_calls
-from hapax.telemetry.events import Events
+from hapax.engines.batch_runner import Windowing, WindowRunner
+from hapax.engines.overlapping_calls import make_calls
 from hapax.testing.source import InjectedFault
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work
+
+if TYPE_CHECKING:
+    from hapax.core.records import Record
+    from hapax.engines.batch_runner import BatchRunner
+    from hapax.engines.overlapping_calls import Making
+    from hapax.telemetry.events import Events
 
 ABORTS = 1000
 PARTITIONS, BATCH, AT_ONCE = 2, 2, 8

@@ -1,11 +1,12 @@
 """Calls on an event loop and on threads: limits, cancellation, failures, set-up and farewell."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,9 +15,14 @@ from hapax.core.errors import ConfigurationError
 from hapax.core.ports import Interrupt
 from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, form_of
-from hapax.engines.overlapping_calls import GatheredCalls, Making, make_calls
+from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from tests.kit import leaving
 from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from hapax.engines.overlapping_calls import Making
 
 WITHIN_S = 20.0
 

@@ -117,7 +117,6 @@ RECORDS = {
 
 
 def output_of(record: Record, chain: list[str], output: Output) -> tuple[Record, bytes, bytes]:
-    """Return what a pipeline with this chain writes, the id in it, and the claim it made."""
     found = Identity(chain).identify([record])
     planner = Planner(Destinations("app", "out", "dead"))
     (message,) = planner.plan([record], found.ids, [(output,)], {}).messages

@@ -38,6 +38,10 @@ COMMANDS: dict[str, dict[str, str]] = {
     "claims adopt --yes": REDIS,
 }
 WRONG = {
+    "audit --since yesterday": "--since yesterday: write an age like 24h",
+    "audit --since 5": "write an age like 24h",
+    "audit --since ''": "write an age like 24h",
+    "audit --master local[2]": "--master is an option of --engine spark",
     "backfill --from soon": "choose one of earliest, latest, refuse, or write an age",
     "backfill --until soon": "choose one of latest, or write an age",
     "backfill --from latest": "leaves nothing before HAPAX_INPUT__END=latest",
@@ -270,18 +274,6 @@ def test_no_help_shows_the_marks_of_a_markup():
     assert [path for path, text in shown.items() if "**" in text or "`" in text] == []
 
 
-def test_paragraphs_of_a_help_break_where_the_terminal_ends():
-    text = RUN.invoke(app, ["config", "check", "--help"], env={"COLUMNS": "60"}).stdout
-    assert " Also imports HAPAX_TRANSFORM, and lets the Kafka client\n" in flat(text)
-    assert " read its properties. Connects to nothing.\n" in flat(text)
-    examples = RUN.invoke(app, ["offsets", "--help"], env={"COLUMNS": "60"}).stdout
-    assert "   hapax offsets\n   hapax offsets --watch --interval 5s\n" in flat(examples)
-
-
-def flat(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines())
-
-
 STAND_IN = """
 import atexit, os, signal, sys, types
 stand_in = types.ModuleType("hapax.commands.run")
@@ -296,7 +288,6 @@ hapax.__main__.main()
 
 
 def left(does: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with a service that only does this, and wait for its end."""
     code = STAND_IN.format(does=does)
     return run_captured([sys.executable, "-c", code], timeout=60)
 

@@ -37,8 +37,6 @@ RUN = CliRunner()
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Let the facts of the next examination be those of a healthy pipeline, changed."""
-
     def set_(change: Callable[[CheckContext], CheckContext]) -> None:
         def examine(settings: Settings) -> Examination:
             case = change(healthy()._replace(settings=settings))

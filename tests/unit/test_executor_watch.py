@@ -69,7 +69,6 @@ class FakeContext:
 
 
 def watched(context: FakeContext, wait: Callable[[float], object]) -> list[dict[str, Any]]:
-    """Watch to the end; return what was told."""
     told = Told()
     thread = watch_executors(cast("Any", context), cast("Events", told), wait)
     thread.join(WITHIN_S)

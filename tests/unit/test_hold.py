@@ -115,7 +115,6 @@ EVICTS = "Redis at cache:6379/0 evicts keys (maxmemory-policy allkeys-lru)"
 
 
 def at_seconds(pipeline: Pipeline, steps: dict[float, Callable[[], None]]) -> None:
-    """Do something at times after the start; the last of them ends the run."""
     began_s = pipeline.clock.now_s
     left = sorted(steps.items())
 

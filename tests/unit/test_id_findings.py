@@ -1,5 +1,7 @@
 """What the first records of a process, and later duplicates, say about the ids."""
 
+from __future__ import annotations
+
 from hapax.core.deduplicate import Claimed
 from hapax.core.id_findings import AGAIN_S, FIRST, IdWatch
 from hapax.core.ports import Batch

@@ -1,16 +1,23 @@
 """Which logs a checkpoint belongs to: kept next to it, and compared."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hapax.core.errors import PositionLostError
-from hapax.core.input_logs import Anchors, InputLogs, require_uncut
-from hapax.core.records import TopicPartition
+from hapax.core.input_logs import InputLogs, require_uncut
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.run import check_marker
 from hapax.settings import load_settings
 from tests.kit.managed_process import required
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hapax.core.input_logs import Anchors
+    from hapax.core.records import TopicPartition
 
 KNOWN = InputLogs(
     app="a", output="out", cluster="c", topics={"in": "A"}, epochs={"in": {0: 3, 1: 5}}

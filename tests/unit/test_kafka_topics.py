@@ -29,7 +29,6 @@ def beside(topic_id: str) -> str:
 
 @pytest.fixture
 def known(monkeypatch):
-    """A source that has heard the id of its topic."""
     kafka, consumer, _ = source(monkeypatch)
     monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
     tell(kafka, NONE, ONE)

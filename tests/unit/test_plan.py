@@ -176,7 +176,6 @@ FAILED = Record("in", 3, 7, b"k", b"\xff\x00", (("trace", b"t"), ("trace", None)
 
 
 def letter_of(record: Record, *, at: int = 0) -> Record:
-    """Return the dead letter that a pipeline writes of this record."""
     planner = Planner(Destinations("app", "out", "dead"))
     failure = Failure("ValueError", "no: number", 3)
     (message,) = planner.plan([record], [b"e-1"], [failure], {}).messages

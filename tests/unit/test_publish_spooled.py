@@ -295,7 +295,6 @@ def rows(form: RowForm, text: bytes) -> list[SourceRow]:
 
 
 def cut(text: bytes, *places: int) -> list[bytes]:
-    """Return the lines of a text that arrives in pieces."""
     edges = sorted({0, *places, len(text)})
     pieces = iter([text[a:b] for a, b in pairwise(edges)] + [b""])
     return list(whole_lines(lambda: next(pieces)))

@@ -218,7 +218,6 @@ def test_without_the_library_that_knows_maven_central_the_error_says_what_to_typ
 
 @pytest.fixture
 def archive(path, tmp_path, monkeypatch):
-    """An archive that is wanted in the place of jars."""
     made = tmp_path / "made.zip"
     with zipfile.ZipFile(made, "w") as content:
         content.writestr("one-runner.jar", b"one")

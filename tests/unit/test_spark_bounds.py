@@ -28,7 +28,6 @@ from tests.kit.spark_driver import (
 
 
 def endless(driver: Driver) -> Scenario:
-    """Go around until the driver ends by itself."""
     while not (yield):
         assert not driver.jobs.running or driver.lifecycle.stopping
 

@@ -1,6 +1,9 @@
 """Lanes: which partitions they have, what they know, and what travels to a task and back."""
 
+from __future__ import annotations
+
 import pickle
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,7 +12,10 @@ from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.lanes import Homes, Lane
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
-from tests.kit.spark_driver import P0, P1, P2, P3, Driver, Scenario, played, settled
+from tests.kit.spark_driver import P0, P1, P2, P3, Driver, played, settled
+
+if TYPE_CHECKING:
+    from tests.kit.spark_driver import Scenario
 
 CULPRIT = Coordinates("in", 0, 7)
 NO = Failure("Refused", "no", 1)

@@ -261,12 +261,6 @@ def test_plain_values_become_what_spark_reads():
     assert json.loads(SPARK_PROPERTIES.show(read)) == read
 
 
-def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imported(monkeypatch):
-    monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
-    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
-        spark_session.require_pyspark()
-
-
 def test_a_call_that_meets_the_end_of_the_jvm_raises_and_logs_no_traceback(caplog, monkeypatch):
     client = GatewayClient()
 

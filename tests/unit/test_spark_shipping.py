@@ -32,7 +32,6 @@ class FakeContext:
 
 @pytest.fixture
 def code(tmp_path, monkeypatch):
-    """A folder that modules are imported from."""
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 

@@ -194,11 +194,6 @@ def test_every_form_of_a_transform_runs_and_its_calls_are_counted(transform):
     assert sorted(result.calls.values()) == [1, 1]
 
 
-def test_what_no_form_has_is_refused():
-    with pytest.raises(ConfigurationError, match="one record"):
-        Pipeline(lambda _one, _two: None)
-
-
 def test_a_thousand_records_take_milliseconds():
     values = [order(str(number)) for number in range(1000)]
     pipeline = Pipeline(route, BY_ID)

@@ -157,7 +157,6 @@ def test_without_a_transform_records_pass_as_they_are():
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Return a function that writes the module ``rules``."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "rules", raising=False)
 

@@ -11,7 +11,6 @@ PREFIX, DATE, NUMBERS = b"hapax{shop}\x01\x02", b"\x00\x07", {"orders": b"\x11\x
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """Layouts at rest, and those of buckets that are divided or joined."""
     old = draw(st.integers(10, 20))
     new = draw(st.sampled_from((old, old + 1, old - 1)))
     return Layout(old, new, draw(st.integers(0, 1 << min(old, new))))

@@ -206,7 +206,6 @@ PLANNER = Planner(Destinations("app", "out", "dead"))
 def plans(
     native: Any, batch: Any, chain: list[str], results: list[Result | None]
 ) -> tuple[Plan, Plan]:
-    """Return the plan of the native path, and that of its reference."""
     expected = by_reference(results, native)
     ids = Identity(chain).identify(batch.records).ids
     theirs = PLANNER.plan(list(batch.records), ids, expected, batch.next)
@@ -214,7 +213,6 @@ def plans(
 
 
 def previews(prepared: Prepared, preview: Any) -> list[Message]:
-    """Return what the native path would send."""
     found = [
         preview(prepared.records, prepared.results, index) for index in range(len(prepared.results))
     ]

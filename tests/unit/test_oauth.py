@@ -1,0 +1,90 @@
+"""Tokens over TLS: what the client needs for it, and the token service of the sandbox."""
+
+import time
+from contextlib import closing
+
+import pytest
+
+from hapax.kafka import properties as kafka_clients
+from hapax.kafka.connection import diagnose_connection
+from hapax.kafka.properties import consumer_properties
+from hapax.sandbox.guard import Authority, TokenServer
+from hapax.settings import Settings
+from tests.unit.test_kafka_clients import settings
+
+CA = "https.ca.location"
+WRONG = "wr0ng"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def tokens(authority, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("oauth")
+    with closing(TokenServer(folder, authority.issue("server"))) as server:
+        yield server
+
+
+def given(url: str, secret: str = WRONG, **more: str) -> Settings:
+    security = {
+        "PROTOCOL": "sasl_plaintext",
+        "SASL_MECHANISM": "OAUTHBEARER",
+        "OAUTH_TOKEN_URL": url,
+        "OAUTH_CLIENT_ID": "hapax-oauth",
+        "OAUTH_CLIENT_SECRET": secret,
+        **more,
+    }
+    return settings(
+        KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1",
+        **{f"KAFKA__SECURITY__{name}": text for name, text in security.items()},
+    )
+
+
+def test_the_token_service_is_checked_by_the_authorities_that_are_named():
+    properties = consumer_properties(given("https://login/token", OAUTH_CA_FILE="/tls/login.pem"))
+    assert properties[CA] == "/tls/login.pem"
+
+
+def test_without_a_name_the_authorities_of_the_system_are_taken(tmp_path, monkeypatch):
+    bundle = tmp_path / "bundle.crt"
+    bundle.touch()
+    monkeypatch.setattr(kafka_clients, "AUTHORITIES", (str(tmp_path / "nowhere.crt"), str(bundle)))
+    assert consumer_properties(given("https://login/token"))[CA] == str(bundle)
+    assert CA not in consumer_properties(given("http://login/token"))
+
+
+def test_a_token_is_fetched_over_tls(authority, tokens):
+    known = given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(authority.ca_file))
+    before = tokens.served
+    said = diagnose_connection(known)
+    assert said is not None
+    assert "Connection refused" in said, "it has its token, but no broker listens"
+    assert tokens.served > before
+
+
+def test_a_wrong_secret_of_the_client_is_named_and_not_told(authority, tokens):
+    said = diagnose_connection(given(tokens.url, WRONG, OAUTH_CA_FILE=str(authority.ca_file)))
+    assert said is not None
+    assert "token" in said
+    assert "invalid_client" in said
+    assert WRONG not in said
+
+
+def test_a_token_service_of_a_strange_authority_is_refused(tokens, tmp_path):
+    stranger = Authority(tmp_path)
+    said = diagnose_connection(
+        given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(stranger.ca_file))
+    )
+    assert said is not None
+    assert "certificate" in said
+
+
+def test_a_token_service_that_is_away_is_named_within_seconds():
+    began_s = time.monotonic()
+    said = diagnose_connection(given("https://127.0.0.1:1/token"))
+    assert said is not None
+    assert "token" in said
+    assert time.monotonic() - began_s < 30
