@@ -51,9 +51,8 @@ def given(values: Iterable[bytes], partition: int = 0) -> list[Given]:
 
 
 @pytest.fixture
-def route_of(sandbox, tmp_path):
+def route_of(route_of, tmp_path):
     """Return what makes a route whose partition 0 has ten records."""
-    made: list[PipelineUnderTest] = []
 
     def make(form: str = "worker", **settings: str | None) -> PipelineUnderTest:
         if form == "dataframe":
@@ -64,18 +63,14 @@ def route_of(sandbox, tmp_path):
             }
         kind = WorkerProcess if form == "worker" else SparkProcess
         settings = {"TRANSFORM": None, **settings}
-        route = PipelineUnderTest(sandbox, tmp_path, partitions=3, kind=kind, **settings)
-        route.create()
-        made.append(route)
+        route: PipelineUnderTest = route_of(3, kind=kind, **settings)
         route.write(*given(BEFORE))
         produce_aborted(route.bootstrap, route.source, *given(ABORTED, 1))
         produce_committed(route.bootstrap, route.source, *given(MARKED, 2))
         await_(lambda: ends(route.bootstrap, route.source) == {0: 10, 1: 2, 2: 2}, 10)
         return route
 
-    yield make
-    for route in made:
-        route.close()
+    return make
 
 
 def values(route: PipelineUnderTest) -> list[bytes | None]:
