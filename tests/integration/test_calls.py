@@ -520,12 +520,3 @@ def test_a_list_that_is_always_too_long_makes_dead_letters_that_say_so(of_ten):
     errors = {header(each, "hapax-error") for each in of_ten.dead()}
     assert len(of_ten.dead()) == 10
     assert all("2" in error and "1" in error for error in errors), errors
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("CALL__CONCURRENCY", "0"), ("CALL__ORDER", "partition"), ("CALL__RECORDS_MAX", "0")],
-)
-def test_settings_of_calls_that_mean_nothing_leave_with_2(of_ten, name, text):
-    refused(of_ten, 2, f"HAPAX_{name}", **{name: text})
-    assert untouched(of_ten)
