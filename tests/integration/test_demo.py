@@ -15,7 +15,6 @@ import pytest
 from tests.kit.commands import run_captured
 from tests.kit.proof import at_length
 
-pytestmark = pytest.mark.real
 COMMAND = [sys.executable, "-m", "hapax", "demo"]
 ROOT = Path(__file__).parents[2]
 

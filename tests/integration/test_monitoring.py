@@ -146,7 +146,6 @@ class Operator:
         await_(lambda: "claim-store" not in self.doctor(), PATIENCE_S, self.worker.text)
 
 
-@pytest.mark.real
 def test_redis_stops_and_an_operator_learns_it_finds_out_why_and_ends_it_by_the_runbook(tmp_path):
     rules = impatient_rules(tmp_path)
     topics = ["--topic", "orders:1", "--topic", "orders-clean:1"]

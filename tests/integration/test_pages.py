@@ -138,7 +138,6 @@ def test_a_function_of_ones_own_is_a_few_commands_away():
 
 
 @pytest.mark.long
-@pytest.mark.real
 @pytest.mark.timeout(WITHIN_S * 3)
 def test_the_quickstart_of_the_readme_works_as_it_is_typed(tmp_path):
     done = typed(pages_part("README.md", "Install", "What it promises"), tmp_path)
@@ -151,7 +150,6 @@ def test_the_quickstart_of_the_readme_works_as_it_is_typed(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.real
 @pytest.mark.timeout(WITHIN_S * 3)
 @pytest.mark.rounds
 @at_length
@@ -267,7 +265,6 @@ def test_the_tests_of_an_example_pass(example, example_environ):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("example", with_long_ones("spark"))
 def test_what_the_page_types_brings_what_is_expected(example, example_environ, names):
     command = commands(example)[-1]

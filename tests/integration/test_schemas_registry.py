@@ -22,7 +22,7 @@ from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length, rounds
 from tests.kit.topics import Given
 
-pytestmark = [pytest.mark.long, pytest.mark.real]
+pytestmark = pytest.mark.long
 
 _INTEGERS = {"type": "object", "additionalProperties": False}
 DEAD_S = 600.0

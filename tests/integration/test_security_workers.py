@@ -340,7 +340,6 @@ def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_ri
 RUN_S = 120.0
 
 
-@pytest.mark.real
 @pytest.mark.long
 def test_what_the_secure_sandbox_prints_leads_a_worker_in():
     command = [sys.executable, "-m", "hapax"]

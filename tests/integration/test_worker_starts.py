@@ -295,7 +295,6 @@ def former():
 of_former = a_route(servers="former")
 
 
-@pytest.mark.real
 def test_the_oldest_supported_kafka_takes_records_through(former, of_former):
     command = Path(f"/proc/{former.kafka.brokers[0].pid}/cmdline").read_text()
     assert "kafka-3.9.2" in command
