@@ -16,7 +16,7 @@ from tests.gate import admission, full, parts, rotating, running, soaking, verdi
 from tests.gate.layers import RECORD_PATHS, function_of, layer_of
 from tests.gate.parts import Part
 from tests.kit import skips
-from tests.kit.turn import Box, first, is_in_share, of_commit, of_this_turn, share
+from tests.kit.turn import Box, first, is_in_share, of_commit, of_this_turn, share, turn
 
 BUSY = "import time\nwhile time.process_time() < {}: pass"
 SUITE = """
@@ -278,6 +278,11 @@ def test_a_shallow_clone_and_no_repository_have_some_turn(tmp_path):
     assert of_commit(shallow) == int(_git(shallow, "rev-parse", "--short=8", "HEAD"), 16)
     (tmp_path / "none").mkdir()
     assert of_commit(tmp_path / "none") == 0
+
+
+def test_a_turn_can_be_named(monkeypatch):
+    monkeypatch.setenv("TURN", "7")
+    assert turn() == 7
 
 
 def _turn_after(repository: Path) -> int:
