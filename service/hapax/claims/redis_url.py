@@ -23,13 +23,12 @@ CLAIM_COMMANDS: Final = (
     "script|load",
     "get",
     "set",
-    "del",
     "hget",
     "hmget",
-    "hgetall",
     "hset",
-    "hsetnx",
+    "hlen",
     "hdel",
+    "unlink",
     "pexpireat",
 )
 """What the claim store sends to Redis or calls in its script. ``select`` comes on top where the
@@ -112,7 +111,7 @@ class RedisKind:
         commands = [*CLAIM_COMMANDS, *(["select"] if database not in {"", "0"} else [])]
         user = query.get("username") or unquote(parts.username or "") or app
         allowed = " ".join(f"+{command}" for command in commands)
-        line = f"user {user} reset on >PASSWORD ~hapax:{{{app}}}:claims* ~hapax{{{app}}}* {allowed}"
+        line = f"user {user} reset on >PASSWORD ~hapax:{{{app}}}:claims* {allowed}"
         return StoreRights("Redis, a line of its ACL file", line)
 
     def open(self, url: str, options: StoreOptions) -> ClaimStore:

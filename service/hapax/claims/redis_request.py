@@ -1,0 +1,248 @@
+"""One call of the script for a batch of ids: packed, sent now and answered later (redis_claim.lua).
+
+An owner is 14 bytes: 3 of the topic's number, 3 of the partition, 8 of the offset. Of each way to
+write an owner there is one, because the script compares them as bytes. A topic's number is a hash
+of its name, so that a failover that loses the latest writes cannot give it to another topic.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from redis.exceptions import NoScriptError, RedisError
+
+from hapax.claims.redis_connection import unavailable
+from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.record_path import Ids, RecordPath
+from hapax.core.records import Coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from redis import Redis
+    from redis.connection import Connection
+
+    from hapax.claims.redis import Store
+    from hapax.core.records import Record
+
+DIGEST_BYTES: Final = 16
+NUMBER_BYTES: Final = 3
+_PARTITION_BYTES, _OFFSET_BYTES = 3, 8
+OWNER_BYTES: Final = NUMBER_BYTES + _PARTITION_BYTES + _OFFSET_BYTES
+_OTHER: Final = Struct(f">I{NUMBER_BYTES}s{_PARTITION_BYTES}sQ")
+"""An index, and the owner of its id."""
+IDS_AT_ONCE: Final = 10_000
+"""In one call of the script, some 20 ms of the server: it serves others in between."""
+_TRIES = 20
+_Read = TypeVar("_Read")
+
+
+class Exchange:
+    """A request on its way, on a connection that it has for itself: other calls take others.
+
+    So an answer that comes late, or that is not wanted any more, is not read as that of another
+    call. What fails while it is sent is raised where its answer is read.
+    """
+
+    def __init__(self, client: Redis, commands: Sequence[tuple[object, ...]]) -> None:
+        """Send the commands; it blocks only while the server takes in less than is sent."""
+        self._client = client
+        self._connection: Connection | None = None
+        self._failed: Exception | None = None
+        try:
+            self._connection = client.connection_pool.get_connection()
+            packed = self._connection.pack_commands(commands)  # type: ignore[no-untyped-call]
+            self._connection.send_packed_command(packed)  # type: ignore[no-untyped-call]
+        except (RedisError, OSError) as error:
+            self._failed = error
+            self.drop()
+
+    def read(self, read: Callable[[Connection], _Read]) -> _Read:
+        """Raise ClaimsUnavailableError; a connection not read to its end is dropped."""
+        connection = self._connection
+        if self._failed is not None or connection is None:
+            error = self._failed or RuntimeError("an answer is read once")
+            raise unavailable(self._client, error) from error
+        try:
+            answer = read(connection)
+        except NoScriptError:
+            raise
+        except (RedisError, OSError) as error:
+            raise unavailable(self._client, error) from error
+        else:
+            self._connection = None
+            self._client.connection_pool.release(connection)
+            return answer
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Give the answer up; after it was read, nothing is left to do."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            self._client.connection_pool.release(connection)
+
+    def __del__(self) -> None:
+        """Give a forgotten connection back."""
+        self.drop()
+
+
+class Found(NamedTuple):
+    """What the script returned of all ids.
+
+    others  by index the owners of ids that belong to another record
+    extra   ms that an id is remembered ("find"); how many were forgotten ("forget")
+    """
+
+    others: dict[int, Coordinates]
+    extra: int
+
+
+class Request:
+    """One call for any number of ids; ``ports.Asked``.
+
+    owners  of the ids; none where it is only asked who owns them
+    gone    empty, or for each id an owner that gives way
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        what: str,
+        ids: Sequence[bytes] = (),
+        owners: Sequence[Record | Coordinates] = (),
+        gone: Sequence[Coordinates] = (),
+    ) -> None:
+        self._store = store
+        self._what = what
+        self._ids, self._owners, self._gone = ids, owners, gone
+        self._topics = topics_of((*owners, *gone) if gone else owners)
+        self._exchange: Exchange | None = None
+        self._asked_s = 0.0
+
+    def send_ahead(self) -> None:
+        """Send it, unless the epoch is not known yet, for which the digests are made."""
+        if self._ids and self._store.epoch is not None:
+            self._send()
+
+    def answer(self) -> Mapping[int, Coordinates]:
+        """Return the owners of ids that others own; see ``ports.Claims.claim``."""
+        if not self._ids:
+            return {}
+        found = self.found()
+        self._store.keeps()
+        return found.others
+
+    def found(self) -> Found:
+        """Raise ClaimsUnavailableError, and OtherClusterError: nothing was claimed then."""
+        for _ in range(_TRIES):
+            if self._exchange is None:
+                self._send()
+            found = self._received()
+            if found is not None:
+                return found
+        raise ClaimsUnavailableError("the epoch of the claims changes all the time")
+
+    def drop(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.drop()
+
+    def _send(self) -> None:
+        store = self._store
+        self._asked_s = store.clock.now()
+        topics = store.numbered(self._topics)
+        digests = owners = gone = b""
+        if store.epoch is not None:
+            digests = packed_digests(self._ids, store.salt)
+            owners = packed_owners(self._owners, store.numbers)
+            gone = packed_owners(self._gone, store.numbers)
+        head = store.command(self._what)
+        commands = []
+        for first in self._pieces():
+            ids = slice(first * DIGEST_BYTES, (first + IDS_AT_ONCE) * DIGEST_BYTES)
+            of = slice(first * OWNER_BYTES, (first + IDS_AT_ONCE) * OWNER_BYTES)
+            commands.append((*head, digests[ids], owners[of], gone[of], *topics))
+        self._exchange = Exchange(store.client, commands)
+
+    def _pieces(self) -> range:
+        return range(0, len(self._ids) or 1, IDS_AT_ONCE)
+
+    def _received(self) -> Found | None:
+        """Return what was found; None: ask again, for another epoch or other numbers."""
+        exchange, self._exchange = self._exchange, None
+        assert exchange is not None
+        pieces = self._pieces()
+        try:
+            replies = exchange.read(lambda connection: _replies(connection, len(pieces)))
+        except NoScriptError:
+            self._store.load()
+            return None
+        others: dict[int, Coordinates] = {}
+        extra, is_whole = 0, True
+        for first, reply in zip(pieces, replies, strict=True):
+            found = self._store.take(reply, self._topics, self._asked_s)
+            if found is None:
+                is_whole = False
+                continue
+            packed, number = found
+            others |= self._coordinates(packed, first)
+            extra += int(number)
+        return Found(others, extra) if is_whole else None
+
+    def _coordinates(self, others: bytes, first: int) -> dict[int, Coordinates]:
+        topic_of = self._store.topic
+        return {
+            first + index: Coordinates(topic_of(number), int.from_bytes(partition, "big"), offset)
+            for index, number, partition, offset in _OTHER.iter_unpack(others)
+        }
+
+
+def _replies(connection: Connection, count: int) -> list[Any]:
+    return [connection.read_response() for _ in range(count)]  # type: ignore[no-untyped-call]
+
+
+def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
+    if isinstance(owners, RecordPath):
+        return list(dict.fromkeys(topic for topic, *_ in owners.runs))
+    return list(dict.fromkeys(owner.topic for owner in owners))
+
+
+def first_number(stored: str) -> bytes:
+    """Return the number that a topic has unless another one has it already."""
+    return blake2b(stored.encode(), digest_size=NUMBER_BYTES).digest()
+
+
+def packed_owners(owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]) -> bytes:
+    """Return 14 bytes for each owner."""
+    if isinstance(owners, RecordPath):
+        return owners.owners([_head(numbers[run[0]], run[1]) for run in owners.runs])
+    packed = []
+    topic, partition, head = "", -1, b""
+    for owner in owners:
+        if owner.partition != partition or owner.topic != topic:
+            topic, partition = owner.topic, owner.partition
+            head = _head(numbers[topic], partition)
+        packed.append(head + owner.offset.to_bytes(_OFFSET_BYTES, "big"))
+    return b"".join(packed)
+
+
+def _head(number: bytes, partition: int) -> bytes:
+    return number + partition.to_bytes(_PARTITION_BYTES, "big")
+
+
+def packed_digests(ids: Sequence[bytes], salt: bytes) -> bytes:
+    """Return 16 bytes of salted BLAKE2b for each id."""
+    if isinstance(ids, Ids):
+        return ids.digests(salt)
+    # A copy of a salted hash costs half of what a new one does.
+    copy = blake2b(digest_size=DIGEST_BYTES, salt=salt).copy
+    digests = []
+    for each in ids:
+        digest = copy()
+        digest.update(each)
+        digests.append(digest.digest())
+    return b"".join(digests)
