@@ -208,6 +208,43 @@ static PyObject *ids_digests(ids_t *ids, PyObject *salt) {
   return digests;
 }
 
+/* by_shard(digests, owners, shards): the indices of the ids in the order of their shards, how many each
+ * shard has, and in that order 14 bytes of each digest and of each owner. */
+static PyObject *ids_by_shard(ids_t *ids, PyObject *args) {
+  (void)ids;
+  const uint8_t *digests, *owners;
+  Py_ssize_t size, owners_size;
+  int shards;
+  if (!PyArg_ParseTuple(args, "y#y#i", &digests, &size, &owners, &owners_size, &shards)) return NULL;
+  Py_ssize_t count = size / 16, starts[257] = {0};
+  if (size % 16 || owners_size != count * 14 || shards < 1 || shards > 256)
+    return PyErr_Format(PyExc_ValueError, "16 bytes a digest, 14 an owner, and up to 256 shards");
+  PyObject *order = PyBytes_FromStringAndSize(NULL, count * 4), *counts = PyList_New(shards);
+  PyObject *named = PyBytes_FromStringAndSize(NULL, count * 14), *owned = PyBytes_FromStringAndSize(NULL, count * 14);
+  if (!order || !counts || !named || !owned) goto failed;
+  for (Py_ssize_t i = 0; i < count; i++) starts[digests[i * 16 + 15] % shards + 1]++;
+  for (int shard = 0; shard < shards; shard++) {
+    PyObject *number = PyLong_FromSsize_t(starts[shard + 1]);
+    if (!number) goto failed;
+    PyList_SET_ITEM(counts, shard, number);
+    starts[shard + 1] += starts[shard];
+  }
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Py_ssize_t place = starts[digests[i * 16 + 15] % shards]++;
+    uint32_t index = (uint32_t)i;
+    memcpy(PyBytes_AS_STRING(order) + place * 4, &index, 4);
+    memcpy(PyBytes_AS_STRING(named) + place * 14, digests + i * 16, 14);
+    memcpy(PyBytes_AS_STRING(owned) + place * 14, owners + i * 14, 14);
+  }
+  return Py_BuildValue("(NNNN)", order, counts, named, owned);
+failed:
+  Py_XDECREF(order);
+  Py_XDECREF(counts);
+  Py_XDECREF(named);
+  Py_XDECREF(owned);
+  return NULL;
+}
+
 static PyObject *ids_missing(ids_t *ids, void *closure) {
   (void)closure;
   if (!is_held(ids->records)) return NULL;
@@ -230,6 +267,7 @@ PyObject *py_digest(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef ids_methods[] = {
+    {"by_shard", (PyCFunction)ids_by_shard, METH_VARARGS, "ids in the order of their shards, with their owners"},
     {"digests", (PyCFunction)ids_digests, METH_O, "16 bytes an id, of BLAKE2b with this salt of 16 bytes"},
     {0}};
 static PyGetSetDef ids_fields[] = {{"missing", (getter)ids_missing, 0, "how many records have no id", 0}, {0}};

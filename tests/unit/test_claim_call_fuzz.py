@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_request import first_number, packed_digests
+from hapax.claims.redis_request import by_shard, first_number, packed_digests
 from hapax.core.identity import Identity
 from hapax.core.records import Record
 
@@ -58,8 +58,7 @@ class Wire:
         return read(self)
 
     def read_response(self) -> Any:
-        (*_, digests, _owners, _gone, number, _topic) = self._requests[-1]
-        assert isinstance(digests, bytes)
+        *_, number, _topic = self._requests[-1]
         return [b"3", EPOCH, b"", b"1000", [number], b"", b"0"]
 
 
@@ -91,10 +90,13 @@ def test_whatever_records_hold_the_claim_call_is_packed_and_names_own_inputs_alo
     assert {owner.topic for owner in found.replays.values()} <= {"in"}
     owners = [found.replays.get(index, records[index]) for index in places]
     assert len(sent) == bool(places)
-    for *_, digests, packed, gone, asked, topic in sent:
+    for *_, counts, named, packed, gone, asked, topic in sent:
         assert (asked, topic, gone) == (int.from_bytes(number, "big"), "in", b"")
-        assert digests == packed_digests([found.claims[at] for at in places], claims._store.salt)
-        assert packed == b"".join(
+        digests = packed_digests([found.claims[at] for at in places], claims._store.salt)
+        all_owners = b"".join(
             number + owner.partition.to_bytes(3, "big") + owner.offset.to_bytes(8, "big")
             for owner in owners
         )
+        _, expected, *rest = by_shard([], digests, all_owners, b"")
+        assert [named, packed, gone] == rest
+        assert counts == " ".join(map(str, expected))

@@ -3,8 +3,8 @@
 One request claims a batch, by one script (redis_claim.lua): it finds which ids are claimed, and by
 whom, and claims the others, in one step.
 
-Exactness. An id is reduced to 128 bits of BLAKE2b. Two of n live ids share them with a probability
-below n² / 2¹²⁹: for a thousand million ids 1.5e-21. Nothing else decides. The salt is the app and
+Exactness. An id is reduced to 116 bits of BLAKE2b. Two of n live ids share them with a probability
+below n² / 2¹¹⁷: for a thousand million ids 6e-18. Nothing else decides. The salt is the app and
 the epoch, which is random: no sender can choose ids whose digests are alike in any part.
 
 Storage, all under the hash tag {app}, so that one slot of a cluster holds it:

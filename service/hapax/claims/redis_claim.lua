@@ -2,23 +2,24 @@
 --
 -- KEYS[1]  the format of what is stored
 -- KEYS[2]  hash of the app: epoch, cluster, generations, topics by number
--- ARGV[1]  'claim'; 'find': who owns the ids, and until when; 'forget': those that belong to ARGV[7],
+-- ARGV[1]  'claim'; 'find': who owns the ids, and until when; 'forget': those that belong to ARGV[8],
 --          or to anybody where that is empty; 'try': claim nothing, but try out all commands
 -- ARGV[2]  how long an id is remembered, ms
 -- ARGV[3]  the epoch that the digests were made for
 -- ARGV[4]  the epoch to begin where the store has none: it is new, or was emptied
 -- ARGV[5]  Kafka's id of the cluster that the offsets belong to; empty: not known
--- ARGV[6]  digests of the ids, 16 bytes each
--- ARGV[7]  their owners, 14 bytes each
--- ARGV[8]  empty, or for each id an owner that gives way: it owns nothing any more
--- ARGV[9]… topics of the owners, by turns the number that stands for it and the name
+-- ARGV[6]  how many ids each shard has
+-- ARGV[7]  digests of the ids by shard, 14 bytes each
+-- ARGV[8]  their owners, 14 bytes each
+-- ARGV[9]  empty, or for each id an owner that gives way: it owns nothing any more
+-- ARGV[10]… topics of the owners, by turns the number that stands for it and the name
 --
 -- Returns the format; the epoch; the cluster; the time, ms; the numbers of the topics; and of each id
--- that another record owns its index and that owner, 18 bytes; until when ('find') or how many
+-- that another record owns its place and that owner, 18 bytes; until when ('find') or how many
 -- ('forget'). Of another cluster no more than three; of another epoch, or where a number is taken,
 -- five: nothing was claimed.
 
-local FORMAT, SHARDS, AT_ONCE = '3', 16, 3500
+local FORMAT, SHARDS, AT_ONCE, SIZE = '3', 16, 3500, 14
 -- Parts of the time to live: ids are claimed in a generation for half of it, so that the last of them
 -- is over after one and a half. Its keys end by themselves later than that, should the app be gone.
 local CLAIMED, LIVES, ENDS = 0.5, 1.5, 2.5
@@ -26,8 +27,8 @@ local GENERATIONS_MAX = 4 -- beyond them a shorter time to live begins no furthe
 
 local base, meta = KEYS[1], KEYS[2]
 local what, ttl_ms, cluster = ARGV[1], tonumber(ARGV[2]), ARGV[5]
-local digests, owners, gone = ARGV[6], ARGV[7], ARGV[8]
-local call, sub, byte, min, format = redis.call, string.sub, string.byte, math.min, string.format
+local counts, digests, owners, gone = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local call, sub, min, format = redis.call, string.sub, math.min, string.format
 local claims = what == 'claim' or what == 'try'
 
 -- Before Redis 7 a script may write after asking for the time only if its effects are replicated.
@@ -54,7 +55,7 @@ end
 
 -- A number is taken by another topic once in 16 million pairs: then the next one is.
 local numbers, right = {}, epoch == ARGV[3]
-for place = 9, #ARGV, 2 do
+for place = 10, #ARGV, 2 do
   local number, topic = tonumber(ARGV[place]), ARGV[place + 1]
   local holder = call('HGET', meta, 'number:' .. number)
   while holder and holder ~= topic do
@@ -127,107 +128,114 @@ if what == 'try' then
   call('SET', base, FORMAT)
 end
 
--- Ids by shard, as lists of what is to be asked for next: the digest, and the index of the id.
-local ids, indices, counts, owner = {}, {}, {}, {}
-for shard = 0, SHARDS - 1 do ids[shard], indices[shard], counts[shard] = {}, {}, 0 end
-for index = 1, #digests / 16 do
-  local at = 16 * index
-  local shard = byte(digests, at) % SHARDS
-  local count = counts[shard] + 1
-  counts[shard] = count
-  ids[shard][count] = sub(digests, at - 15, at)
-  indices[shard][count] = index
-  owner[index] = sub(owners, 14 * index - 13, 14 * index)
-end
+-- Of all ids, by shard; the first place is 0.
+local function part(packed, place) return sub(packed, SIZE * place + 1, SIZE * place + SIZE) end
 
 local others, extra = {}, 0
 
-local function belongs_to(index, other)
-  others[#others + 1] = struct.pack('>I4', index - 1) .. other
+local function belongs_to(place, other)
+  others[#others + 1] = struct.pack('>I4', place) .. other
 end
 
 -- Returns whether the id is to be claimed: its owner gives way.
-local function meets(generation, key, id, index, value)
+local function meets(generation, key, id, place, value)
   if what == 'find' then
-    belongs_to(index, value)
+    belongs_to(place, value)
     extra = generation.start_ms + LIVES * generation.ttl_ms - now_ms
   elseif what == 'forget' then
-    if owners == '' or value == owner[index] then extra = extra + call('HDEL', key, id) end
-  elseif gone ~= '' and value == sub(gone, 14 * index - 13, 14 * index) then
+    if owners == '' or value == part(owners, place) then extra = extra + call('HDEL', key, id) end
+  elseif value == part(owners, place) then
+    return false
+  elseif gone ~= '' and value == part(gone, place) then
     call('HDEL', key, id)
     return true
   else
-    belongs_to(index, value)
+    belongs_to(place, value)
   end
   return false
 end
 
--- Returns ids that have no claim in a generation, and how many they are.
-local function without_claim(generation, key, asked, of, count)
-  local left, left_of, n = {}, {}, 0
-  for first = 1, count, AT_ONCE do
-    local to = min(count, first + AT_ONCE - 1)
-    local values = call('HMGET', key, unpack(asked, first, to))
-    for place = first, to do
-      local value, index = values[place - first + 1], of[place]
-      if not value then
-        n = n + 1
-        left[n], left_of[n] = asked[place], index
-      elseif value ~= owner[index] or not claims then
-        if meets(generation, key, asked[place], index, value) then
+-- Returns whether the values are the owners of the ids at all of these places; the value of an id
+-- without a claim is false, which cannot be joined.
+local function are_own(values, first, last)
+  if last - first + 1 ~= #values then return false end
+  local has_all, packed = pcall(table.concat, values)
+  return has_all and packed == sub(owners, SIZE * first + 1, SIZE * last + SIZE)
+end
+
+-- Returns ids that have no claim in a generation, and their places.
+local function without_claim(generation, key, asked, places)
+  local left, left_places, n = {}, {}, 0
+  for first = 1, #asked, AT_ONCE do
+    local last = min(#asked, first + AT_ONCE - 1)
+    local values = call('HMGET', key, unpack(asked, first, last))
+    if not (claims and are_own(values, places[first], places[last])) then
+      for index = first, last do
+        local value = values[index - first + 1]
+        if not value or meets(generation, key, asked[index], places[index], value) then
           n = n + 1
-          left[n], left_of[n] = asked[place], index
+          left[n], left_places[n] = asked[index], places[index]
         end
       end
     end
   end
-  return left, left_of, n
+  return left, left_places
 end
 
 -- Of two records with one id the first owns it; HSET has taken the last.
-local function settle_twice(key, asked, of, count)
+local function settle_twice(key, asked, places)
   local first_of = {}
-  for place = 1, count do
-    local id, index = asked[place], of[place]
-    local first = first_of[id]
+  for index, id in ipairs(asked) do
+    local place, first = places[index], first_of[id]
     if not first then
-      first_of[id] = index
+      first_of[id] = place
     else
-      call('HSET', key, id, owner[first])
-      if owner[index] ~= owner[first] then belongs_to(index, owner[first]) end
+      local owner = part(owners, first)
+      call('HSET', key, id, owner)
+      if part(owners, place) ~= owner then belongs_to(place, owner) end
     end
   end
 end
 
-local function write(key, asked, of, count)
+local function write(key, asked, places)
   local made = 0
-  for first = 1, count, AT_ONCE do
+  for first = 1, #asked, AT_ONCE do
     local fields, n = {}, 0
-    for place = first, min(count, first + AT_ONCE - 1) do
-      fields[n + 1], fields[n + 2] = asked[place], owner[of[place]]
+    for index = first, min(#asked, first + AT_ONCE - 1) do
+      fields[n + 1], fields[n + 2] = asked[index], part(owners, places[index])
       n = n + 2
     end
     made = made + call('HSET', key, unpack(fields))
   end
-  if made < count then settle_twice(key, asked, of, count) end
+  if made < #asked then settle_twice(key, asked, places) end
 end
 
-for shard = 0, SHARDS - 1 do
-  local asked, of, count = ids[shard], indices[shard], counts[shard]
+local function serve(shard, asked, places)
   local is_new = false
-  for place, generation in ipairs(generations) do
-    if count == 0 then break end
+  for age, generation in ipairs(generations) do
     local key = key_of(generation, shard)
     if call('HLEN', key) > 0 then
-      asked, of, count = without_claim(generation, key, asked, of, count)
-    elseif place == 1 then
+      asked, places = without_claim(generation, key, asked, places)
+    elseif age == 1 then
       is_new = true
     end
+    if #asked == 0 then return end
   end
-  if claims and count > 0 then
-    write(key_of(generations[1], shard), asked, of, count)
+  if claims then
+    write(key_of(generations[1], shard), asked, places)
     if is_new then end_later(generations[1], shard) end
   end
+end
+
+local shard, place = 0, 0
+for count in string.gmatch(counts, '%d+') do
+  local asked, places = {}, {}
+  for index = 1, tonumber(count) do
+    asked[index], places[index] = part(digests, place), place
+    place = place + 1
+  end
+  if #asked > 0 then serve(shard, asked, places) end
+  shard = shard + 1
 end
 
 answer[6], answer[7] = table.concat(others), format('%.0f', extra)

@@ -1,13 +1,15 @@
 """One call of the script for a batch of ids: packed, sent now and answered later (redis_claim.lua).
 
-An owner is 14 bytes: 3 of the topic's number, 3 of the partition, 8 of the offset. Of each way to
-write an owner there is one, because the script compares them as bytes. A topic's number is a hash
-of its name, so that a failover that loses the latest writes cannot give it to another topic.
+Of a digest, 16 bytes of BLAKE2b, 14 name the id and 4 bits its shard: with 3 of a topic's number, 3
+of the partition and 8 of the offset an owner has 14 bytes, too, and the server needs 16 for each.
+There is one way to write an owner, because the script compares them as bytes. A topic's number is a
+hash of its name, so that a failover that loses the latest writes cannot give it to another topic.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
     from hapax.core.records import Record
 
 DIGEST_BYTES: Final = 16
+SHARDS: Final = 16
 NUMBER_BYTES: Final = 3
 _PARTITION_BYTES, _OFFSET_BYTES = 3, 8
-OWNER_BYTES: Final = NUMBER_BYTES + _PARTITION_BYTES + _OFFSET_BYTES
+SIZE: Final = NUMBER_BYTES + _PARTITION_BYTES + _OFFSET_BYTES
+"""Bytes of an owner, and of an id."""
 _OTHER: Final = Struct(f">I{NUMBER_BYTES}s{_PARTITION_BYTES}sQ")
 """An index, and the owner of its id."""
 IDS_AT_ONCE: Final = 10_000
@@ -121,6 +125,7 @@ class Request:
         self._ids, self._owners, self._gone = ids, owners, gone
         self._topics = topics_of((*owners, *gone) if gone else owners)
         self._exchange: Exchange | None = None
+        self._orders: list[Sequence[int]] = []
         self._asked_s = 0.0
 
     def send_ahead(self) -> None:
@@ -161,11 +166,13 @@ class Request:
             owners = packed_owners(self._owners, store.numbers)
             gone = packed_owners(self._gone, store.numbers)
         head = store.command(self._what)
-        commands = []
+        self._orders, commands = [], []
         for first in self._pieces():
             ids = slice(first * DIGEST_BYTES, (first + IDS_AT_ONCE) * DIGEST_BYTES)
-            of = slice(first * OWNER_BYTES, (first + IDS_AT_ONCE) * OWNER_BYTES)
-            commands.append((*head, digests[ids], owners[of], gone[of], *topics))
+            of = slice(first * SIZE, (first + IDS_AT_ONCE) * SIZE)
+            order, counts, *packed = by_shard(self._ids, digests[ids], owners[of], gone[of])
+            self._orders.append(order)
+            commands.append((*head, " ".join(map(str, counts)), *packed, *topics))
         self._exchange = Exchange(store.client, commands)
 
     def _pieces(self) -> range:
@@ -183,21 +190,25 @@ class Request:
             return None
         others: dict[int, Coordinates] = {}
         extra, is_whole = 0, True
-        for first, reply in zip(pieces, replies, strict=True):
+        for first, order, reply in zip(pieces, self._orders, replies, strict=True):
             found = self._store.take(reply, self._topics, self._asked_s)
             if found is None:
                 is_whole = False
                 continue
             packed, number = found
-            others |= self._coordinates(packed, first)
+            others |= self._coordinates(packed, first, order)
             extra += int(number)
         return Found(others, extra) if is_whole else None
 
-    def _coordinates(self, others: bytes, first: int) -> dict[int, Coordinates]:
+    def _coordinates(
+        self, others: bytes, first: int, order: Sequence[int]
+    ) -> dict[int, Coordinates]:
         topic_of = self._store.topic
         return {
-            first + index: Coordinates(topic_of(number), int.from_bytes(partition, "big"), offset)
-            for index, number, partition, offset in _OTHER.iter_unpack(others)
+            first + order[place]: Coordinates(
+                topic_of(number), int.from_bytes(partition, "big"), offset
+            )
+            for place, number, partition, offset in _OTHER.iter_unpack(others)
         }
 
 
@@ -246,3 +257,25 @@ def packed_digests(ids: Sequence[bytes], salt: bytes) -> bytes:
         digest.update(each)
         digests.append(digest.digest())
     return b"".join(digests)
+
+
+def by_shard(
+    ids: Sequence[bytes], digests: bytes, owners: bytes, gone: bytes
+) -> tuple[Sequence[int], Sequence[int], bytes, bytes, bytes]:
+    """Return indices in the order of shards, how many each has, and in that order all the rest."""
+    if isinstance(ids, Ids) and owners and not gone:
+        order, counts, named, owned = ids.by_shard(digests, owners, SHARDS)
+        return memoryview(order).cast("I"), counts, named, owned, b""
+    shards: list[list[int]] = [[] for _ in range(SHARDS)]
+    for index, last in enumerate(digests[DIGEST_BYTES - 1 :: DIGEST_BYTES]):
+        shards[last % SHARDS].append(index)
+    indices = [*chain.from_iterable(shards)]
+    named = _picked(digests, DIGEST_BYTES, indices)
+    owned, gave_way = (_picked(each, SIZE, indices) for each in (owners, gone))
+    return indices, [*map(len, shards)], named, owned, gave_way
+
+
+def _picked(packed: bytes, width: int, indices: Sequence[int]) -> bytes:
+    if not packed:
+        return b""
+    return b"".join([packed[at : at + SIZE] for at in map(width.__mul__, indices)])

@@ -45,6 +45,16 @@ class Ids(Sequence[bytes]):
     def digests(self, salt: bytes) -> bytes:
         """Return 16 bytes of salted BLAKE2b for each; 16 zero bytes where there is none."""
 
+    @abstractmethod
+    def by_shard(
+        self, digests: bytes, owners: bytes, shards: int
+    ) -> tuple[bytes, Sequence[int], bytes, bytes]:
+        """Sort digests, and owners of 14 bytes, by shard: the last byte of a digest, modulo.
+
+        Return the indices in that order, as 4 bytes each of this machine; how many each shard has;
+        14 bytes of each digest; the owners.
+        """
+
 
 class RecordPath(Sequence[Record]):
     """The native records of one batch.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from hapax.claims.redis_request import packed_digests, packed_owners
+from hapax.claims.redis_request import by_shard, packed_digests, packed_owners
 from tests.kit.native_inputs import few, plain
 
 SALT = bytes(range(16))
@@ -18,3 +18,15 @@ def test_digests_and_owners_of_native_records_are_those_of_a_list(stage, records
             digest = packed_digests(native.claims, SALT)[at : at + 16]
             expected = packed_digests([claim], SALT) if claim else bytes(16)
             assert digest == expected, index
+
+
+@given(records=plain)
+@settings(max_examples=few(200), deadline=None)
+def test_native_records_are_sorted_by_shard_as_a_list_is(stage, records):
+    for native, batch in stage.play(records, ["header:id", "key"]):
+        digests = packed_digests(native.claims, SALT)
+        owners = packed_owners(native, NUMBERS)
+        indices, *rest = by_shard(native.claims, digests, owners, b"")
+        expected, *others = by_shard(list(batch.records), digests, owners, b"")
+        assert [*indices] == expected
+        assert rest == others
