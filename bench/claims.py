@@ -127,7 +127,7 @@ def hsetnx(server: Redis) -> Claim:
         replies = b""
         while len(replies) < len(b":1\r\n") * len(ids):
             # The client has no call for bytes as they come.
-            replies += connection._sock.recv(1 << 16)  # type: ignore[union-attr]  # noqa: SLF001
+            replies += connection._sock.recv(1 << 16)  # type: ignore[attr-defined]  # noqa: SLF001
         client.connection_pool.release(connection)
         return replies.count(b":0")
 
@@ -151,7 +151,14 @@ def measured(contenders: Sequence[Contender], ids: int, size: int, rounds: int) 
     for start in range(0, ids, size):
         for each in contenders:
             each.round(FILLING, start, min(size, ids - start))
-    held = {each.name: round(each.bytes_of(ids), 1) for each in contenders}
+    held = {
+        each.name: {
+            "bytes_per_id": round(each.bytes_of(ids), 1),
+            "resident_per_id": round(each.resident_of(ids), 1),
+        }
+        for each in contenders
+    }
+    nothing = {"bytes_per_id": 0.0, "resident_per_id": 0.0}
     for number in range(rounds):
         # A kind at a time, and all right after one another; who is first changes by turns.
         for kind in KINDS:
@@ -161,7 +168,7 @@ def measured(contenders: Sequence[Contender], ids: int, size: int, rounds: int) 
                     each.round(kind, ids + (2 * number + step) * size, size)
     yardstick = contenders[-1]
     passes = [
-        row(each, kind, yardstick) | {"bytes_per_id": held[each.name] if kind == NEW else 0.0}
+        row(each, kind, yardstick) | (held[each.name] if kind == NEW else nothing)
         for each in contenders
         for kind in (FILLING, *KINDS)
         if kind != FOREIGN or each.name in STORES

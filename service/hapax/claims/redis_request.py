@@ -213,7 +213,7 @@ class Request:
 
 
 def _replies(connection: Connection, count: int) -> list[Any]:
-    return [connection.read_response() for _ in range(count)]  # type: ignore[no-untyped-call]
+    return [connection.read_response() for _ in range(count)]
 
 
 def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
