@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from hapax.claims.redis import SCRIPT, RedisClaims
+from hapax.claims.redis import RedisClaims
+from hapax.claims.redis_script import SCRIPT
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
 from hapax.core.records import Coordinates
 from tests.kit.claim_stores import (

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from hapax.claims.kind import StoreOptions
-from hapax.claims.redis import SCRIPT, RedisClaims
+from hapax.claims.redis import RedisClaims
+from hapax.claims.redis_script import SCRIPT
 from hapax.core.records import Record
 from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hapax.claims.redis import salt_of
-from hapax.claims.redis_request import packed_digests, packed_owners
+from hapax.claims.redis_script import packed_digests, packed_owners, salt_of
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.testing.claims import MemoryClaims

@@ -20,8 +20,8 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 - An id is in one generation at most: a claim asks all of them, and writes into the newest.
 - A longer time to live holds at once for all ids that are still there, a shorter one from the next
   generation on, which begins as soon as its ids may not be in the one before.
-- A clock that is set back begins the generations of its future anew; one that is set forward ends
-  them early, and each answer tells the time, so that this is seen.
+- A clock that is set back begins its future generations again, so that they end, too; one that is
+  set forward ends claims early, which is seen because each answer has the time.
 - Keys end by themselves two and a half times the time to live after their generation began, so that
   nothing outlives an app that is gone but its format and its epoch.
 - The epoch is the canary, made at the first call. When the store was emptied (FLUSHALL, empty
@@ -36,202 +36,30 @@ Time is Redis' own. Redis 6.2 is the oldest that works.
 from __future__ import annotations
 
 import re
-import secrets
 import time
-from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from hapax.claims.redis_connection import Tls, connect, is_away, place, unavailable
 from hapax.claims.redis_health import Eviction, health_of, preflight
-from hapax.claims.redis_request import (
-    NUMBER_BYTES,
+from hapax.claims.redis_script import (
     Request,
-    first_number,
+    Store,
+    StoreClock,
+    UnknownFormatError,
+    base_key,
+    check_format,
 )
 from hapax.core.claim_store import Owned, Preflight, StoreHealth
-from hapax.core.errors import (
-    ClaimsUnavailableError,
-    ConfigurationError,
-    OtherClusterError,
-    other_cluster,
-)
+from hapax.core.errors import ClaimsUnavailableError, ConfigurationError, OtherClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from redis import Redis
+    from collections.abc import Callable, Mapping, Sequence
 
     from hapax.claims.kind import StoreOptions
     from hapax.core.ports import Asked
     from hapax.core.records import Coordinates, Record
-
-SCRIPT: Final = Path(__file__).with_name("redis_claim.lua")
-FORMAT: Final = b"3"
-
-
-class UnknownFormatError(ClaimsUnavailableError):
-    """Another version of Hapax wrote the claims of this app in another format."""
-
-
-class StoreClock:
-    """Compares Redis' clock with the worker's: claims live by Redis' time alone.
-
-    When it is set forward by more than what passed here, claims end early. A tenth of the time to
-    live is worth a warning: an id is then remembered for so much less than promised.
-    """
-
-    def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
-        self._monotonic = monotonic
-        self._limit_s = ttl_ms / 1000 / 10
-        self._last: tuple[float, int] | None = None
-
-    def now(self) -> float:
-        return self._monotonic()
-
-    def jump_s(self, asked_s: float, redis_ms: int) -> float:
-        """Return by how many seconds Redis' clock jumped ahead since the call before; else 0.
-
-        ``asked_s``: the worker's clock when the call began.
-        """
-        last, self._last = self._last, (asked_s, redis_ms)
-        if last is None:
-            return 0.0
-        # From before the last call to after this one: more than can have passed between the two.
-        passed_s = self._monotonic() - last[0]
-        jump_s = (redis_ms - last[1]) / 1000 - passed_s
-        return jump_s if jump_s > self._limit_s else 0.0
-
-
-class Store:
-    """One app's claims as the last answer described them; what every call of the script needs.
-
-    epoch    as of the last answer; None: nothing is known yet
-    numbers  of the topics that were asked for, as they are in owners
-    fresh    whether the first answer found no claims of this app
-    keeps    raises where answers do not count: claims are deleted
-    """
-
-    def __init__(
-        self,
-        client: Redis,
-        options: StoreOptions,
-        topic_ids: Mapping[str, str],
-        clock: StoreClock,
-        *,
-        keeps: Callable[[], None],
-    ) -> None:
-        self.client, self.clock, self.keeps = client, clock, keeps
-        self.base = base_key(options.app)
-        self.meta = self.base + b":meta"
-        self.script = client.register_script(SCRIPT.read_bytes())
-        self.epoch: bytes | None = None
-        self.salt = b""
-        self.fresh = False
-        self.cluster_id = options.cluster_id
-        self.numbers: dict[str, bytes] = {}
-        self._names: dict[bytes, str] = {}
-        self._next_epoch = secrets.token_hex(8).encode()
-        self._topic_ids = topic_ids
-        self._options = options
-
-    def load(self) -> None:
-        """Let the server know the script."""
-        self.asked(lambda: self.client.script_load(self.script.script))
-
-    def asked(self, call: Callable[[], Any]) -> Any:
-        """Raise ClaimsUnavailableError for whatever fails."""
-        try:
-            return call()
-        except (RedisError, OSError) as error:
-            raise unavailable(self.client, error) from error
-
-    def command(self, what: str) -> tuple[bytes | str | int, ...]:
-        """Return a call of the script up to the digests."""
-        call = ("EVALSHA", self.script.sha, 2, self.base, self.meta, what, self._options.ttl_ms)
-        return (*call, self.epoch or b"", self._next_epoch, self.cluster_id or "")
-
-    def numbered(self, topics: Iterable[str]) -> list[int | str]:
-        """Return for each topic the number that stands for it, and its name.
-
-        A topic that was deleted and recreated has another name here.
-        """
-        parts: list[int | str] = []
-        for topic in topics:
-            topic_id = self._topic_ids.get(topic)
-            # Kafka allows no slash in a topic's name.
-            stored = f"{topic}/{topic_id}" if topic_id else topic
-            number = self.numbers.setdefault(topic, first_number(stored))
-            parts += [int.from_bytes(number, "big"), stored]
-        return parts
-
-    def take(self, reply: Any, topics: Sequence[str], asked_s: float) -> tuple[bytes, int] | None:
-        """Return what was found, and a number; None: it was for another epoch, or wrong numbers.
-
-        Raises UnknownFormatError and OtherClusterError: nothing was claimed.
-        """
-        check_format(reply[0])
-        _, epoch, known, *rest = reply
-        if not rest:
-            self._refuse(known)
-        if not epoch:
-            return b"", 0
-        now_ms, numbers, *found = rest
-        if epoch != self.epoch:
-            self._begin(epoch)
-        for topic, number in zip(topics, numbers, strict=True):
-            self.numbers[topic] = number.to_bytes(NUMBER_BYTES, "big")
-            self._names[self.numbers[topic]] = topic
-        jump_s = self.clock.jump_s(asked_s, int(now_ms))
-        if jump_s and self._options.on_clock_jump is not None:
-            self._options.on_clock_jump(jump_s)
-        return (found[0], int(found[1])) if found else None
-
-    def _begin(self, epoch: bytes) -> None:
-        before, self.epoch = self.epoch, epoch
-        self.salt = salt_of(self._options.app, epoch)
-        self.numbers.clear()
-        self._names.clear()
-        # Also when an earlier call began it and its answer was lost.
-        is_begun = epoch == self._next_epoch
-        if is_begun:
-            self._next_epoch = secrets.token_hex(8).encode()
-        if before is None:
-            self.fresh = is_begun
-        elif self._options.on_emptied is not None:
-            self._options.on_emptied()
-
-    def _refuse(self, known: bytes) -> NoReturn:
-        claims = f"the claims of HAPAX_APP={self._options.app}"
-        raise OtherClusterError(other_cluster(claims, known.decode(), self.cluster_id or ""))
-
-    def topic(self, number: bytes) -> str:
-        """Return the topic that a number stands for, as owners have it."""
-        if number not in self._names:
-            name = f"number:{int.from_bytes(number, 'big')}"
-            found = self.asked(lambda: self.client.hget(self.meta, name))
-            self._names[number] = found.decode().partition("/")[0] if found else f"topic {name}"
-        return self._names[number]
-
-
-def base_key(app: str) -> bytes:
-    return f"hapax:{{{app}}}:claims".encode()
-
-
-def salt_of(app: str, epoch: bytes) -> bytes:
-    return blake2b(app.encode() + b"\0" + epoch, digest_size=16).digest()
-
-
-def check_format(kept: bytes) -> None:
-    """Raise UnknownFormatError unless it is the format of this version."""
-    if kept != FORMAT:
-        raise UnknownFormatError(
-            f"Redis keeps the claims of this app in format {kept.decode(errors='replace')!r}, which"
-            " this version of Hapax does not know: run the version that wrote them, or use another"
-            " database"
-        )
 
 
 class RedisClaims:

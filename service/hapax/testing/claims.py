@@ -43,7 +43,7 @@ class AskedBefore:
 
 
 class _Kept(msgspec.Struct):
-    """What all workers see: generations of claims, the newest first, and what is told of them.
+    """What all workers see: generations of claims, the newest first, and facts of the whole.
 
     ahead_s  by which the store's clock is ahead of the given one
     """

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_request import Request
+from hapax.claims.redis_script import Request
 from hapax.kafka.produce.transaction import KafkaTransaction
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from hapax.claims.redis_request import by_shard, packed_digests, packed_owners
+from hapax.claims.redis_script import by_shard, packed_digests, packed_owners
 from tests.kit.native_inputs import few, plain
 
 SALT = bytes(range(16))

@@ -1,4 +1,4 @@
-"""One call of the script for a batch of ids: packed, sent now and answered later (redis_claim.lua).
+"""The calls of the script (redis_claim.lua): what all need, and one: sent now, answered later.
 
 Of a digest, 16 bytes of BLAKE2b, 14 name the id and 4 bits its shard: with 3 of a topic's number, 3
 of the partition and 8 of the offset an owner has 14 bytes, too, and the server needs 16 for each.
@@ -8,15 +8,17 @@ hash of its name, so that a failover that loses the latest writes cannot give it
 
 from __future__ import annotations
 
+import secrets
 from hashlib import blake2b
 from itertools import chain
+from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
 
 from hapax.claims.redis_connection import unavailable
-from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.errors import ClaimsUnavailableError, OtherClusterError, other_cluster
 from hapax.core.record_path import Ids, RecordPath
 from hapax.core.records import Coordinates
 
@@ -26,8 +28,12 @@ if TYPE_CHECKING:
     from redis import Redis
     from redis.connection import Connection
 
-    from hapax.claims.redis import Store
+    from hapax.claims.kind import StoreOptions
     from hapax.core.records import Record
+
+SCRIPT: Final = Path(__file__).with_name("redis_claim.lua")
+FORMAT: Final = b"3"
+
 
 DIGEST_BYTES: Final = 16
 SHARDS: Final = 16
@@ -41,6 +47,168 @@ IDS_AT_ONCE: Final = 10_000
 """In one call of the script, some 20 ms of the server: it serves others in between."""
 _TRIES = 20
 _Read = TypeVar("_Read")
+
+
+class UnknownFormatError(ClaimsUnavailableError):
+    """Another version of Hapax wrote the claims of this app in another format."""
+
+
+class StoreClock:
+    """Compares Redis' clock with the worker's: claims live by Redis' time alone.
+
+    When it is set forward by more than what passed here, claims end early. A tenth of the time to
+    live is worth a warning: an id is then remembered for so much less than promised.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
+        self._monotonic = monotonic
+        self._limit_s = ttl_ms / 1000 / 10
+        self._last: tuple[float, int] | None = None
+
+    def now(self) -> float:
+        return self._monotonic()
+
+    def jump_s(self, asked_s: float, redis_ms: int) -> float:
+        """Return by how many seconds Redis' clock jumped ahead since the call before; else 0.
+
+        ``asked_s``: the worker's clock when the call began.
+        """
+        last, self._last = self._last, (asked_s, redis_ms)
+        if last is None:
+            return 0.0
+        # From before the last call to after this one: more than can have passed between the two.
+        passed_s = self._monotonic() - last[0]
+        jump_s = (redis_ms - last[1]) / 1000 - passed_s
+        return jump_s if jump_s > self._limit_s else 0.0
+
+
+class Store:
+    """One app's claims as the last answer described them; what every call of the script needs.
+
+    epoch    as of the last answer; None: nothing is known yet
+    numbers  of the topics that were asked for, as they are in owners
+    fresh    whether the first answer found no claims of this app
+    keeps    raises where answers do not count: claims are deleted
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        options: StoreOptions,
+        topic_ids: Mapping[str, str],
+        clock: StoreClock,
+        *,
+        keeps: Callable[[], None],
+    ) -> None:
+        self.client, self.clock, self.keeps = client, clock, keeps
+        self.base = base_key(options.app)
+        self.meta = self.base + b":meta"
+        self.script = client.register_script(SCRIPT.read_bytes())
+        self.epoch: bytes | None = None
+        self.salt = b""
+        self.fresh = False
+        self.cluster_id = options.cluster_id
+        self.numbers: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+        self._next_epoch = secrets.token_hex(8).encode()
+        self._topic_ids = topic_ids
+        self._options = options
+
+    def load(self) -> None:
+        """Let the server know the script."""
+        self.asked(lambda: self.client.script_load(self.script.script))
+
+    def asked(self, call: Callable[[], Any]) -> Any:
+        """Raise ClaimsUnavailableError for whatever fails."""
+        try:
+            return call()
+        except (RedisError, OSError) as error:
+            raise unavailable(self.client, error) from error
+
+    def command(self, what: str) -> tuple[bytes | str | int, ...]:
+        """Return a call of the script up to the digests."""
+        call = ("EVALSHA", self.script.sha, 2, self.base, self.meta, what, self._options.ttl_ms)
+        return (*call, self.epoch or b"", self._next_epoch, self.cluster_id or "")
+
+    def numbered(self, topics: Iterable[str]) -> list[int | str]:
+        """Return for each topic the number that stands for it, and its name.
+
+        A topic that was deleted and recreated has another name here.
+        """
+        parts: list[int | str] = []
+        for topic in topics:
+            topic_id = self._topic_ids.get(topic)
+            # Kafka allows no slash in a topic's name.
+            stored = f"{topic}/{topic_id}" if topic_id else topic
+            number = self.numbers.setdefault(topic, first_number(stored))
+            parts += [int.from_bytes(number, "big"), stored]
+        return parts
+
+    def take(self, reply: Any, topics: Sequence[str], asked_s: float) -> tuple[bytes, int] | None:
+        """Return what was found, and a number; None: it was for another epoch, or wrong numbers.
+
+        Raises UnknownFormatError and OtherClusterError: nothing was claimed.
+        """
+        check_format(reply[0])
+        _, epoch, known, *rest = reply
+        if not rest:
+            self._refuse(known)
+        if not epoch:
+            return b"", 0
+        now_ms, numbers, *found = rest
+        if epoch != self.epoch:
+            self._begin(epoch)
+        for topic, number in zip(topics, numbers, strict=True):
+            self.numbers[topic] = number.to_bytes(NUMBER_BYTES, "big")
+            self._names[self.numbers[topic]] = topic
+        jump_s = self.clock.jump_s(asked_s, int(now_ms))
+        if jump_s and self._options.on_clock_jump is not None:
+            self._options.on_clock_jump(jump_s)
+        return (found[0], int(found[1])) if found else None
+
+    def _begin(self, epoch: bytes) -> None:
+        before, self.epoch = self.epoch, epoch
+        self.salt = salt_of(self._options.app, epoch)
+        self.numbers.clear()
+        self._names.clear()
+        # Also when an earlier call began it and its answer was lost.
+        is_begun = epoch == self._next_epoch
+        if is_begun:
+            self._next_epoch = secrets.token_hex(8).encode()
+        if before is None:
+            self.fresh = is_begun
+        elif self._options.on_emptied is not None:
+            self._options.on_emptied()
+
+    def _refuse(self, known: bytes) -> NoReturn:
+        claims = f"the claims of HAPAX_APP={self._options.app}"
+        raise OtherClusterError(other_cluster(claims, known.decode(), self.cluster_id or ""))
+
+    def topic(self, number: bytes) -> str:
+        """Return the topic that a number stands for, as owners have it."""
+        if number not in self._names:
+            name = f"number:{int.from_bytes(number, 'big')}"
+            found = self.asked(lambda: self.client.hget(self.meta, name))
+            self._names[number] = found.decode().partition("/")[0] if found else f"topic {name}"
+        return self._names[number]
+
+
+def base_key(app: str) -> bytes:
+    return f"hapax:{{{app}}}:claims".encode()
+
+
+def salt_of(app: str, epoch: bytes) -> bytes:
+    return blake2b(app.encode() + b"\0" + epoch, digest_size=16).digest()
+
+
+def check_format(kept: bytes) -> None:
+    """Raise UnknownFormatError unless it is the format of this version."""
+    if kept != FORMAT:
+        raise UnknownFormatError(
+            f"Redis keeps the claims of this app in format {kept.decode(errors='replace')!r}, which"
+            " this version of Hapax does not know: run the version that wrote them, or use another"
+            " database"
+        )
 
 
 class Exchange:
