@@ -1,4 +1,4 @@
-"""What every claim store must do: in memory, and in Redis, in both formats and all bucket sizes."""
+"""What every claim store must do: in memory, and in Redis, with one generation and with many."""
 
 import itertools
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import (
     HOUR_MS,
-    SMALL_BUCKETS,
+    SMALL_PIECES,
     Hand,
     bare,
     ids,
@@ -40,7 +40,7 @@ class NewStore(Protocol):
         "memory",
         "memory, by its address",
         pytest.param("redis", marks=pytest.mark.real),
-        pytest.param("redis, small buckets", marks=pytest.mark.real),
+        pytest.param("redis, a generation for each call", marks=pytest.mark.real),
     ],
 )
 def stores(request, tmp_path_factory):
@@ -64,7 +64,7 @@ def stores(request, tmp_path_factory):
             yield by_address
         return
     with redis_server(tmp_path_factory.mktemp("redis")) as server:
-        changes = SMALL_BUCKETS if "small" in request.param else {}
+        changes = SMALL_PIECES if "each call" in request.param else {}
 
         def in_redis(*topic_ids: Mapping[str, str]) -> list[Claims]:
             app = next(apps)

@@ -240,9 +240,7 @@ def our_own_claim_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
     claim = MemoryClaims.claim
 
     def dropping(self: MemoryClaims, ids: Any, records: Any, *rest: Any) -> Any:
-        own = {
-            index: records[index].coordinates for index, i in enumerate(ids) if i in self._claims
-        }
+        own = {index: records[index].coordinates for index, i in enumerate(ids) if self._found(i)}
         return {**own, **claim(self, ids, records, *rest)}
 
     patch.setattr(MemoryClaims, "claim", dropping)
@@ -317,6 +315,34 @@ def twins_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryClaims, "claim", lambda _self, *_claims: {})
 
 
+def the_generation_before_is_not_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryClaims, "_found", lambda self, claim: self._newest().get(claim))
+
+
+def claims_go_into_the_oldest_generation(patch: pytest.MonkeyPatch) -> None:
+    newest = MemoryClaims._newest
+
+    def oldest(self: MemoryClaims) -> Any:
+        newest(self)
+        return self._living()[-1][1]
+
+    patch.setattr(MemoryClaims, "_newest", oldest)
+
+
+def a_claim_that_is_found_gets_the_owner_that_asks(patch: pytest.MonkeyPatch) -> None:
+    claim = MemoryClaims.claim
+
+    def overwriting(self: MemoryClaims, ids: Any, records: Any, replays: Any, *rest: Any) -> Any:
+        found = claim(self, ids, records, replays, *rest)
+        for index in found:
+            owner = replays.get(index) or records[index].coordinates
+            self._drop(ids[index])
+            self._newest()[ids[index]] = (self.topic_ids.get(owner.topic), owner)
+        return found
+
+    patch.setattr(MemoryClaims, "claim", overwriting)
+
+
 def the_rest_of_a_cut_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     process = Worker._process
 
@@ -386,6 +412,15 @@ MUTANTS = {
     ),
     "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST, seed=6),
     "twins are not dropped": Mutant(twins_are_not_dropped, ("repeated",)),
+    "the generation of claims before is not asked": Mutant(
+        the_generation_before_is_not_asked, ("repeated",), seed=258
+    ),
+    "claims go into the oldest generation": Mutant(
+        claims_go_into_the_oldest_generation, ("repeated",), seed=462
+    ),
+    "a claim that is found gets the owner that asks": Mutant(
+        a_claim_that_is_found_gets_the_owner_that_asks, (*LOST, "dedup-loss"), seed=11
+    ),
     "the rest of a cut batch is forgotten": Mutant(
         the_rest_of_a_cut_batch_is_forgotten, LOST, seed=224
     ),

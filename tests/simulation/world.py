@@ -10,6 +10,8 @@ from random import Random
 from greenlet import greenlet  # type: ignore[import-untyped]
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.ports import Clock
+from hapax.core.records import Record
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims
 from tests.simulation.business import BYTES_MAX, RETRY, RETRY_PARTITIONS, event_of, refused
@@ -26,6 +28,16 @@ CALM_MAX_S = 80.0
 LIVES_MAX = 60
 RESTART_S = 0.1
 HOUR_MS = 3_600_000
+CLOCK_MOVE_S = 1_160.0
+"""Three of them and a schedule are less than the hour for which ids are remembered."""
+
+
+def _aged_claims(clock: Clock) -> MemoryClaims:
+    """Return a store whose only generation has been full for a while; so it ends within an hour."""
+    claims = MemoryClaims(clock=clock, ttl_ms=HOUR_MS)
+    claims.claim([b"before"], [Record("before", 0, 0, None, None)], {})
+    claims.set_clock(HOUR_MS / 2_000 + 200)
+    return claims
 
 
 class World:
@@ -79,7 +91,8 @@ class World:
         else:
             self.group = ConsumerGroup(self.broker.inputs, clock, timing)
         self.broker.group = self.group
-        self.claims = MemoryClaims(clock=clock, ttl_ms=HOUR_MS) if options.claims else None
+        self.claims = _aged_claims(clock) if options.claims else None
+        self._clock_moves = 0
         self.judge = Judge(self.broker)
         events = Counter(event_of(value) for item in options.items for value in item.values)
         self.judge.expect(events)
@@ -247,6 +260,16 @@ class World:
                 self._start(process.instance, kept=False)
             case "spare":
                 self._start(f"s{self.counts['starts']}", kept=False)
+
+    def move_clock_of_claims(self) -> None:
+        """Let the store's clock jump, so that generations begin and end; no claim is over by that.
+
+        Forward three times, by one time to live in all; then back and forth.
+        """
+        if self.claims is not None:
+            forward = self._clock_moves < 3 or self._clock_moves % 2 == 0
+            self.claims.set_clock(CLOCK_MOVE_S if forward else -CLOCK_MOVE_S)
+            self._clock_moves += 1
 
     def empty_claims(self) -> None:
         if self.claims is not None:

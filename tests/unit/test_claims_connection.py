@@ -1,23 +1,17 @@
 import socket
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.connection import SSLConnection
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_buckets import Buckets
 from hapax.claims.redis_connection import Tls, connect, is_away, place
-from hapax.claims.redis_exchange import Replies
 from hapax.claims.redis_health import preflight, server_name
-from hapax.claims.redis_layout import Layout, age, date, owner_coordinates, owner_texts
-from hapax.claims.redis_layout import place as bucket_place
+from hapax.claims.redis_script import packed_digests, packed_owners, salt_of
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from hapax.core.records import Coordinates
 from hapax.sandbox.guard import Authority
@@ -316,34 +310,48 @@ def test_sentinels_are_not_given_the_login_of_the_server():
     assert (asked.credential_provider, asked.password) == (None, "w4tch")
 
 
-def test_digests_are_16_bytes_and_differ_between_apps():
-    shop, bank = (bare("redis://localhost", app=app) for app in ("shop", "bank"))
-    digests = shop._digests([b"x", b"y", b"x"])
+def test_digests_are_16_bytes_and_differ_between_apps_and_epochs():
+    shop, bank, later = salt_of("shop", b"1"), salt_of("bank", b"1"), salt_of("shop", b"2")
+    digests = packed_digests([b"x", b"y", b"x"], shop)
     assert len(digests) == 3 * 16
     assert digests[:16] == digests[32:] != digests[16:32]
-    assert shop._digests([b"x"]) != bank._digests([b"x"])
+    assert len({packed_digests([b"x"], salt) for salt in (shop, bank, later)}) == 3
 
 
 @pytest.mark.parametrize(
     ("claim", "digest"),
     [
-        (b"header:message-id\0m-1", "9e42c17086156c4bf8fcf531de82bfbc"),
-        (b"cloudevents\0/shop\x007", "6841316de83125f3be45a3a2a81023b0"),
+        (b"header:message-id\0m-1", "e3c6a4ce6fc7b4715669ad0264c22a89"),
+        (b"cloudevents\0/shop\x007", "e5659edf37d3038a8b3b0289b4bdaa06"),
     ],
 )
 def test_the_digest_of_a_claim_is_a_contract_between_versions(claim, digest):
-    assert bare("redis://localhost", app="shop")._digests([claim]).hex() == digest
+    assert packed_digests([claim], salt_of("shop", b"0123456789abcdef")).hex() == digest
+
+
+places = st.builds(
+    Coordinates, st.just("orders"), st.integers(0, 2**24 - 1), st.integers(0, 2**63 - 1)
+)
+
+
+@given(st.lists(places, max_size=5))
+def test_an_owner_is_14_bytes_number_partition_and_offset(owners):
+    packed = packed_owners(owners, {"orders": b"abc"})
+    assert [packed[at : at + 14] for at in range(0, len(packed), 14)] == [
+        b"abc" + each.partition.to_bytes(3, "big") + each.offset.to_bytes(8, "big")
+        for each in owners
+    ]
 
 
 def memory(clock: Hand) -> MemoryClaims:
     return MemoryClaims(clock=clock, ttl_ms=HOUR_MS)
 
 
-def test_in_memory_an_id_is_forgotten_after_its_ttl():
+def test_in_memory_an_id_is_forgotten_with_its_generation():
     clock = Hand()
     store = memory(clock)
     store.claim([b"x"], records(1), {})
-    clock.now_s += HOUR_MS / 1000 - 1
+    clock.now_s += 1.5 * HOUR_MS / 1000 - 1
     assert store.claim([b"x"], records(1, at=1), {}) == {0: Coordinates("orders", 0, 0)}
     clock.now_s += 1
     assert store.claim([b"x"], records(1, at=1), {}) == {}
@@ -377,118 +385,3 @@ def test_in_memory_an_emptied_store_is_noticed_once():
     for _ in range(2):
         assert store.claim([b"x"], records(1, at=1), {}) == {}
     assert emptied == [1]
-
-
-def test_the_scripts_lie_beside_the_adapter():
-    claims = RedisClaims("redis://localhost", StoreOptions("shop", ttl_ms=1))
-    assert claims._buckets.script.sha
-    assert claims._buckets.replacing.sha
-
-
-class Socket:
-    """A connection that has these bytes, so many at a time."""
-
-    def __init__(self, text: bytes, at_once: int) -> None:
-        self._sock = self
-        self._text, self._at_once = text, at_once
-
-    def recv(self, _most: int) -> bytes:
-        some, self._text = self._text[: self._at_once], self._text[self._at_once :]
-        return some
-
-
-def replies(text: bytes, at_once: int = 1) -> Replies:
-    connection: Any = Socket(text, at_once)
-    return Replies(connection)
-
-
-@pytest.mark.parametrize("at_once", [1, 3, 1000])
-def test_replies_are_the_same_however_they_are_cut(at_once):
-    text = b":1\r\n:0\r\n:1\r\n$5\r\na\r\nbc\r\n$-1\r\n*2\r\n:12\r\n+OK\r\n"
-    found = replies(text, at_once)
-    assert found.numbers(3) == b"101"
-    assert found.values(2) == [b"a\r\nbc", None]
-    assert found.value() == [12, b"OK"]
-
-
-@pytest.mark.parametrize("at_once", [1, 1000])
-def test_replies_of_the_newer_protocol_are_read_as_well(at_once):
-    text = (
-        b"_\r\n#t\r\n#f\r\n,1.5\r\n(12\r\n~1\r\n+a\r\n%1\r\n$1\r\nk\r\n:1\r\n>1\r\n+news\r\n:7\r\n"
-    )
-    found = replies(text, at_once)
-    assert found.values(5) == [None, 1, 0, b"1.5", b"12"]
-    assert found.values(3) == [[b"a"], [b"k", 1], 7]
-
-
-@pytest.mark.parametrize("at_once", [1, 1000])
-def test_an_error_among_many_replies_is_raised(at_once):
-    with pytest.raises(ResponseError, match="OOM command not allowed"):
-        replies(b":1\r\n-OOM command not allowed\r\n:1\r\n", at_once).numbers(3)
-    with pytest.raises(NoScriptError):
-        replies(b"-NOSCRIPT No matching script\r\n", at_once).value()
-
-
-def test_what_is_no_answer_and_an_answer_that_breaks_off_are_errors():
-    with pytest.raises(InvalidResponse):
-        replies(b"HTTP/1.1 400 Bad Request\r\n").value()
-    with pytest.raises(RedisConnectionError):
-        replies(b":1\r\n:").numbers(2)
-
-
-owners = st.builds(
-    Coordinates,
-    st.sampled_from(["orders", "returns"]),
-    st.integers(0, 2**31 - 1) | st.integers(0, 300),
-    st.integers(0, 2**63 - 1) | st.integers(2**32 - 2, 2**32 + 2) | st.integers(0, 9),
-)
-NUMBERS = {"orders": b"\0\0\x01", "returns": b"\xff\xff\xff"}
-TOPICS = {number: topic for topic, number in NUMBERS.items()}
-
-
-@given(st.lists(owners, max_size=30))
-def test_owners_are_the_same_after_a_way_through_a_bucket_and_differ_as_bytes(given_owners):
-    texts = owner_texts(given_owners, NUMBERS)
-    assert [owner_coordinates(text, TOPICS.__getitem__) for text in texts] == given_owners
-    assert len(set(texts)) == len(set(given_owners))
-
-
-def test_an_owner_of_most_partitions_has_8_bytes():
-    assert len(owner_texts([Coordinates("orders", 63, 2**32 - 1)], NUMBERS)[0]) == 8
-
-
-@given(st.binary(min_size=16, max_size=16), st.integers(1, 23))
-def test_an_id_stands_in_one_of_the_two_buckets_that_its_bucket_becomes(digest, bits):
-    index = int.from_bytes(digest[:3], "big") >> (24 - bits)
-    assert Layout(bits, bits + 1, index).bits(digest) == bits
-    assert Layout(bits, bits + 1, index + 1).bits(digest) == bits + 1
-    few, many = (bucket_place(b"", each, digest) for each in (bits, bits + 1))
-    assert few.key != many.key
-    assert few.key[1 : 1 + bits // 8] + few.field == digest
-
-
-def test_a_date_of_the_future_counts_as_today():
-    assert age(date(1_000, 10), date(500, 10)) == 50
-    assert age(date(500, 10), date(1_000, 10)) == 0
-    assert age(3, 65_535) == 4
-
-
-def test_the_time_of_redis_goes_on_with_ours():
-    buckets: Any = SimpleNamespace(
-        world=SimpleNamespace(now_ms=1_000, answered_s=10.0),
-        canary=SimpleNamespace(clock=SimpleNamespace(now=lambda: 10.25)),
-    )
-    assert Buckets.redis_ms(buckets) == 1_250
-
-
-def test_the_topic_of_a_number_is_asked_for_once():
-    asked = []
-
-    def hget(meta: bytes, name: str) -> bytes | None:
-        asked.append((meta, name))
-        return b"orders/an-id" if name == "number:5" else None
-
-    buckets: Any = SimpleNamespace(names={}, meta=b"m", client=SimpleNamespace(hget=hget))
-    assert [Buckets.topic(buckets, b"\0\5") for _ in range(2)] == ["orders"] * 2
-    assert Buckets.topic(buckets, b"\0\6") == ""
-    assert asked == [(b"m", "number:5"), (b"m", "number:6")]

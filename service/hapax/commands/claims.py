@@ -35,7 +35,6 @@ EventId = Annotated[
     str, typer.Argument(metavar="ID", help=r"The event's id; \x00 stands for a NUL byte.")
 ]
 
-_WHY_TWICE = "a sweep deletes what is older, and meets every claim once in a TTL."
 
 app = typer.Typer(
     name="claims", help="Show, forget, rebuild and adopt claims.", no_args_is_help=True
@@ -66,7 +65,10 @@ def show(event_id: EventId, as_json: JsonFlag = False) -> None:
     _print_owners(event_id, owners, as_json=as_json)
     if not as_json:
         ttl = age_text(settings.dedup.ttl_ms / 1000)
-        typer.echo(f"An id is remembered for one to two HAPAX_DEDUP__TTL ({ttl}): {_WHY_TWICE}")
+        typer.echo(
+            f"An id is remembered for one to one and a half HAPAX_DEDUP__TTL ({ttl}): the ids of"
+            " half of that time are forgotten together."
+        )
 
 
 @app.command()

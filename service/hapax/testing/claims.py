@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hapax.core.claim_store import Owned, Preflight, StoreHealth
 from hapax.core.errors import (
     BatchAbortedError,
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from hapax.core.ports import Clock
     from hapax.core.records import Coordinates, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
+
+    _Owner = tuple[str | None, Coordinates]
+    """Kafka's id of the topic, where it is known, and the owner."""
 
 
 class AskedBefore:
@@ -37,8 +42,21 @@ class AskedBefore:
         """Nothing is held."""
 
 
+class _Kept(msgspec.Struct):
+    """What all workers see: generations of claims, the newest first, and facts of the whole.
+
+    ahead_s  by which the store's clock is ahead of the given one
+    """
+
+    generations: list[tuple[float, dict[bytes, _Owner]]] = []
+    meta: dict[str, str] = {}
+    ahead_s: float = 0.0
+
+
 class MemoryClaims:
-    """Claims in a dict. An id is remembered for exactly ``ttl_ms`` from its first sighting.
+    """Claims in dicts: an id is remembered for one to one and a half times ``ttl_ms``, as in Redis.
+
+    Ids of half that time are a generation, which ends as a whole.
 
     outage      while it is set, every call raises ClaimsUnavailableError with this reason
     lost_answers  so many next calls claim and then raise, as when an answer is lost on its way
@@ -68,8 +86,7 @@ class MemoryClaims:
         self.cluster_id = cluster_id
         self.fresh = False
         self._called = False
-        self._claims: dict[bytes, tuple[float, str | None, Coordinates]] = {}
-        self._meta: dict[str, str] = {}
+        self._kept = _Kept()
 
     def claim(
         self,
@@ -89,16 +106,17 @@ class MemoryClaims:
         self._begin()
         self._notice()
         foreign = {}
-        now_s = self._clock.monotonic()
         for index, (each, record) in enumerate(zip(ids, records, strict=True)):
             owner = replays.get(index) or record.coordinates
             topic_id = self.topic_ids.get(owner.topic)
-            found = self._claims.get(each)
-            released = found is not None and bool(gone) and found[2] == gone[index]
-            if found is None or found[0] <= now_s or released:
-                self._claims[each] = (now_s + self._ttl_s, topic_id, owner)
-            elif found[1:] != (topic_id, owner):
-                foreign[index] = found[2]
+            found = self._found(each)
+            if found is not None and gone and found[1] == gone[index]:
+                self._drop(each)
+                found = None
+            if found is None:
+                self._newest()[each] = (topic_id, owner)
+            elif found != (topic_id, owner):
+                foreign[index] = found[1]
         if self.lost_answers:
             self.lost_answers -= 1
             raise ClaimsUnavailableError("the answer was lost")
@@ -126,7 +144,7 @@ class MemoryClaims:
             topic_ids=topic_ids,
             cluster_id=cluster_id,
         )
-        other._claims, other._meta = self._claims, self._meta
+        other._kept = self._kept
         return other
 
     def check(self) -> Preflight:
@@ -141,14 +159,16 @@ class MemoryClaims:
     def owner(self, claim: bytes) -> Owned | None:
         """Return who owns it; None when no record does."""
         self.ping()
-        found = self._claims.get(claim)
-        life_s = 0.0 if found is None else found[0] - self._clock.monotonic()
-        return None if found is None or life_s <= 0 else Owned(found[2], round(life_s * 1000))
+        for start_s, claims in self._living():
+            if claim in claims:
+                life_s = start_s + 1.5 * self._ttl_s - self._now_s()
+                return Owned(claims[claim][1], round(life_s * 1000))
+        return None
 
     def forget(self, claim: bytes) -> bool:
         """Forget the claim. Whether it was."""
         was = self.owner(claim) is not None
-        self._claims.pop(claim, None)
+        self._drop(claim)
         return was
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
@@ -162,12 +182,12 @@ class MemoryClaims:
     def cluster(self) -> str | None:
         """Return the id of the Kafka cluster that the claims belong to."""
         self.ping()
-        return self._meta.get("cluster")
+        return self._kept.meta.get("cluster")
 
     def adopt(self) -> str | None:
         """Let the claims belong to this cluster from now on; return the one before."""
         before = self.cluster()
-        self._meta["cluster"] = self.cluster_id or ""
+        self._kept.meta["cluster"] = self.cluster_id or ""
         return before
 
     def health(self) -> StoreHealth:
@@ -176,8 +196,8 @@ class MemoryClaims:
             name="Memory",
             place="this process",
             problem=self.outage,
-            claimed=bool(self._claims),
-            cluster_id=self._meta.get("cluster"),
+            claimed=bool(self._kept.generations),
+            cluster_id=self._kept.meta.get("cluster"),
         )
 
     def ping(self) -> None:
@@ -190,17 +210,48 @@ class MemoryClaims:
 
     def empty(self) -> None:
         """Forget everything, as FLUSHALL does; the next claim notices."""
-        self._claims.clear()
+        self._kept.generations.clear()
         self._emptied = True
+
+    def set_clock(self, forward_s: float) -> None:
+        """Set the store's clock forward, or back."""
+        self._kept.ahead_s += forward_s
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic() + self._kept.ahead_s
+
+    def _living(self) -> list[tuple[float, dict[bytes, _Owner]]]:
+        """Return generations that are not over; those of the future begin now."""
+        now_s = self._now_s()
+        self._kept.generations[:] = [
+            (min(start_s, now_s), claims)
+            for start_s, claims in self._kept.generations
+            if now_s - start_s < 1.5 * self._ttl_s
+        ]
+        return self._kept.generations
+
+    def _newest(self) -> dict[bytes, _Owner]:
+        """Return the claims of the generation that takes new ones."""
+        living = self._living()
+        if not living or self._now_s() - living[0][0] >= self._ttl_s / 2:
+            living.insert(0, (self._now_s(), {}))
+        return living[0][1]
+
+    def _found(self, claim: bytes) -> _Owner | None:
+        return next((claims[claim] for _, claims in self._living() if claim in claims), None)
+
+    def _drop(self, claim: bytes) -> None:
+        for _, claims in self._kept.generations:
+            claims.pop(claim, None)
 
     def _begin(self) -> None:
         """Compare clusters; on the first call find out whether there were claims before."""
         here = self.cluster_id
-        there = self._meta.setdefault("cluster", here) if here else ""
+        there = self._kept.meta.setdefault("cluster", here) if here else ""
         if here and there and here != there:
             raise OtherClusterError(other_cluster("the claims", there, here))
         if not self._called:
-            self._called, self.fresh = True, not self._claims
+            self._called, self.fresh = True, not self._kept.generations
 
     def _notice(self) -> None:
         emptied, self._emptied = self._emptied, False

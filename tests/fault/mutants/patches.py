@@ -66,7 +66,7 @@ def claim_then_drop() -> None:
     ) -> Mapping[int, Coordinates]:
         pipeline: Any = self._redis.pipeline(transaction=False)
         for each in ids:
-            pipeline.set(self._base + b":" + each, 1, nx=True)
+            pipeline.set(self._store.base + b":" + each, 1, nx=True)
         known = [index for index, new in enumerate(pipeline.execute()) if not new]
         return {index: Coordinates("", -1, -1) for index in known}
 
