@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.errors import BatchAbortedError
-from hapax.testing.group import UNFENCED
+from hapax.testing.broker import UNFENCED
 from tests.simulation.clients import NONE, Group, Places, deal
 
 if TYPE_CHECKING:

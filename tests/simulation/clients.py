@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.errors import MemberFencedError
-from hapax.testing.group import Shift
+from hapax.testing.broker import Shift
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

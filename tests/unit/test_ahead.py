@@ -194,7 +194,7 @@ def test_a_batch_whose_partition_left_and_came_back_is_read_from_where_the_group
     def elsewhere(step: str) -> None:
         """Let another member have the partition, and commit two records of it."""
         if step == "take" and script.steps.count("take") == 2:
-            pipeline.broker.expel("w")
+            pipeline.broker.group.expel("w")
             for record in pipeline.broker.fetch(("in", 0), 0, 2):
                 pipeline.broker.write("out", record.value, key=record.key, headers=record.headers)
             pipeline.broker.committed[("in", 0)] = 2
@@ -216,7 +216,7 @@ def test_a_batch_that_waits_while_its_partition_is_away_is_not_run():
 
     def elsewhere(step: str) -> None:
         if step == "attend" and pipeline.committed() and not expelled:
-            pipeline.broker.expel("w")
+            pipeline.broker.group.expel("w")
             expelled.append(step)
 
     script.then = elsewhere

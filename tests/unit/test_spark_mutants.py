@@ -11,7 +11,7 @@ import pytest
 from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.task import Task
-from hapax.testing.group import InstantGroup
+from hapax.testing.broker import InstantGroup
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import spark_schedules
 from tests.kit.seeds import first, of_this_turn

@@ -13,7 +13,7 @@ import pytest
 from hapax import Output, Poison, Record, RetryLater
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError
 from hapax.testing import Pipeline
-from hapax.testing.pipeline import CallWatch
+from hapax.testing.processed import CallWatch
 from tests.kit.commands import run_captured
 
 BY_ID = {"HAPAX_DEDUP__ID": "json:/id"}

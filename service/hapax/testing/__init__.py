@@ -8,7 +8,7 @@ time, faults on demand. Tests of Hapax and its simulator use them; names there m
 
 source, transaction  the ports of Kafka
 claims               the ports of the claim store
-broker, group        the Kafka that they use
+broker               the Kafka that they use, with its consumer group
 """
 
 from __future__ import annotations

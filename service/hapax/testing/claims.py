@@ -28,13 +28,11 @@ class AskedBefore:
         self._answer = answer
 
     def answer(self) -> Mapping[int, Coordinates]:
-        """Return the answer, or raise it."""
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
 
-    def drop(self) -> None:
-        """Nothing is held."""
+    def drop(self) -> None: ...
 
 
 class MemoryClaims:
@@ -53,11 +51,6 @@ class MemoryClaims:
         on_emptied: Callable[[], None] | None = None,
         cluster_id: str | None = None,
     ) -> None:
-        """Begin empty.
-
-        ``topic_ids``: Kafka's id of each topic, a recreated one is another; the rest as in
-        claims.kind.StoreOptions.
-        """
         self.outage: str | None = None
         self.lost_answers = 0
         self.topic_ids = topic_ids or {}
@@ -78,7 +71,6 @@ class MemoryClaims:
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
-        """Claim all ids; see ``ports.Claims``."""
         if len(ids) != len(records):
             raise ValueError(f"{len(ids)} ids for {len(records)} records")
         if gone and len(gone) != len(ids):
@@ -130,7 +122,6 @@ class MemoryClaims:
         return other
 
     def check(self) -> Preflight:
-        """Find nothing wrong, or that the claims are of another cluster."""
         self.ping()
         try:
             self._begin()
@@ -139,20 +130,17 @@ class MemoryClaims:
         return Preflight([], [])
 
     def owner(self, claim: bytes) -> Owned | None:
-        """Return who owns it; None when no record does."""
         self.ping()
         found = self._claims.get(claim)
         life_s = 0.0 if found is None else found[0] - self._clock.monotonic()
         return None if found is None or life_s <= 0 else Owned(found[2], round(life_s * 1000))
 
     def forget(self, claim: bytes) -> bool:
-        """Forget the claim. Whether it was."""
         was = self.owner(claim) is not None
         self._claims.pop(claim, None)
         return was
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
-        """Forget those claims that belong to the coordinates given with them; return how many."""
         return sum(
             self.forget(claim)
             for claim, at in owned
@@ -160,18 +148,15 @@ class MemoryClaims:
         )
 
     def cluster(self) -> str | None:
-        """Return the id of the Kafka cluster that the claims belong to."""
         self.ping()
         return self._meta.get("cluster")
 
     def adopt(self) -> str | None:
-        """Let the claims belong to this cluster from now on; return the one before."""
         before = self.cluster()
         self._meta["cluster"] = self.cluster_id or ""
         return before
 
     def health(self) -> StoreHealth:
-        """Return what there is to know of a dict."""
         return StoreHealth(
             name="Memory",
             place="this process",
@@ -181,12 +166,10 @@ class MemoryClaims:
         )
 
     def ping(self) -> None:
-        """Return when the store answers; raise ClaimsUnavailableError when it does not."""
         if self.outage is not None:
             raise ClaimsUnavailableError(self.outage)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...
 
     def empty(self) -> None:
         """Forget everything, as FLUSHALL does; the next claim notices."""
@@ -223,7 +206,6 @@ class MemoryOwners:
     def committed(
         self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
     ) -> dict[TopicPartition, int | None]:
-        """Return the group's committed offsets."""
         self.asked["committed"] += 1
         wanted = list(partitions)
         if stable and any(self._broker.pending(where) for where in wanted):
@@ -232,7 +214,6 @@ class MemoryOwners:
         return {where: self._broker.committed.get(where) for where in wanted}
 
     def records(self, owners: Collection[Coordinates]) -> Batch:
-        """Return those that a reader of the input topics finds."""
         self.asked["records"] += 1
         logs, inputs = self._broker.logs, set(self._broker.inputs)
         places = [(owner, (owner.topic, owner.partition)) for owner in owners]

@@ -7,14 +7,12 @@ Records go through identify, claim, transform, plan and a transaction, as in ``h
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from hapax.core.call_window import BLOCKING
 from hapax.core.dead_letters import dead_letter
 from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import BatchAbortedError
@@ -27,12 +25,12 @@ from hapax.core.ports import Interrupt
 from hapax.core.records import Coordinates, Record
 from hapax.core.retry_later import LEVELS
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
-from hapax.engines.watchdog import Watchdog
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
 from hapax.testing.claims import MemoryClaims, MemoryOwners
 from hapax.testing.processed import (
     AnyTopicBroker,
+    CallWatch,
     ManualClock,
     NotedCalls,
     Processed,
@@ -45,10 +43,8 @@ from hapax.testing.transaction import MemoryTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
 
     from hapax.core.records import TopicPartition
-    from hapax.engines.overlapping_calls import Making
     from hapax.settings import Settings
 
 DEFAULTS = {
@@ -63,37 +59,6 @@ DEFAULTS = {
 """Settings of a pipeline in memory that are not given."""
 PARTITIONS = 8
 """Of each input topic."""
-
-
-class CallWatch:
-    """Cancels coroutines past HAPAX_CALL__TIMEOUT, and names those that hold the event loop."""
-
-    def __init__(self) -> None:
-        self._blocking: list[str] = []
-        # It ends no process: a thread that hangs keeps its test waiting.
-        self._watchdog = Watchdog(
-            float("inf"), on_overrun=lambda _call, _s: None, leave=lambda _code: None
-        )
-
-    def note(self, record: Record | None) -> None:
-        """Remember the record whose coroutine has held the event loop for a second."""
-        self._blocking.append("a record" if record is None else str(record.coordinates))
-
-    def start(self, calls: Making) -> None:
-        """Let time count for these calls."""
-        self._watchdog.follow(calls.tick)
-        self._watchdog.start()
-
-    def warn(self) -> None:
-        """Issue a warning for each record that was noted since the last call."""
-        noted, self._blocking = self._blocking, []
-        for where in noted:
-            problem = f"the coroutine of {where} has held the event loop for a second: {BLOCKING}"
-            warnings.warn(problem, RuntimeWarning, stacklevel=3)
-
-    def stop(self) -> None:
-        """End the thread that counts."""
-        self._watchdog.stop()
 
 
 class Pipeline:
@@ -164,7 +129,8 @@ class Pipeline:
         )
         self._transaction.open()
         if isinstance(self._transformer, GatheredCalls):
-            self._watch.start(self._transformer.calls)
+            self._watch.follow(self._transformer.calls.tick)
+            self._watch.start()
 
     def send(
         self,
@@ -229,12 +195,7 @@ class Pipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def wait(self, seconds: float) -> None:
@@ -283,12 +244,11 @@ class Pipeline:
     def _processed(self, records: int) -> Processed:
         written = self._written()
         letters = [dead_letter(record) for record in written]
-        noted = self._noted
         return Processed(
             outputs=[record for record, one in zip(written, letters, strict=True) if one is None],
             dead_letters=[one for one in letters if one is not None],
-            duplicates=list(noted.duplicates),
-            filtered=list(noted.filtered),
+            duplicates=list(self._noted.duplicates),
+            filtered=list(self._noted.filtered),
             calls=dict(self._calls),
             records=records,
             waiting=self._waiting(),
@@ -303,7 +263,6 @@ class Pipeline:
         return waits is not None and waits.until > self._now_ms()
 
     def _waiting(self) -> dict[Coordinates, float]:
-        """Return what is in the retry topic from the committed offsets on."""
         topic, now_ms, found = self._policy.topic, self._now_ms(), {}
         for where, log in self._broker.logs.items():
             if topic is None or where[0] != topic.name:
@@ -314,7 +273,6 @@ class Pipeline:
         return found
 
     def _written(self) -> list[Record]:
-        """Return what became visible since the last call."""
         inputs = set(self._broker.inputs)
         found: list[Record] = []
         for where, log in self._broker.logs.items():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hapax.core.call_window import BLOCKING
 from hapax.core.errors import ConfigurationError
 from hapax.core.transform import form_of, load_form
+from hapax.engines.watchdog import Watchdog
 from hapax.testing.broker import MemoryBroker, MemoryLog
 
 if TYPE_CHECKING:
@@ -28,11 +31,9 @@ class ManualClock:
         self._now_s = 0.0
 
     def monotonic(self) -> float:
-        """Return the time."""
         return self._now_s
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self._now_s += seconds
 
 
@@ -80,6 +81,27 @@ class AnyTopicBroker(MemoryBroker):
         return found
 
 
+class CallWatch(Watchdog):
+    """Cancels coroutines past HAPAX_CALL__TIMEOUT, and names those that hold the event loop.
+
+    It ends no process: a thread that hangs keeps its test waiting.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(float("inf"), on_overrun=lambda _call, _s: None, leave=lambda _code: None)
+        self._blocking: list[str] = []
+
+    def note(self, record: Record | None) -> None:
+        """Remember the record whose coroutine has held the event loop for a second."""
+        self._blocking.append("a record" if record is None else str(record.coordinates))
+
+    def warn(self) -> None:
+        noted, self._blocking = self._blocking, []
+        for where in noted:
+            problem = f"the coroutine of {where} has held the event loop for a second: {BLOCKING}"
+            warnings.warn(problem, RuntimeWarning, stacklevel=3)
+
+
 class NotedCalls:
     """Step 4, with notes of what leaves no trace in a topic; keys are kept in order."""
 
@@ -91,7 +113,6 @@ class NotedCalls:
         self._restored = restored
 
     def forget(self) -> None:
-        """Begin again with no note."""
         self.duplicates.clear()
         self.filtered.clear()
 
@@ -101,18 +122,13 @@ class NotedCalls:
         interrupt: Interrupt,
         fates: dict[int, Result | None],
     ) -> list[Result | None]:
-        """Return the results of the transform; see ``ports.AppliesAll``."""
         results = self._inner.apply_all(records, interrupt, fates)
-        self.note(records, results)
-        return results
-
-    def note(self, records: Sequence[Record], results: Sequence[Result | None]) -> None:
-        """Take note of what came of records."""
         for record, result in zip(records, results, strict=False):
             if result is None:
                 self.duplicates[self._restored(record).coordinates] = None
             elif result == ():
                 self.filtered[self._restored(record).coordinates] = None
+        return results
 
 
 def counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
@@ -138,7 +154,6 @@ def counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
 
 
 def formed(transform: Callable[..., Any] | None, name: str | None) -> TransformForm:
-    """Return the form of a function, or of the one with this name; raise ConfigurationError."""
     if transform is None:
         return load_form(name)
     try:

@@ -47,7 +47,6 @@ Faults = Callable[[str], InjectedFault | None]
 
 
 def no_faults(_step: str) -> InjectedFault | None:
-    """Let all go well."""
     return None
 
 
@@ -90,14 +89,12 @@ class MemorySource:
         return batch
 
     def attend(self, wait_s: float) -> None:
-        """Serve rebalances without taking records."""
         fault = self._before("attend")
         self._shift()
         self._wait(wait_s)
         _raise(fault, "attend")
 
     def reopen(self) -> None:
-        """Join the group again, at the committed offsets."""
         fault = self._before("reopen")
         self._broker.group.forget(self._name)
         self._changes.lost += sorted(self.assignment())
@@ -107,20 +104,16 @@ class MemorySource:
         _raise(fault, "reopen")
 
     def renew(self) -> None:
-        """Leave alive, and join again, at the committed offsets."""
         self._broker.group.leave(self._name)
         self.reopen()
 
     def mark_processed(self, progress: Mapping[TopicPartition, int]) -> None:
-        """Take note that everything below these offsets has had its effect."""
         self._settled.update(progress)
 
     def processed(self) -> Progress:
-        """Return per partition where to read again when nothing later is certain."""
         return dict(self._settled)
 
     def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
-        """Read again from these offsets; partitions that are no longer assigned are ignored."""
         fault = self._before("rewind")
         for where in sorted(progress.keys() & self.assignment()):
             self._unplaced.discard(where)
@@ -129,7 +122,6 @@ class MemorySource:
         _raise(fault, "rewind")
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the group's stable committed offsets; None where there is none."""
         fault = self._before("committed")
         wanted = list(partitions)
         if any(self._broker.pending(where) for where in wanted):
@@ -144,13 +136,11 @@ class MemorySource:
         return CommittedMetadata() if mark is None else CommittedMetadata(**mark._asdict())
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are assigned now."""
         return frozenset(self._position) | self._unplaced
 
     def offset_commit(
         self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
     ) -> OffsetCommit:
-        """Return progress to commit, as a live member that is assigned all of it."""
         require_assigned(progress, self.assignment())
         marks = marks or {}
         offsets = [
@@ -169,11 +159,9 @@ class MemorySource:
     answered = True
 
     def cut_off(self, *, now: bool = False) -> bool:
-        """Never: there is no client."""
         return now and not self.answered
 
     def changes(self) -> Changes:
-        """Return and forget what happened since the last call."""
         changes, self._changes = self._changes, Changes()
         return changes
 
@@ -186,30 +174,24 @@ class MemorySource:
         self.paused = frozenset()
 
     def hold(self, where: TopicPartition, *, held: bool) -> None:
-        """Deliver nothing from one partition, or again."""
         (self.holding.add if held and where in self.assignment() else self.holding.discard)(where)
 
     def stuck(self) -> dict[TopicPartition, Stuck]:
-        """Return nothing: every record here can be read."""
         return {}
 
     def ends(self) -> Progress:
-        """Return the ends of all partitions of the input topics, open transactions included."""
         fault = self._before("ends")
         _raise(fault, "ends")
         return {where: self._broker.logs[where].end for where in self._broker.inputs}
 
     def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> Progress:
-        """Return how far readers of committed records come now."""
         ends = self._broker.ends()
         return {where: ends[where] for where in partitions}
 
     def adopt_orphans(self) -> list[TopicPartition]:
-        """Make the group rebalance when partitions are unassigned; return those."""
         return self._broker.group.adopt_orphans(self._name)
 
     def close(self) -> None:
-        """Leave the group."""
         self._broker.group.leave(self._name)
 
     def _before(self, step: str) -> InjectedFault | None:
@@ -254,8 +236,7 @@ class MemorySource:
         self._changes.revoked += shift.revoked
         self._changes.lost += shift.lost
 
-    def _moved(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take note of partitions that come or go."""
+    def _moved(self, partitions: Iterable[TopicPartition]) -> None: ...
 
     def _place(self) -> None:
         """Begin at the group's offsets; not before its answer is stable."""
