@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
+from hapax.core.cluster_state import Right
 from hapax.operations.offsets import READ_MAX
 from tests.kit.behind import MANY, SITUATIONS, Behind, Stage, counted_by_java
 from tests.kit.secured import SCRAM_PASSWORD, login
@@ -58,8 +59,7 @@ class Guest(NamedTuple):
     settings: dict[str, str]
 
     def granted(self, *rights: tuple[str, str, str]) -> None:
-        for right in rights:
-            self.sandbox.rights.grant(self.name, *right)
+        self.sandbox.rights.allow(self.name, *(Right(*words, "is read") for words in rights))
 
     def properties(self) -> dict[str, str]:
         """Return those of Java's client."""

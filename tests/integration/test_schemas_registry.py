@@ -37,7 +37,7 @@ JSON_TOTAL = {
 
 @pytest.fixture(scope="module")
 def servers():
-    with Sandbox(redis=False).with_registry() as servers:
+    with Sandbox(redis=False, registry=True) as servers:
         yield servers
 
 

@@ -98,7 +98,7 @@ def publisher() -> KafkaPublisher:
         watch=lambda _: nullcontext(),
     )
     unseen: Any = lambda _topics: None  # noqa: E731 - there is no topic to look at
-    made._published.find = unseen  # type: ignore[method-assign]
+    made._found = unseen  # type: ignore[method-assign]
     return made
 
 

@@ -72,8 +72,7 @@ if TYPE_CHECKING:
 class RedisClaims:
     """Claims in one Redis, in the primary that sentinels name, or in one node of a cluster.
 
-    topic_ids   Kafka's id of each topic: a topic that was deleted and recreated is another
-    salt        of the digests: 16 bytes
+    salt  of the digests: 16 bytes
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class RedisClaims:
         url: str,
         options: StoreOptions,
         *,
-        topic_ids: Mapping[str, str] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         app = options.app
@@ -105,7 +103,6 @@ class RedisClaims:
             self._base,
             options.ttl_ms,
             self._canary,
-            topic_ids or {},
             keeps=self._eviction.vouch,
         )
         self._desk = BucketDesk(self._buckets)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from redis.exceptions import RedisError
 
 from hapax.claims.redis_connection import unavailable
-from hapax.claims.redis_layout import Layout, bucket_prefix, command, date, stored_topic
+from hapax.claims.redis_layout import Layout, bucket_prefix, command, date
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError, other_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from redis import Redis
 
@@ -143,7 +143,6 @@ class Buckets:
         base: bytes,
         ttl_ms: int,
         canary: Canary,
-        topic_ids: Mapping[str, str],
         *,
         keeps: Callable[[], None],
     ) -> None:
@@ -158,7 +157,6 @@ class Buckets:
         self.names: dict[bytes, str] = {}
         self.unreported = 0
         self.own = False
-        self._topic_ids = topic_ids
         self.script = client.register_script(TURN.read_bytes())
         self.replacing = client.register_script(REPLACE.read_bytes())
 
@@ -254,15 +252,14 @@ class Buckets:
                 raise unavailable(self.client, error) from error
             if not isinstance(found, bytes):
                 return ""
-            self.names[number] = found.decode().partition("/")[0]
+            self.names[number] = found.decode()
         return self.names[number]
 
     def _args(self, topics: Sequence[str], *, probe: bool) -> list[bytes | str | int]:
         args: list[bytes | str | int] = [self.ttl_ms, self.canary.next_epoch]
         args += [self.canary.cluster_id or "", self.unreported, int(probe)]
         for topic in topics:
-            stored = stored_topic(topic, self._topic_ids.get(topic))
-            args += [first_number(stored), stored]
+            args += [first_number(topic), topic]
         return args
 
 

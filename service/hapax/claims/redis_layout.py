@@ -38,11 +38,6 @@ def command(*parts: bytes | str | int) -> bytes:
     return b"".join(packed)
 
 
-def stored_topic(topic: str, topic_id: str | None) -> str:
-    """Return a topic as the store names it; Kafka allows no slash in a topic's name."""
-    return f"{topic}/{topic_id}" if topic_id else topic
-
-
 def first_varint(packed: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:

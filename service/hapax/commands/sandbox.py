@@ -139,11 +139,15 @@ def up(
         _stop_signals(),
         _refusals(),
         _monitoring(rules, data, wanted=monitoring) as more,
-        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure)
-        .of_kafka(kafka)
-        .with_spark(spark_workers)
-        .with_registry(wanted=registry)
-        .listen_on(port, redis_port) as sandbox,
+        Sandbox(
+            nodes,
+            redis=redis,
+            data_dir=data,
+            guarded=secure,
+            kafka=kafka,
+            spark_workers=spark_workers,
+            registry=registry,
+        ).listen_on(port, redis_port) as sandbox,
     ):
         sandbox.kafka.create_missing(dict(topics))
         ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()

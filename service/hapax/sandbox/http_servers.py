@@ -6,22 +6,26 @@ are pointed to it and evaluates alert rules.
 
 from __future__ import annotations
 
-import http.client
 import json
-import shutil
-import tempfile
-from contextlib import ExitStack, contextmanager
-from http import HTTPStatus
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports
-from hapax.sandbox.watchdog import ChildWatchdog
+from hapax.sandbox.processes import (
+    LOOPBACK,
+    READY_TIMEOUT_S,
+    ManagedProcess,
+    http_answer,
+    workplace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.sandbox.processes import Ports
+    from hapax.sandbox.watchdog import ChildWatchdog
 
 _API = "/apis/ccompat/v7"
 _PROGRAM = f"apicurio-registry-app-{jars.REGISTRY_VERSION}-runner.jar"
@@ -41,17 +45,10 @@ class HttpServer(ManagedProcess):
     ready_path: str
 
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        self.wait_until(self._answers, timeout_s)
-
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_ANSWER_TIMEOUT_S)
-        try:
-            connection.request("GET", self.ready_path)
-            return connection.getresponse().status == HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        self.wait_until(
+            lambda: http_answer(self.port, self.ready_path, _ANSWER_TIMEOUT_S) is not None,
+            timeout_s,
+        )
 
 
 class RegistryServer(HttpServer):
@@ -139,20 +136,14 @@ def monitoring(
     block; default: a temporary one, removed with it. Raises SandboxError when Prometheus cannot
     start, with its last words: a rule that is wrong is named there.
     """
-    with ExitStack() as exits:
-        folder = data_dir
-        if folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="hapax-prometheus-"))
-            exits.callback(shutil.rmtree, folder, ignore_errors=True)
-        watchdog = ChildWatchdog(*([folder] if data_dir is None else []))
-        exits.callback(watchdog.close)
-        ports = Ports()
-        exits.callback(ports.close)
-        prometheus = Prometheus(folder.resolve(), ports, watchdog, rules, workers)
-        exits.callback(prometheus.kill if data_dir is None else prometheus.terminate)
-        prometheus.start()
-        prometheus.await_ready()
-        yield prometheus
+    with workplace(data_dir) as (folder, ports, watchdog):
+        prometheus = Prometheus(folder, ports, watchdog, rules, workers)
+        try:
+            prometheus.start()
+            prometheus.await_ready()
+            yield prometheus
+        finally:
+            (prometheus.kill if data_dir is None else prometheus.terminate)()
 
 
 def _configuration(worker_ports: list[int], rules: Path | None) -> str:

@@ -81,21 +81,15 @@ def chosen(version: str | None = None) -> str:
 
 def kafka(version: str | None = None) -> Lock:
     number = chosen(version)
-    return Lock(
-        title=f"Kafka {number}",
-        stem=f"kafka-{number}",
-        path=Path(__file__).with_name(f"kafka-{number}.lock"),
-        size=_SIZES[number],
-    )
+    return _lock(f"Kafka {number}", f"kafka-{number}", _SIZES[number])
 
 
 def registry() -> Lock:
-    return Lock(
-        title=f"Apicurio Registry {REGISTRY_VERSION}",
-        stem=f"registry-{REGISTRY_VERSION}",
-        path=Path(__file__).with_name(f"registry-{REGISTRY_VERSION}.lock"),
-        size="109 MB",
-    )
+    return _lock(f"Apicurio Registry {REGISTRY_VERSION}", f"registry-{REGISTRY_VERSION}", "109 MB")
+
+
+def _lock(title: str, stem: str, size: str) -> Lock:
+    return Lock(title, stem, Path(__file__).with_name(f"{stem}.lock"), size)
 
 
 def folder(lock: Lock) -> Path:
@@ -150,22 +144,14 @@ def _maven_with_settings() -> Path | None:
 
 
 def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
-    pom, archive = work / "pom.xml", _archive(lock)
+    pom, first = work / "pom.xml", locked(lock)[0]
     jars = "".join(_POM_DEPENDENCY.format(**jar._asdict()) for jar in locked(lock))
-    pom.write_text(_POM.format(dependencies="" if archive else jars), encoding="utf-8")
+    pom.write_text(_POM.format(dependencies="" if first.classifier else jars), encoding="utf-8")
     goal = ["dependency:copy-dependencies"]
-    if archive:
-        *coordinates, _sha256, classifier, extension = archive
+    if first.classifier:
+        *coordinates, _sha256, classifier, extension = first
         goal = ["dependency:copy", "-Dartifact=" + ":".join([*coordinates, extension, classifier])]
-    _run(
-        lock,
-        [maven, "-B", "-f", pom, *goal, f"-DoutputDirectory={target}"],
-    )
-
-
-def _archive(lock: Lock) -> Jar | None:
-    (first, *_further) = locked(lock)
-    return first if first.classifier else None
+    _run(lock, [maven, "-B", "-f", pom, *goal, f"-DoutputDirectory={target}"])
 
 
 def _run(lock: Lock, command: Sequence[str | Path]) -> None:

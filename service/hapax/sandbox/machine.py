@@ -35,6 +35,7 @@ JAVA_MIN = 17
 REDIS_VARIABLE = "SANDBOX_REDIS"
 """Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
 _JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
+_OF_A_RELEASE = " (or put the programs of a release of Prometheus on the PATH)"
 _APT_TIMEOUT_S = 900.0
 _QUESTION_TIMEOUT_S = 60.0
 _SPARK_MODULE = "jdk.incubator.vector"
@@ -144,18 +145,15 @@ def bundled_redis() -> Path | None:
 
 
 def openssl() -> Path:
-    found = _find(lambda: _on_path("openssl"), ("openssl",))
-    if found is None:
-        raise SandboxError("openssl is not on the PATH. Run: sudo apt-get install openssl")
-    return found
+    return _program("openssl", "openssl")
 
 
 def prometheus() -> Path:
-    return _of_prometheus("prometheus")
+    return _program("prometheus", "prometheus", _OF_A_RELEASE)
 
 
 def promtool() -> Path:
-    return _of_prometheus("promtool")
+    return _program("promtool", "prometheus", _OF_A_RELEASE)
 
 
 def maven() -> Path | None:
@@ -173,13 +171,13 @@ def cache_folder() -> Path:
     """Return the folder that keeps what was fetched, for all sandboxes of this user."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "hapax"
-    with _written(folder):
+    with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @contextmanager
-def _written(folder: Path) -> Iterator[None]:
+def written(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -228,7 +226,7 @@ def _java() -> Path | None:
 
 def _usable(java: Path) -> Path:
     folder = cache_folder()
-    with _written(folder):
+    with written(folder):
         return completed_java(java, folder)
 
 
@@ -259,12 +257,11 @@ def _redis(*, tls: bool) -> Path | None:
     )
 
 
-def _of_prometheus(name: str) -> Path:
-    found = _find(lambda: _on_path(name), ("prometheus",))
+def _program(name: str, package: str, otherwise: str = "") -> Path:
+    found = _find(partial(_on_path, name), (package,))
     if found is None:
         raise SandboxError(
-            f"{name} is not on the PATH. Run: sudo apt-get install prometheus "
-            "(or put the programs of a release of Prometheus on the PATH)"
+            f"{name} is not on the PATH. Run: sudo apt-get install {package}{otherwise}"
         )
     return found
 

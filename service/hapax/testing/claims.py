@@ -47,13 +47,11 @@ class MemoryClaims:
         *,
         clock: Clock,
         ttl_ms: int,
-        topic_ids: Mapping[str, str] | None = None,
         on_emptied: Callable[[], None] | None = None,
         cluster_id: str | None = None,
     ) -> None:
         self.outage: str | None = None
         self.lost_answers = 0
-        self.topic_ids = topic_ids or {}
         self._clock = clock
         self._ttl_s = ttl_ms / 1000
         self._on_emptied = on_emptied
@@ -61,7 +59,7 @@ class MemoryClaims:
         self.cluster_id = cluster_id
         self.fresh = False
         self._called = False
-        self._claims: dict[bytes, tuple[float, str | None, Coordinates]] = {}
+        self._claims: dict[bytes, tuple[float, Coordinates]] = {}
         self._meta: dict[str, str] = {}
 
     def claim(
@@ -84,13 +82,12 @@ class MemoryClaims:
         now_s = self._clock.monotonic()
         for index, (each, record) in enumerate(zip(ids, records, strict=True)):
             owner = replays.get(index) or record.coordinates
-            topic_id = self.topic_ids.get(owner.topic)
             found = self._claims.get(each)
-            released = found is not None and bool(gone) and found[2] == gone[index]
+            released = found is not None and bool(gone) and found[1] == gone[index]
             if found is None or found[0] <= now_s or released:
-                self._claims[each] = (now_s + self._ttl_s, topic_id, owner)
-            elif found[1:] != (topic_id, owner):
-                foreign[index] = found[2]
+                self._claims[each] = (now_s + self._ttl_s, owner)
+            elif found[1] != owner:
+                foreign[index] = found[1]
         if self.lost_answers:
             self.lost_answers -= 1
             raise ClaimsUnavailableError("the answer was lost")
@@ -108,16 +105,10 @@ class MemoryClaims:
         except (ClaimsUnavailableError, OtherClusterError) as error:
             return AskedBefore(error)
 
-    def seen_by(
-        self, topic_ids: Mapping[str, str] | None = None, *, cluster_id: str | None = None
-    ) -> MemoryClaims:
+    def seen_by(self, *, cluster_id: str | None = None) -> MemoryClaims:
         """Return the same claims as another worker sees them, with its own faults."""
-        other = MemoryClaims(
-            clock=self._clock,
-            ttl_ms=round(self._ttl_s * 1000),
-            topic_ids=topic_ids,
-            cluster_id=cluster_id,
-        )
+        ttl_ms = round(self._ttl_s * 1000)
+        other = MemoryClaims(clock=self._clock, ttl_ms=ttl_ms, cluster_id=cluster_id)
         other._claims, other._meta = self._claims, self._meta
         return other
 
@@ -133,7 +124,7 @@ class MemoryClaims:
         self.ping()
         found = self._claims.get(claim)
         life_s = 0.0 if found is None else found[0] - self._clock.monotonic()
-        return None if found is None or life_s <= 0 else Owned(found[2], round(life_s * 1000))
+        return None if found is None or life_s <= 0 else Owned(found[1], round(life_s * 1000))
 
     def forget(self, claim: bytes) -> bool:
         was = self.owner(claim) is not None

@@ -51,31 +51,30 @@ PART_OF_TIMEOUT = 4
 """A transaction takes further parcels for a quarter of its time; one parcel may take all of it."""
 
 
-class PublishedRecords:
-    """Searches the ends of output topics; what lies further back is not found."""
+def published_record(settings: Settings, topics: set[str]) -> PublishedRecord | None:
+    """Return one at the ends of existing topics; what lies further back is not found.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    Raises PreflightError when they cannot be read.
+    """
+    with closing(BlockingOffsets(settings)) as client:
+        partitions = client.partitions(sorted(topics - client.absent(topics)))
+        lows, ends = client.log_starts(partitions), client.last_stable(partitions)
+    far = min(FAR_OFFSETS, FAR_OFFSETS_ALL // max(1, len(partitions)))
+    near = {where: max(lows[where], end - NEAR_OFFSETS) for where, end in ends.items()}
+    beyond = {where: max(lows[where], end - far) for where, end in ends.items()}
+    return _published_within(settings, near, ends) or _published_within(settings, beyond, near)
 
-    def find(self, topics: Iterable[str]) -> PublishedRecord | None:
-        """Return one at the ends of existing topics; raise PreflightError when unreadable."""
-        wanted = set(topics)
-        with closing(BlockingOffsets(self._settings)) as client:
-            partitions = client.partitions(sorted(wanted - client.absent(wanted)))
-            lows, ends = client.log_starts(partitions), client.last_stable(partitions)
-        far = min(FAR_OFFSETS, FAR_OFFSETS_ALL // max(1, len(partitions)))
-        near = {where: max(lows[where], end - NEAR_OFFSETS) for where, end in ends.items()}
-        beyond = {where: max(lows[where], end - far) for where, end in ends.items()}
-        return self._within(near, ends) or self._within(beyond, near)
 
-    def _within(self, starts: Progress, ends: Progress) -> PublishedRecord | None:
-        spans = {where: (start, ends[where]) for where, start in starts.items()}
-        for seen in RangeReader(self._settings).read(spans):
-            for one in seen:
-                found = PublishedRecord.parse(one.record, self._settings.app)
-                if found is not None:
-                    return found
-        return None
+def _published_within(
+    settings: Settings, starts: Progress, ends: Progress
+) -> PublishedRecord | None:
+    spans = {where: (start, ends[where]) for where, start in starts.items()}
+    for seen in RangeReader(settings).read(spans):
+        for one in seen:
+            found = PublishedRecord.parse(one.record, settings.app)
+            if found is not None:
+                return found
+    return None
 
 
 Done = TypeVar("Done")
@@ -100,10 +99,10 @@ class KafkaPublisher:
     def __init__(
         self, settings: Settings, *, clock: Clock, forward: LogLine, logger: object, watch: Watch
     ) -> None:
+        self._settings = settings
         self._app = settings.app
         self._topic = settings.output.topic
         self._attempts = settings.retry.attempts
-        self._published = PublishedRecords(settings)
         self._named = partial(
             MarkedTransaction, settings, clock=clock, forward=forward, logger=logger, watch=watch
         )
@@ -236,7 +235,7 @@ class KafkaPublisher:
 
     def _found(self, topics: set[str]) -> PublishedRecord | None:
         try:
-            return self._published.find(topics)
+            return published_record(self._settings, topics)
         except PreflightError as error:
             raise BatchAbortedError(f"what was published before is not known: {error}") from error
 
