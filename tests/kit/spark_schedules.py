@@ -162,7 +162,7 @@ class Member(MemorySource):
         return {}
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
-        fault = self._before("stable_ends")
+        fault = self._faults("stable_ends")
         if fault is not None and fault.error is not None:
             raise BatchAbortedError("stable_ends failed")
         ends = self._broker.ends()

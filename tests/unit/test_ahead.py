@@ -290,7 +290,7 @@ def test_of_two_batches_whose_claims_arrive_in_the_other_order_the_first_counts(
     pipeline, claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"d", b"e")
     pipeline.run()
-    (claim,) = [each for each, found in claims._claims.items() if found[2].offset == 0]
+    (claim,) = [each for each, found in claims._claims.items() if found[1].offset == 0]
     pipeline, claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"d", b"e")
     claims.claim([claim], pipeline.broker.fetch(("in", 0), 3, 1), {})

@@ -85,7 +85,7 @@ def kill_inside(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
     """Freeze worker and loop first, for as long as it takes to see that transactions exist."""
     other = freeze_uncommitted(stage)
     inside = freeze_inside(stage, worker)
-    return _kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])
+    return kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])
 
 
 def kill_both(stage: Stage, *workers: ManagedProcess) -> list[DemoFault]:
@@ -94,12 +94,13 @@ def kill_both(stage: Stage, *workers: ManagedProcess) -> list[DemoFault]:
     for worker in workers:
         stage.await_commit(worker, worker.position())
     faults = [DemoFault("kill", worker.name, "committing batch after batch") for worker in workers]
-    return _kill(stage, other, faults, workers)
+    return kill(stage, other, faults, workers)
 
 
-def _kill(
+def kill(
     stage: Stage, other: DemoFault, faults: list[DemoFault], workers: Sequence[ManagedProcess]
 ) -> list[DemoFault]:
+    """Kill them and the ordinary loop, start all, and return when each has committed again."""
     for process in (*workers, stage.ordinary):
         stage.kill(process)
     killed_s = time.monotonic()

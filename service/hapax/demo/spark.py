@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.demo.faults import DemoFault, elapsed_s, freeze_uncommitted, is_inside, noted
+from hapax.demo.faults import (
+    DemoFault,
+    elapsed_s,
+    freeze_uncommitted,
+    is_inside,
+    kill,
+    noted,
+)
 from hapax.demo.stage import APP, OUTPUTS, RUN, DemoError, Stage
 from hapax.operations.reading import undecided
 from hapax.sandbox.processes import ManagedProcess
@@ -250,19 +257,10 @@ def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
 
 
 def kill_spark(stage: SparkStage) -> list[DemoFault]:
-    """Kill Spark and the loop, start both at once, and return when Spark has committed again."""
     spark = stage.application
     other = freeze_uncommitted(stage)
     freeze_in_range(stage, "Spark", spark.everything)
-    for process in (spark, stage.ordinary):
-        stage.kill(process)
-    killed_s = time.monotonic()
-    stage.struck += 1
-    since = spark.position()
-    for process in (spark, stage.ordinary):
-        stage.start(process)
-    stage.await_commit(spark, since)
-    return [DemoFault("driver kill", spark.name, _INSIDE, elapsed_s(killed_s)), other]
+    return kill(stage, other, [DemoFault("driver kill", spark.name, _INSIDE)], [spark])
 
 
 def hand_over(stage: SparkStage, successor: ManagedProcess) -> HandOver:

@@ -7,6 +7,7 @@ raise there: nothing of the batch visible before the commit, an open outcome fro
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +19,7 @@ from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommi
 from hapax.core.ports import Batch, Changes, Stuck
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hapax.core.crash_markers import Mark, Marks
     from hapax.core.records import Progress, Record, TopicPartition
@@ -80,28 +81,25 @@ class MemorySource:
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what has arrived; without records all of ``wait_s`` is spent."""
-        fault = self._before("take")
-        self._shift()
-        batch = self._fetch(Batch([], {}, {}), records_max)
-        if not batch.records:
-            self._wait(wait_s)
-        _raise(fault, "take")
-        return batch
+        with self._step("take"):
+            self._shift()
+            batch = self._fetch(Batch([], {}, {}), records_max)
+            if not batch.records:
+                self._wait(wait_s)
+            return batch
 
     def attend(self, wait_s: float) -> None:
-        fault = self._before("attend")
-        self._shift()
-        self._wait(wait_s)
-        _raise(fault, "attend")
+        with self._step("attend"):
+            self._shift()
+            self._wait(wait_s)
 
     def reopen(self) -> None:
-        fault = self._before("reopen")
-        self._broker.group.forget(self._name)
-        self._changes.lost += sorted(self.assignment())
-        self._position, self._settled, self._ends_told = {}, {}, {}
-        self._unplaced.clear()
-        self.paused, self.holding = frozenset(), set()  # the flags end with the client
-        _raise(fault, "reopen")
+        with self._step("reopen"):
+            self._broker.group.forget(self._name)
+            self._changes.lost += sorted(self.assignment())
+            self._position, self._settled, self._ends_told = {}, {}, {}
+            self._unplaced.clear()
+            self.paused, self.holding = frozenset(), set()  # the flags end with the client
 
     def renew(self) -> None:
         self._broker.group.leave(self._name)
@@ -114,21 +112,19 @@ class MemorySource:
         return dict(self._settled)
 
     def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
-        fault = self._before("rewind")
-        for where in sorted(progress.keys() & self.assignment()):
-            self._unplaced.discard(where)
-            self._position[where] = self._settled[where] = progress[where]
-            self._ends_told.pop(where, None)
-        _raise(fault, "rewind")
+        with self._step("rewind"):
+            for where in sorted(progress.keys() & self.assignment()):
+                self._unplaced.discard(where)
+                self._position[where] = self._settled[where] = progress[where]
+                self._ends_told.pop(where, None)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        fault = self._before("committed")
-        wanted = list(partitions)
-        if any(self._broker.pending(where) for where in wanted):
-            self._wait(ANSWER_TIMEOUT_S)
-            raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
-        _raise(fault, "committed")
-        return {where: self._broker.committed.get(where) for where in wanted}
+        with self._step("committed"):
+            wanted = list(partitions)
+            if any(self._broker.pending(where) for where in wanted):
+                self._wait(ANSWER_TIMEOUT_S)
+                raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
+            return {where: self._broker.committed.get(where) for where in wanted}
 
     def beside(self, where: TopicPartition) -> CommittedMetadata:
         """Return the metadata of the committed offset as of when the partition was placed."""
@@ -180,9 +176,8 @@ class MemorySource:
         return {}
 
     def ends(self) -> Progress:
-        fault = self._before("ends")
-        _raise(fault, "ends")
-        return {where: self._broker.logs[where].end for where in self._broker.inputs}
+        with self._step("ends"):
+            return {where: self._broker.logs[where].end for where in self._broker.inputs}
 
     def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> Progress:
         ends = self._broker.ends()
@@ -194,11 +189,14 @@ class MemorySource:
     def close(self) -> None:
         self._broker.group.leave(self._name)
 
-    def _before(self, step: str) -> InjectedFault | None:
+    @contextmanager
+    def _step(self, step: str) -> Iterator[None]:
+        """Let a step meet its fault: before it has its effect, or after it."""
         fault = self._faults(step)
         if fault is not None and not fault.after:
             _raise(fault, step)
-        return fault
+        yield
+        _raise(fault, step)
 
     def _fetch(self, batch: Batch, records_max: int) -> Batch:
         for where in sorted(self._position.keys() - self.paused - self.holding):
