@@ -1,10 +1,11 @@
 """Rights that are revoked and passwords that change while a worker is at work."""
 
+from contextlib import closing
+
 import pytest
 
 from hapax.core.cluster_state import Right
 from hapax.sandbox import Sandbox
-from hapax.sandbox.guard import GUARDED
 from tests.kit.at_work import (
     QUICK,
     at_work,
@@ -14,6 +15,7 @@ from tests.kit.at_work import (
     untouched,
     values,
 )
+from tests.kit.guarded import GUARDED, WholeGuard, tokens_of
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_
@@ -24,7 +26,7 @@ USER, PASSWORD, ANOTHER = "hapax", "open-sesame", "close-sesame"
 @pytest.fixture(scope="module")
 def guarded():
     """A broker that asks for a password and knows rights; no Redis."""
-    with Sandbox(redis=False, guarded=True) as sandbox:
+    with Sandbox(redis=False, guarded=WholeGuard) as sandbox, closing(tokens_of(sandbox)):
         sandbox.rights.set_password(USER, PASSWORD)
         yield sandbox
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from hapax.sandbox import Sandbox
 from tests.kit import redis_with_tls
 from tests.kit.calls import STAMPS, Stamps
+from tests.kit.guarded import WholeGuard, tokens_of
 from tests.kit.pipeline_under_test import PipelineUnderTest
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 def guarded() -> Iterator[Sandbox]:
     """A broker that asks who you are and knows rights, and a Redis that speaks TLS."""
     redis_with_tls.need()
-    with Sandbox(guarded=True) as servers:
+    with Sandbox(guarded=WholeGuard) as servers, closing(tokens_of(servers)):
         yield servers
 
 

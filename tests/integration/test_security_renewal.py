@@ -11,7 +11,7 @@ import redis
 
 from hapax.operations.doctor.acls import store_rights
 from hapax.sandbox import Sandbox
-from hapax.sandbox.guard import MUTUAL
+from tests.kit.guarded import MUTUAL
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed, security, settings_of

@@ -12,7 +12,7 @@ import pytest
 
 from hapax.operations.doctor.acls import store_rights
 from hapax.sandbox import Sandbox
-from hapax.sandbox.guard import PLAIN_PASSWORD
+from tests.kit.guarded import PLAIN_PASSWORD, tokens_of
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
@@ -126,5 +126,5 @@ def _said(route: PipelineUnderTest, *commands: list[str], **settings: Any) -> di
 
 def _leaks(guarded: Sandbox, seen: dict[str, str]) -> list[tuple[str, str]]:
     # However it is escaped: each password has this word in it, and each token begins so.
-    secrets = {"sesame", "eyJ", PLAIN_PASSWORD, guarded.guard.tokens.client_secret}
+    secrets = {"sesame", "eyJ", PLAIN_PASSWORD, tokens_of(guarded).client_secret}
     return [(where, one) for where, text in seen.items() for one in secrets if one in text]

@@ -5,6 +5,7 @@ import pytest
 from hapax.operations.doctor.acls import kafka_rights
 from hapax.settings import load_settings
 from tests.kit import topics
+from tests.kit.guarded import tokens_of
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
@@ -72,7 +73,7 @@ def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_ri
         driver.close()
     assert code == 0, said
     assert SCRAM_PASSWORD not in said
-    assert guarded.guard.tokens.client_secret not in said
+    assert tokens_of(guarded).client_secret not in said
     written = sorted(
         record.value or b"" for record in topics.read_back(guarded.bootstrap_servers, out)
     )

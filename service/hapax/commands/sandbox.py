@@ -124,7 +124,7 @@ def up(
       hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders
       hapax sandbox up --json > sandbox.json &
     """
-    from hapax.sandbox import Sandbox, secure_environment
+    from hapax.sandbox import Guard, Sandbox, secure_environment
 
     topics = [parse_topic(one) for one in topic or []]
     if nodes not in {1, 3}:
@@ -143,7 +143,7 @@ def up(
             nodes,
             redis=redis,
             data_dir=data,
-            guarded=secure,
+            guarded=Guard if secure else None,
             kafka=kafka,
             spark_workers=spark_workers,
             registry=registry,

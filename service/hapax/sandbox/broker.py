@@ -24,7 +24,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from hapax.sandbox import jars, machine
-from hapax.sandbox.guard import PROTOCOLS
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
 
@@ -88,8 +87,8 @@ class Broker(ManagedProcess):
         self.controller_port = ports.reserve()
         self.proxy_listen_port = ports.reserve() if extra.proxied else None
         self.proxy_target_port = ports.reserve() if extra.proxied else None
-        listeners = PROTOCOLS if extra.guard else ()
-        self.guarded_ports = {listener: ports.reserve() for listener in listeners}
+        self._protocols = extra.guard.listeners if extra.guard else {}
+        self.guarded_ports = {listener: ports.reserve() for listener in self._protocols}
         self._guard = extra.guard
         self.address = f"{LOOPBACK}:{self.port}"
         self._properties = extra.properties
@@ -117,7 +116,9 @@ class Broker(ManagedProcess):
             "node.id": self.node_id,
             "listeners": _listeners(listeners),
             "advertised.listeners": _listeners(advertised),
-            "listener.security.protocol.map": ",".join(map(_protocol, listeners)),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{self._protocols.get(name, 'PLAINTEXT')}" for name in listeners
+            ),
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
@@ -188,7 +189,7 @@ class KafkaCluster:
     def guarded(self, listener: str) -> str:
         ports = [broker.guarded_ports.get(listener) for broker in self.brokers]
         if None in ports:
-            raise SandboxError(f"No listener {listener}. Use Sandbox(guarded=True)")
+            raise SandboxError(f"No listener {listener}. Use Sandbox(guarded=Guard)")
         return ",".join(f"{LOOPBACK}:{port}" for port in ports)
 
     def start(self) -> None:
@@ -317,10 +318,6 @@ def _replication(nodes: int) -> Mapping[str, object]:
         "share.coordinator.state.topic.replication.factor": nodes,
         "share.coordinator.state.topic.min.isr": in_sync_min,
     }
-
-
-def _protocol(listener: str) -> str:
-    return f"{listener}:{PROTOCOLS.get(listener, 'PLAINTEXT')}"
 
 
 def _listeners(ports: Mapping[str, int]) -> str:

@@ -67,7 +67,7 @@ class Redis(ManagedProcess):
 
     def tls_url(self, user: str, password: str) -> str:
         if self.tls_port is None:
-            raise SandboxError("Redis has no TLS in this sandbox. Use Sandbox(guarded=True)")
+            raise SandboxError("Redis has no TLS in this sandbox. Use Sandbox(guarded=Guard)")
         return f"rediss://{quote(user)}:{quote(password, safe='')}@{LOOPBACK}:{self.tls_port}/0"
 
     def allow(self, line: str, password: str) -> None:

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from hapax.sandbox.broker import Extra, KafkaCluster
-from hapax.sandbox.guard import Guard
 from hapax.sandbox.http_servers import RegistryServer
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import workplace
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox.broker import SandboxTopic
+    from hapax.sandbox.guard import Guard
 
 Part = TypeVar("Part")
 
@@ -37,9 +37,9 @@ class Sandbox:
     data_dir  a folder whose data outlive the block; default: a temporary one, removed with it
     proxied   whether brokers have a listener that advertises another port than its own, so that a
               proxy can be put in between (see Broker)
-    guarded   whether brokers have listeners that authenticate clients and let them do what they are
+    guarded   how brokers have listeners that authenticate clients and let them do what they are
               granted, and Redis a port with TLS: ``sandbox.kafka.guarded(...)``,
-              ``sandbox.rights``, ``sandbox.guard``, ``sandbox.redis.tls_url``
+              ``sandbox.rights``, ``sandbox.guard``, ``sandbox.redis.tls_url``; None: not
     properties  of the brokers, in addition to those of every sandbox or instead of them
     kafka     its version; None: what SANDBOX_KAFKA says, else the newest
     spark_workers  of one core, of a Spark cluster; 0: there is none
@@ -53,7 +53,7 @@ class Sandbox:
         redis: bool = True,
         data_dir: Path | None = None,
         proxied: bool = False,
-        guarded: bool = False,
+        guarded: type[Guard] | None = None,
         properties: Mapping[str, str] | None = None,
         kafka: str | None = None,
         spark_workers: int = 0,
@@ -127,7 +127,7 @@ class Sandbox:
 
     @property
     def guard(self) -> Guard:
-        return _there(self._guard, "authentication", "guarded=True")
+        return _there(self._guard, "authentication", "guarded=Guard")
 
     @property
     def bootstrap_servers(self) -> str:
@@ -160,8 +160,7 @@ class Sandbox:
         place = workplace(self._data_dir)
         folder, ports, watchdog = self._exits.enter_context(place)
         if self._guarded:
-            self._guard = Guard(folder / "guard")
-            self._exits.callback(self._guard.close)
+            self._guard = self._guarded(folder / "guard")
         extra = self._extra._replace(guard=self._guard)
         self._kafka = KafkaCluster(self._nodes, folder, ports, watchdog, extra)
         if self._with_redis:
