@@ -242,10 +242,8 @@ def test_a_lane_whose_record_is_refused_ends_at_once_and_names_it():
         raise BatchAbortedError("refused")
 
     transaction = SimpleNamespace(refusal=lambda: (3, "it is too large"))
-    lane: Any = SimpleNamespace(
-        _attempts=4, _lane=1, _marker=marker, _marked=SimpleNamespace(transaction=transaction)
-    )
+    lane: Any = SimpleNamespace(opened=marker, transaction=transaction)
     published = micro_batch.LanePublished()
     with pytest.raises(StopError, match=r"number 3 from parcel 0 of lane 1: it is too large"):
-        micro_batch.LanePublisher.publish(lane, "m", [], published)
+        micro_batch.publish_lane(lane, 1, "m", [], published, attempts_max=4)
     assert len(tries) == 1

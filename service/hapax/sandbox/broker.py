@@ -136,7 +136,7 @@ class Broker(ManagedProcess):
         """Prepare the data folder; one that is prepared already stays as it is."""
         if is_formatted(self._data):
             return
-        template = formatted_template(jars.fetched(jars.kafka(self._kafka)))
+        template = jars.fetched(jars.kafka(self._kafka)) / "formatted"
         if is_formatted(template):
             copy_formatted(
                 template, self._data, {"cluster.id": cluster_id, "node.id": self.node_id}
@@ -337,11 +337,6 @@ def new_id() -> str:
 def is_formatted(data: Path) -> bool:
     """Return whether a data folder has been prepared; its ids are written last."""
     return (data / _IDS).is_file()
-
-
-def formatted_template(folder: Path) -> Path:
-    """Return where the folder to copy is, or would be: among the jars."""
-    return folder / "formatted"
 
 
 def copy_formatted(template: Path, data: Path, ids: Mapping[str, object]) -> None:

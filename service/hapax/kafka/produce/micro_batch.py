@@ -176,14 +176,11 @@ class KafkaPublisher:
             return None
         self._write(marker, ())
         for lane in range(0 if marker.fixed is None else marker.fixed.lanes):
-            marked = self._named(sink_lane_names(self._app, lane))
-            try:
+            with closing(self._named(sink_lane_names(self._app, lane))) as marked:
                 found = marked.opened()
                 if found is not None:
                     marked.send(())
                     marked.commit(*found)
-            finally:
-                marked.close()
         return marker
 
     def overwrite(self, marker: Marker) -> None:
@@ -197,11 +194,8 @@ class KafkaPublisher:
             former = None
         lanes = range(0 if former is None or former.fixed is None else former.fixed.lanes)
         for lane in lanes:
-            marked = self._named(sink_lane_names(self._app, lane))
-            try:
+            with closing(self._named(sink_lane_names(self._app, lane))) as marked:
                 marked.transaction.open()  # a producer that still publishes is fenced
-            finally:
-                marked.close()
         self._write(marker, (), dict.fromkeys(lanes, GIVEN_UP))
 
     def close(self) -> None:
@@ -277,83 +271,61 @@ class LanePublished(msgspec.Struct):
     attempts: int = 0
 
 
-class LanePublisher:
-    """Publishes what one lane has of a manifest. ``close`` after the call."""
+def publish_lane(
+    marked: MarkedTransaction,
+    lane: int,
+    manifest: str,
+    parcels: Sequence[Parcel],
+    published: LanePublished,
+    *,
+    attempts_max: int,
+) -> None:
+    """Publish what one lane has of a manifest, and keep ``published`` up meanwhile.
 
-    def __init__(
-        self,
-        settings: Settings,
-        lane: int,
-        *,
-        clock: Clock,
-        forward: LogLine,
-        logger: object,
-        watch: Watch,
-    ) -> None:
-        self._lane = lane
-        self._attempts = settings.retry.attempts
-        self._marked = MarkedTransaction(
-            settings,
-            sink_lane_names(settings.app, lane),
-            clock=clock,
-            forward=forward,
-            logger=logger,
-            watch=watch,
-        )
+    Raises PositionLostError when the lane's marker does not know the manifest, StopError when no
+    repetition can help, BatchAbortedError or ProducerDeadError when the same call is to be repeated
+    later.
+    """
+    failures, records = 0, Counter[str]()
+    while True:
+        published.attempts += 1
+        try:
+            found = marked.opened()
+            marker = None if found is None else LaneMarker.parse(*found)
+            published.done = published_parcels(lane, manifest, marker)
+            while published.done < len(parcels):
+                taken, sent = _part(marked, manifest, parcels, published.done)
+                records.update(sent)
+                published.done, published.records = taken, dict(records)
+                failures = 0
+        except (BatchAbortedError, ProducerDeadError):
+            failures += 1
+            refusal = marked.transaction.refusal()
+            if refusal is not None:
+                raise StopError(
+                    f"a record was refused, number {refusal[0]} from parcel {published.done} of"
+                    f" lane {lane}: {refusal[1]}"
+                ) from None
+            if failures == attempts_max:
+                raise
+        else:
+            return
 
-    def publish(
-        self, manifest: str, parcels: Sequence[Parcel], published: LanePublished
-    ) -> LanePublished:
-        """Publish the parcels that are not published; ``published`` is kept up meanwhile.
 
-        Raises PositionLostError when the lane's marker does not know the manifest, StopError when
-        no repetition can help, BatchAbortedError or ProducerDeadError when the same call is to be
-        repeated later.
-        """
-        failures, records = 0, Counter[str]()
-        while True:
-            published.attempts += 1
-            try:
-                published.done = published_parcels(self._lane, manifest, self._marker())
-                while published.done < len(parcels):
-                    taken, sent = self._part(manifest, parcels, published.done)
-                    records.update(sent)
-                    published.done, published.records = taken, dict(records)
-                    failures = 0
-            except (BatchAbortedError, ProducerDeadError):
-                failures += 1
-                refusal = self._marked.transaction.refusal()
-                if refusal is not None:
-                    raise StopError(
-                        f"a record was refused, number {refusal[0]} from parcel {published.done} of"
-                        f" lane {self._lane}: {refusal[1]}"
-                    ) from None
-                if failures == self._attempts:
-                    raise
-            else:
-                return published
+def _part(
+    marked: MarkedTransaction, manifest: str, parcels: Sequence[Parcel], done: int
+) -> tuple[int, dict[str, int]]:
+    taken = done
 
-    def close(self) -> None:
-        self._marked.close()
+    def chunks() -> Iterator[Sequence[Message]]:
+        nonlocal taken
+        for parcel in parcels[done:]:
+            yield from parcel()
+            taken += 1
+            if marked.transaction.age_s > marked.deadline_s / PART_OF_TIMEOUT:
+                return
 
-    def _marker(self) -> LaneMarker | None:
-        found = self._marked.opened()
-        return None if found is None else LaneMarker.parse(*found)
-
-    def _part(
-        self, manifest: str, parcels: Sequence[Parcel], done: int
-    ) -> tuple[int, dict[str, int]]:
-        taken = done
-
-        def chunks() -> Iterator[Sequence[Message]]:
-            nonlocal taken
-            for parcel in parcels[done:]:
-                yield from parcel()
-                taken += 1
-                if self._marked.transaction.age_s > self._marked.deadline_s / PART_OF_TIMEOUT:
-                    return
-
-        records = self._marked.send(chunks())
-        marker = LaneMarker(taken, manifest)
-        self._marked.commit(marker.done, marker.metadata)
-        return taken, records
+    records = marked.send(chunks())
+    marker = LaneMarker(taken, manifest)
+    marked.commit(marker.done, marker.metadata)
+    return taken, records

@@ -68,11 +68,6 @@ class NativeRequests:
         return int(self._fast.requests_disconnects(self._client))
 
 
-def without_lines(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of a producer whose requests are counted: nothing reads its lines."""
-    return {name: value for name, value in properties.items() if name != "debug"}
-
-
 class Requests(Protocol):
     """One client's transactional requests, counted where they are sent and answered."""
 
@@ -190,7 +185,9 @@ class Outbox:
         self._turns: dict[str, Iterator[int]] = {}
         self.log = ClientLog("producer", forward)
         if native is not None:
-            properties = native.plug_in(without_lines(properties))
+            # Requests are counted: nothing reads its lines.
+            silent = {name: value for name, value in properties.items() if name != "debug"}
+            properties = native.plug_in(silent)
         self.producer = build(Producer, properties, self.log)
         self._client = None if native is None else native.captured()
         if native is not None:
