@@ -65,11 +65,11 @@ def break_workers(stage: Stage, until_s: float) -> list[DemoFault]:
 def _round(stage: Stage, first: ManagedProcess, second: ManagedProcess) -> list[DemoFault]:
     phase = stage.screen.phase
     phase(f"kill -9 {first.name}, and the ordinary loop")
-    struck = noted(stage, *kill_inside(stage, first))
+    struck = kill_inside(stage, first)
     phase(f"Freezing {second.name} for more than {SESSION_TIMEOUT_S} s")
-    struck += noted(stage, freeze(stage, second))
+    struck += freeze(stage, second)
     phase("kill -9 both workers at once, and the ordinary loop")
-    return struck + noted(stage, *kill_both(stage, first, second))
+    return struck + kill_both(stage, first, second)
 
 
 def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
@@ -111,10 +111,10 @@ def kill(
     for worker, fault, since in zip(workers, faults, lives, strict=True):
         stage.await_commit(worker, since)
         fault.back_after_s = elapsed_s(killed_s)
-    return [*faults, other]
+    return noted(stage, *faults, other)
 
 
-def freeze(stage: Stage, worker: ManagedProcess) -> DemoFault:
+def freeze(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
     """Freeze a worker inside a transaction, past both timeouts, and thaw it again.
 
     Returns when another worker has gone on in its place and it has found its way back.
@@ -135,7 +135,8 @@ def freeze(stage: Stage, worker: ManagedProcess) -> DemoFault:
     worker.resume()
     thawed_s = time.monotonic()
     stage.await_commit(worker, since)
-    return DemoFault("freeze", worker.name, _where(inside=inside), elapsed_s(thawed_s))
+    back_after_s = elapsed_s(thawed_s)
+    return noted(stage, DemoFault("freeze", worker.name, _where(inside=inside), back_after_s))
 
 
 def elapsed_s(began_s: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.sandbox import jars, machine
@@ -38,28 +39,13 @@ JOB = "hapax"
 _INTERVAL = "1s"
 
 
-class HttpServer(ManagedProcess):
-    """A server on ``port`` that is ready when it answers ``ready_path`` with 200."""
-
-    port: int
-    ready_path: str
-
-    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        self.wait_until(
-            lambda: http_answer(self.port, self.ready_path, _ANSWER_TIMEOUT_S) is not None,
-            timeout_s,
-        )
-
-
-class RegistryServer(HttpServer):
+class RegistryServer(ManagedProcess):
     """One registry. Data: ``folder``, kept over restarts.
 
     url  of the API of Confluent's: what HAPAX_REGISTRY__URL is given
 
     It gives neither descriptors of Protobuf schemas nor GUIDs.
     """
-
-    ready_path = f"{_API}/subjects"
 
     def __init__(self, folder: Path, ports: Ports, watchdog: ChildWatchdog) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,19 +71,20 @@ class RegistryServer(HttpServer):
             *("-jar", program),
         ]
 
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        self.wait_until(partial(_answers, self.port, f"{_API}/subjects"), timeout_s)
+
     def environment(self) -> dict[str, str]:
         return {"HAPAX_REGISTRY__URL": self.url}
 
 
-class Prometheus(HttpServer):
+class Prometheus(ManagedProcess):
     """One Prometheus. Data: ``folder``, kept over restarts.
 
     url           its pages, and its API
     worker_ports  where it expects workers; the first one is in ``environment``
     rules         a file of alert rules; without one it only collects
     """
-
-    ready_path = "/-/ready"
 
     def __init__(
         self, folder: Path, ports: Ports, watchdog: ChildWatchdog, rules: Path | None, workers: int
@@ -116,6 +103,9 @@ class Prometheus(HttpServer):
             "--log.level=warn",
         ]
         super().__init__("Prometheus", command, folder / "prometheus.log", watchdog)
+
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        self.wait_until(partial(_answers, self.port, "/-/ready"), timeout_s)
 
     def environment(self) -> dict[str, str]:
         return {"HAPAX_TELEMETRY__PORT": str(self.worker_ports[0]), "PROMETHEUS_URL": self.url}
@@ -144,6 +134,10 @@ def monitoring(
             yield prometheus
         finally:
             (prometheus.kill if data_dir is None else prometheus.terminate)()
+
+
+def _answers(port: int, path: str) -> bool:
+    return http_answer(port, path, _ANSWER_TIMEOUT_S) is not None
 
 
 def _configuration(worker_ports: list[int], rules: Path | None) -> str:
