@@ -224,12 +224,6 @@ def _java() -> Path | None:
     return next(fit, None)
 
 
-def _usable(java: Path) -> Path:
-    folder = cache_folder()
-    with written(folder):
-        return completed_java(java, folder)
-
-
 def _java_version(java: Path) -> int:
     """Return the major version; 0 when there is no answer."""
     try:
@@ -305,18 +299,20 @@ def _apt(apt: str, *words: str) -> bool:
 # which those of Kafka and Spark build: both are made once.
 
 
-def completed_java(java: Path, cache: Path) -> Path:
+def _usable(java: Path) -> Path:
     """Return a program that can be started as if this Java had all that Spark asks for.
 
-    It is the Java itself where nothing is missing. Raises OSError: the cache cannot be written.
+    It is the Java itself where nothing is missing.
     """
     real = java.resolve()
     if _has_the_module(real.parents[1]):
         return java
     content = f"{real} {real.stat().st_mtime_ns} {_JAVA_SCRIPT}"
-    home = cache / f"java-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    folder = cache_folder()
+    home = folder / f"java-{_digest(content)}"
     if not home.is_dir():
-        _make_java(home, real)
+        with written(folder):
+            _make_java(home, real)
     return home / "bin" / "java"
 
 
