@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from confluent_kafka import KafkaException
 
@@ -63,7 +65,7 @@ def test_a_live_worker_is_told_and_survives_being_fenced(route):
 
     # Its transactions last milliseconds: it takes many looks to find one open, so none is asked
     # for; the producer is fenced as the command does it.
-    fence(load_settings(desk.environment), name)
+    fence(load_settings(desk.environment), name, time)
     route.write(b"2")
     await_(lambda: len(route.outputs()) == 2, 60, worker.text)
     assert [record.value for record in route.outputs()] == [b"1", b"2"]

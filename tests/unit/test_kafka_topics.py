@@ -46,10 +46,10 @@ class Silent:
 
 def test_an_id_is_heard_once_and_a_second_one_means_another_topic():
     ids = TopicIds()
-    assert not ids.known("in")
+    assert not ids.knows("in")
     ids.hear(line(NONE, ONE))
     ids.hear("[thrd:main]: Topic in [0] Leader 1 Epoch 0")
-    assert ids.known("in")
+    assert ids.knows("in")
     assert ids.remade() == []
     ids.hear(line(ONE, TWO))
     assert ids.remade() == [Remade("in", ONE, TWO)]
@@ -77,7 +77,7 @@ def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic():
 def test_brokers_without_ids_leave_offsets_bare():
     ids = TopicIds()
     ids.hear(line(ONE, NONE))
-    assert not ids.known("in")
+    assert not ids.knows("in")
     assert ids.offset(P0, 3).metadata is None
     assert ids.other("in", CommittedMetadata(TWO)) is None
 

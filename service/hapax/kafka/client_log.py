@@ -110,6 +110,9 @@ class TopicIds:
         self._known.clear()
         self._remade.clear()
 
+    def knows(self, topic: str) -> bool:
+        return topic in self._known
+
     def known(self, topic: str) -> str | None:
         return self._known.get(topic)
 

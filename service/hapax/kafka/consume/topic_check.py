@@ -43,7 +43,7 @@ class TopicIdentity:
 
     def check(self, partitions: Iterable[Where]) -> None:
         """Make sure that positions belong to the topics that their records come from."""
-        known = [where for where in partitions if self._ids.cluster or self._ids.known(where[0])]
+        known = [where for where in partitions if self._ids.cluster or self._ids.knows(where[0])]
         if any(self._states[where].beside is None for where in known):
             self._look_up(known)
         self.compare(known)

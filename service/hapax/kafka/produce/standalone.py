@@ -57,9 +57,9 @@ def alone(settings: Settings, name: str, clock: Clock = time) -> KafkaTransactio
     )
 
 
-def fence(settings: Settings, name: str) -> None:
+def fence(settings: Settings, name: str, clock: Clock = time) -> None:
     """End what this id has open; raise ProducerDeadError without an answer: call again."""
-    transaction = alone(settings, name)
+    transaction = alone(settings, name, clock)
     try:
         transaction.open()
     finally:
