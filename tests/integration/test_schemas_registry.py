@@ -81,7 +81,7 @@ def added(client: SchemaRegistryClient, route: PipelineUnderTest, schema: dict[s
 
 def test_the_environment_names_the_registry_and_a_sandbox_without_one_says_how_to_get_it(servers):
     assert servers.environment()["HAPAX_REGISTRY__URL"] == servers.registry.url
-    with pytest.raises(SandboxError, match="with_registry"):
+    with pytest.raises(SandboxError, match="registry=True"):
         _ = Sandbox().registry
 
 
