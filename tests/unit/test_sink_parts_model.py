@@ -20,7 +20,7 @@ from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, 
 from hapax.core.ports import Message
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest
 from hapax.engines.spark.dataframe.publication import Publication, Publishing
-from hapax.kafka.produce import micro_batch
+from hapax.kafka.produce import marked_transaction, micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedNames
 from hapax.kafka.produce.micro_batch import KafkaPublisher
 from hapax.spark import publish_lanes
@@ -168,7 +168,7 @@ class Played:
 @pytest.fixture
 def play(monkeypatch, tmp_path):
     monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
-    monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
+    monkeypatch.setattr(marked_transaction, "MarkedTransaction", Played)
     monkeypatch.setattr("hapax.engines.spark.dataframe.staging.Place.sync", lambda *_: None)
 
     def played(seed: int) -> World:
