@@ -112,8 +112,7 @@ class TokenServer:
         self.lifetime_s = 300
         self.served = 0
         self.jwks_file = folder / "jwks.json"
-        known = {"kid": KEY_ID, "use": "sig", "alg": "RS256"}
-        self._key = RSAKey.generate_key(2048, known)
+        self._key = RSAKey.generate_key(2048, {"kid": KEY_ID, "use": "sig", "alg": "RS256"})
         public = KeySet([self._key]).as_dict(private=False)
         self.jwks_file.write_text(json.dumps(public), encoding="ascii")
         self._server = _Server(self)
