@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import (
     LOOPBACK,
-    READY_TIMEOUT_S,
     ManagedProcess,
     http_answer,
     workplace,
@@ -71,8 +69,8 @@ class RegistryServer(ManagedProcess):
             *("-jar", program),
         ]
 
-    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        self.wait_until(partial(_answers, self.port, f"{_API}/subjects"), timeout_s)
+    def _answers(self) -> bool:
+        return http_answer(self.port, f"{_API}/subjects", _ANSWER_TIMEOUT_S) is not None
 
     def environment(self) -> dict[str, str]:
         return {"HAPAX_REGISTRY__URL": self.url}
@@ -104,8 +102,8 @@ class Prometheus(ManagedProcess):
         ]
         super().__init__("Prometheus", command, folder / "prometheus.log", watchdog)
 
-    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        self.wait_until(partial(_answers, self.port, "/-/ready"), timeout_s)
+    def _answers(self) -> bool:
+        return http_answer(self.port, "/-/ready", _ANSWER_TIMEOUT_S) is not None
 
     def environment(self) -> dict[str, str]:
         return {"HAPAX_TELEMETRY__PORT": str(self.worker_ports[0]), "PROMETHEUS_URL": self.url}
@@ -134,10 +132,6 @@ def monitoring(
             yield prometheus
         finally:
             (prometheus.kill if data_dir is None else prometheus.terminate)()
-
-
-def _answers(port: int, path: str) -> bool:
-    return http_answer(port, path, _ANSWER_TIMEOUT_S) is not None
 
 
 def _configuration(worker_ports: list[int], rules: Path | None) -> str:

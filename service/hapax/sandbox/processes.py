@@ -123,6 +123,13 @@ class ManagedProcess:
                 )
             time.sleep(_POLL_S)
 
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until a server answers as it does when it has caught up."""
+        self.wait_until(self._answers, timeout_s)
+
+    def _answers(self) -> bool:
+        raise NotImplementedError(f"{self.name} is no server")
+
     def position(self) -> int:
         return self.log.stat().st_size if self.log.exists() else 0
 

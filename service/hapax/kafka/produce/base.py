@@ -252,6 +252,7 @@ class KafkaProducing:
     ) -> None:
         """``meet_cluster`` raises when positions belong to another cluster than the producer's."""
         self._config = config
+        self._properties = config.properties
         self._deadline_s = config.deadline_s
         self._clock = clock
         self._forward = forward
@@ -279,7 +280,7 @@ class KafkaProducing:
     def _connect(self) -> tuple[Outbox, Any]:
         config = self._config
         outbox = Outbox(
-            {**config.properties, **self._sets.properties()},
+            {**self._properties, **self._sets.properties()},
             self._forward,
             round_robin=config.round_robin,
             native=config.native,

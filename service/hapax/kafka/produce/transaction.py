@@ -96,7 +96,7 @@ class KafkaTransaction(KafkaProducing):
         return metadata
 
     def _timeout_problem(self) -> str:
-        timeout_ms = self._config.properties["transaction.timeout.ms"]
+        timeout_ms = self._properties["transaction.timeout.ms"]
         return (
             f"HAPAX_TRANSACTION__TIMEOUT={timeout_ms}ms is longer than the brokers'"
             " transaction.max.timeout.ms allows: shorten it"
