@@ -170,14 +170,11 @@ class Sandbox:
         if self._with_registry:
             self._registry = RegistryServer(folder / "registry", ports, watchdog)
         self._exits.callback(self._end)
-        further = [one for one in (self._spark, self._registry) if one is not None]
-        if self._redis is not None:
-            self._redis.start()
-        for one in (self._kafka, *further):
+        parts = (self._redis, self._kafka, self._spark, self._registry)
+        servers = [one for one in parts if one is not None]
+        for one in servers:
             one.start()
-        if self._redis is not None:
-            self._redis.await_ready()
-        for one in (self._kafka, *further):
+        for one in servers:
             one.await_ready()
 
     def _end(self) -> None:
