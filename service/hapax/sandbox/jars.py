@@ -113,9 +113,8 @@ def fetched(lock: Lock) -> Path:
 
 
 def _fetch(lock: Lock, jars: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=jars.parent))
-    try:
-        target = work / "jars"
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=jars.parent) as folder:
+        target = Path(folder, "jars")
         target.mkdir()
         count = len(locked(lock))
         say(f"Fetching {lock.title}, once: {count} files, {lock.size}, to {jars}")
@@ -123,7 +122,7 @@ def _fetch(lock: Lock, jars: Path) -> None:
         if maven is None:
             download(lock, target)
         else:
-            _by_maven(lock, maven, work, target)
+            _by_maven(lock, maven, target)
         try:
             check(lock, target)
         except PreflightError as error:
@@ -133,8 +132,6 @@ def _fetch(lock: Lock, jars: Path) -> None:
                 archive.extractall(target)
             path.unlink()
         target.rename(jars)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _maven_with_settings() -> Path | None:
@@ -143,8 +140,8 @@ def _maven_with_settings() -> Path | None:
     return machine.maven()
 
 
-def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
-    pom, first = work / "pom.xml", locked(lock)[0]
+def _by_maven(lock: Lock, maven: Path, target: Path) -> None:
+    pom, first = target.with_name("pom.xml"), locked(lock)[0]
     jars = "".join(_POM_DEPENDENCY.format(**jar._asdict()) for jar in locked(lock))
     pom.write_text(_POM.format(dependencies="" if first.classifier else jars), encoding="utf-8")
     goal = ["dependency:copy-dependencies"]

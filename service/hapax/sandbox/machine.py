@@ -327,8 +327,10 @@ def _has_the_module(home: Path) -> bool:
 
 def _make_java(home: Path, real: Path) -> None:
     """Write program and archive. The folder appears whole, and once: the first process wins."""
-    work = Path(tempfile.mkdtemp(prefix="java-", dir=home.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix="java-", dir=home.parent) as folder:
+        work = Path(folder, "java")
+        program = work / "bin" / "java"
+        program.parent.mkdir(parents=True)
         options = f"-XX:SharedArchiveFile={shlex.quote(str(home / 'java.jsa'))}"
         dumped = subprocess.run(
             [real, "-Xshare:dump", f"-XX:SharedArchiveFile={work / 'java.jsa'}"],
@@ -337,8 +339,6 @@ def _make_java(home: Path, real: Path) -> None:
             timeout=_DUMP_TIMEOUT_S,
             check=False,
         )
-        program = work / "bin" / "java"
-        program.parent.mkdir()
         program.write_text(
             _JAVA_SCRIPT.format(
                 module=_SPARK_MODULE,
@@ -353,8 +353,6 @@ def _make_java(home: Path, real: Path) -> None:
         except OSError:
             if not home.is_dir():
                 raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 # -- Archives of classes: a JVM maps one instead of reading and checking thousands of files --------
