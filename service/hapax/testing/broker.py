@@ -311,7 +311,7 @@ class MemoryBroker:
                 message.value,
                 key=message.key,
                 headers=tuple(message.headers),
-                timestamp_ms=message.timestamp_ms or 0,
+                timestamp_ms=0 if message.timestamp_ms is None else message.timestamp_ms,
                 producer=name[0],
             )
 

@@ -42,7 +42,7 @@ def named_transaction(
 
 
 def alone(settings: Settings, name: str, clock: Clock = time) -> KafkaTransaction:
-    """Return one that tells nothing: what matters about it is raised."""
+    """Return one that logs nothing: what matters about it is raised."""
     return KafkaTransaction(
         ProducerConfig(
             # A replay is its record and a header more: the largest records would be refused.
