@@ -90,7 +90,7 @@ def _load() -> float:
 @contextmanager
 def sandbox_and_folder(spark_workers: int = 0) -> Iterator[tuple[Sandbox, Path]]:
     """Give both for as long as the block lasts."""
-    servers = Sandbox(nodes=1).with_spark(spark_workers)
+    servers = Sandbox(nodes=1, spark_workers=spark_workers)
     with tempfile.TemporaryDirectory() as folder, servers as sandbox:
         yield sandbox, Path(folder)
 

@@ -18,7 +18,7 @@ import atexit
 import logging
 import os
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -174,16 +174,22 @@ def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[Lan
 
 
 def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
-    from hapax.kafka.produce.micro_batch import LanePublished, LanePublisher
+    from hapax.kafka.produce.marked_transaction import MarkedTransaction, sink_lane_names
+    from hapax.kafka.produce.micro_batch import LanePublished, publish_lane
 
     published, problem, lost = LanePublished(), "", False
     try:
         with _watched(settings) as around:
-            lane = LanePublisher(settings, plan.lane, **around)
-            try:
-                lane.publish(plan.manifest, plan.parcels(), published)
-            finally:
-                lane.close()
+            names = sink_lane_names(settings.app, plan.lane)
+            with closing(MarkedTransaction(settings, names, **around)) as marked:
+                publish_lane(
+                    marked,
+                    plan.lane,
+                    plan.manifest,
+                    plan.parcels(),
+                    published,
+                    attempts_max=settings.retry.attempts,
+                )
     except StagedRowsError as error:
         problem, lost = error.what, True
     except PositionLostError as error:

@@ -12,7 +12,7 @@ from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from hapax.kafka.consume.group_member import KafkaMember
-from hapax.kafka.produce.fences import fence
+from hapax.kafka.produce.standalone import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.wiring.task import run_plans
 from tests.kit.damage import damage

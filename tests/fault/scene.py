@@ -102,10 +102,19 @@ class Stage:
 
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        sandbox = Sandbox(nodes=3, proxied=True, properties=self.plan.brokers)
-        self._build_spark(sandbox)
-        self.sandbox = self._exits.enter_context(sandbox)
-        if self.plan.spark_workers:
+        self.door = DriverDoor()
+        spark_workers = self.plan.spark_workers and self.plan.spark_workers + 1
+        if spark_workers:
+            self._exits.enter_context(self.door)
+        self.sandbox = self._exits.enter_context(
+            Sandbox(
+                nodes=3,
+                proxied=True,
+                properties=self.plan.brokers,
+                spark_workers=spark_workers,
+            )
+        )
+        if spark_workers:
             self.sandbox.spark.workers[-1].kill()  # it comes later
         self.cluster = Cluster(self.sandbox)
         self.proxy = self._exits.enter_context(FaultProxy.before(self.sandbox))
@@ -135,12 +144,6 @@ class Stage:
         )
         self._exits.callback(self.reader.close)
         self.members = [self.member(f"w-{at}", kind) for at, kind in enumerate(plan.kinds)]
-
-    def _build_spark(self, sandbox: Sandbox) -> None:
-        self.door = DriverDoor()
-        if self.plan.spark_workers:
-            sandbox.with_spark(self.plan.spark_workers + 1)
-            self._exits.enter_context(self.door)
 
     def _create_topics(self) -> Topics:
         app = f"{self.plan.name}-{self.plan.seed}-{uuid.uuid4().hex[:6]}"

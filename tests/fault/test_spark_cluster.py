@@ -45,7 +45,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(tmp_path,
     home = tmp_path / "sandbox"
     with (
         small_disk(home / "spark" / "worker-2" / "work", DISK_BYTES) as disk,
-        Sandbox(data_dir=home).with_spark(2) as sandbox,
+        Sandbox(data_dir=home, spark_workers=2) as sandbox,
     ):
         route = PipelineUnderTest(
             sandbox,
@@ -89,7 +89,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(tmp_path,
 @at_length
 def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(unique, tmp_path, proof):
     struck: list[int] = []
-    with Sandbox().with_spark(2) as sandbox:
+    with Sandbox(spark_workers=2) as sandbox:
         spark = sandbox.spark
         one, other = spark.workers
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from hapax.sandbox import Sandbox
 from tests.kit import redis_with_tls
 from tests.kit.calls import STAMPS, Stamps
+from tests.kit.guarded import WholeGuard, tokens_of
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import routes_of
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 def guarded() -> Iterator[Sandbox]:
     """A broker that asks who you are and knows rights, and a Redis that speaks TLS."""
     redis_with_tls.need()
-    with Sandbox(guarded=True) as servers:
+    with Sandbox(guarded=WholeGuard) as servers, closing(tokens_of(servers)):
         yield servers
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from hapax.dev.changes import FileChanges
 from hapax.dev.project import create_project
+from hapax.dev.session import FileChanges
 from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured
 from tests.kit.waiting import await_

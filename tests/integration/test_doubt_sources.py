@@ -21,7 +21,7 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.kafka.produce import producer as kafka_producer
-from hapax.kafka.produce.producer import ClientLog, NativeRequests
+from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS, build
 from hapax.sandbox import Broker, SandboxTopic
 from tests.fault.cluster import Cluster
@@ -98,7 +98,7 @@ class Trial:
 
         def built(client: Callable[..., Any], properties: Any, log: Any) -> Any:
             made = build(client, {**properties, **self.more}, log)
-            log.watch(NativeRequests(self._fast, self._fast.captured()))
+            log.watch(self._fast, self._fast.captured())
             return made
 
         self.reset()

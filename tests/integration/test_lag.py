@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
+from hapax.core.cluster_state import Right
 from hapax.kafka.read.lag_probe import ReaderLagProbe
 from hapax.kafka.read.range_reader import count_records
 from hapax.operations.offsets import READ_MAX
@@ -65,8 +66,7 @@ class Guest(NamedTuple):
     settings: dict[str, str]
 
     def granted(self, *rights: tuple[str, str, str]) -> None:
-        for right in rights:
-            self.sandbox.rights.grant(self.name, *right)
+        self.sandbox.rights.allow(self.name, *(Right(*words, "is read") for words in rights))
 
     def properties(self) -> dict[str, str]:
         """Return those of Java's client."""

@@ -37,7 +37,7 @@ JSON_TOTAL = {
 
 @pytest.fixture(scope="module")
 def servers():
-    with Sandbox(redis=False).with_registry() as servers:
+    with Sandbox(redis=False, registry=True) as servers:
         yield servers
 
 
@@ -77,7 +77,7 @@ def added(client: SchemaRegistryClient, route: PipelineUnderTest, schema: dict[s
 
 def test_the_environment_names_the_registry_and_a_sandbox_without_one_says_how_to_get_it(servers):
     assert servers.environment()["HAPAX_REGISTRY__URL"] == servers.registry.url
-    with pytest.raises(SandboxError, match="with_registry"):
+    with pytest.raises(SandboxError, match="registry=True"):
         _ = Sandbox().registry
 
 

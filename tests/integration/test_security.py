@@ -22,6 +22,7 @@ from hapax.settings import load_settings
 from tests.kit.at_work import untouched
 from tests.kit.doctor import ENVIRON
 from tests.kit.forwarder import Forwarder
+from tests.kit.guarded import tokens_of
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
@@ -159,7 +160,7 @@ def test_the_broker_sees_the_token_that_the_signer_gives(guarded, monkeypatch):
     settings = load_settings(
         {**ENVIRON, "HAPAX_DEDUP__REDIS_URL": ""} | {f"HAPAX_{k}": v for k, v in chosen.items()}
     )
-    tokens, asked = guarded.guard.tokens, []
+    tokens, asked = tokens_of(guarded), []
 
     def sign(region: str) -> tuple[str, int]:
         asked.append(region)
@@ -177,7 +178,7 @@ def test_the_broker_sees_the_token_that_the_signer_gives(guarded, monkeypatch):
 
 @pytest.mark.long
 def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
-    tokens, chosen = guarded.guard.tokens, way(guarded, "token file")
+    tokens, chosen = tokens_of(guarded), way(guarded, "token file")
     lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
     route, stop = _route(guarded, tmp_path / "file", chosen), Event()
     written: list[float] = []
@@ -214,7 +215,7 @@ def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
 
 @pytest.mark.long
 def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
-    tokens, chosen = guarded.guard.tokens, way(guarded, "tokens")
+    tokens, chosen = tokens_of(guarded), way(guarded, "tokens")
     lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
     route = _route(guarded, tmp_path / "tokens", chosen)
     try:

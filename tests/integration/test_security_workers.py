@@ -13,10 +13,10 @@ import redis
 
 from hapax.operations.doctor.acls import kafka_rights, store_rights
 from hapax.sandbox import Sandbox
-from hapax.sandbox.guard import MUTUAL, PLAIN_PASSWORD
 from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.commands import run_captured
+from tests.kit.guarded import MUTUAL, PLAIN_PASSWORD, tokens_of
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
@@ -141,7 +141,7 @@ def _said(route: PipelineUnderTest, *commands: list[str], **settings: Any) -> di
 
 def _leaks(guarded: Sandbox, seen: dict[str, str]) -> list[tuple[str, str]]:
     # However it is escaped: each password has this word in it, and each token begins so.
-    secrets = {"sesame", "eyJ", PLAIN_PASSWORD, guarded.guard.tokens.client_secret}
+    secrets = {"sesame", "eyJ", PLAIN_PASSWORD, tokens_of(guarded).client_secret}
     return [(where, one) for where, text in seen.items() for one in secrets if one in text]
 
 
@@ -328,7 +328,7 @@ def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_ri
         driver.close()
     assert code == 0, said
     assert SCRAM_PASSWORD not in said
-    assert guarded.guard.tokens.client_secret not in said
+    assert tokens_of(guarded).client_secret not in said
     written = sorted(
         record.value or b"" for record in topics.read_back(guarded.bootstrap_servers, out)
     )

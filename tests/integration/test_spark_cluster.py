@@ -69,7 +69,7 @@ def pipeline(records):
 @pytest.fixture(scope="module")
 def servers():
     """A broker, a Redis, and a Spark cluster of two workers."""
-    sandbox = Sandbox().with_spark(2)
+    sandbox = Sandbox(spark_workers=2)
     try:
         sandbox.start()
     except SandboxError as error:

@@ -314,7 +314,7 @@ def test_state_is_recovered_when_executors_of_a_cluster_are_killed_one_and_all(
     unique, tmp_path, proof
 ):
     shape = SHAPES[-1]
-    with Sandbox(redis=False).with_spark(2) as sandbox:
+    with Sandbox(redis=False, spark_workers=2) as sandbox:
         route = Route(sandbox, shape, unique("cluster"), tmp_path, EVENTS)
         with driver_of(route, settings=route.on_cluster()) as driver:
             driver.kill_executors(1)

@@ -288,7 +288,7 @@ def former():
     [fetch] = re.findall(r"(?m)^\$ hapax (sandbox fetch .+)$", page)
     done = CliRunner().invoke(app, fetch.split())
     assert "Kafka 3.9" in done.stdout, done.output
-    with Sandbox(redis=False).of_kafka("3.9") as sandbox:
+    with Sandbox(redis=False, kafka="3.9") as sandbox:
         yield sandbox
 
 

@@ -119,7 +119,7 @@ def make_older(server: Redis, ms: int, app: str = "shop") -> None:
 
 def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
     """Return the store as a worker would have it, with an hour to remember."""
-    apart = {name: options.pop(name) for name in ("topic_ids", "monotonic") if name in options}
+    apart = {name: options.pop(name) for name in ("monotonic",) if name in options}
     return RedisClaims(url, StoreOptions(app, **{"ttl_ms": HOUR_MS, **options}), **apart)
 
 

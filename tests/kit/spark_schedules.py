@@ -32,8 +32,7 @@ from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.task import Task
 from hapax.settings import load_settings
-from hapax.testing.broker import MemoryBroker
-from hapax.testing.group import InstantGroup
+from hapax.testing.broker import InstantGroup, MemoryBroker
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import steps
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.plan import RangePlan, RangeReport
     from hapax.telemetry.events import Events
-    from hapax.testing.group import Shift
+    from hapax.testing.broker import Shift
 
 # Work that goes on step by step, when somebody else says so: tasks that may stop for a while.
 #
@@ -161,7 +160,7 @@ class Member(MemorySource):
         return {}
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
-        fault = self._before("stable_ends")
+        fault = self._faults("stable_ends")
         if fault is not None and fault.error is not None:
             raise BatchAbortedError("stable_ends failed")
         ends = self._broker.ends()
@@ -345,7 +344,7 @@ class Peer:
     def leave(self) -> None:
         if self.present:
             self._source.reopen()
-            self._broker.expel(PEER)
+            self._broker.group.expel(PEER)
             self.present = False
 
 
@@ -440,7 +439,7 @@ class World:
         """Let the driver's process end; its tasks die with it, or later, or go on for a while."""
         for lane in list(self.jobs.running):
             self.jobs.lose(lane, killed=self.random.random() < 0.5)
-        self.broker.expel("w")
+        self.broker.group.expel("w")
 
     def drained(self) -> bool:
         return not self.arrivals and {
@@ -493,7 +492,7 @@ class World:
             case "peer":
                 random.choice((self.peer.work, self.peer.work, self.peer.leave))()
             case "expel":
-                self.broker.expel("w")
+                self.broker.group.expel("w")
             case _:
                 return InjectedFault(random.choice(("aborted", "fenced")))
         return None

@@ -180,7 +180,7 @@ class Store:
     def __init__(self, world: World, process: Process, claims: MemoryClaims) -> None:
         self._world = world
         self._process = process
-        self._claims = claims.seen_by({})
+        self._claims = claims.seen_by()
 
     def claim(
         self,

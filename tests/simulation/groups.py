@@ -9,7 +9,7 @@ import msgspec
 from hapax.core.errors import BatchAbortedError, MemberFencedError
 from hapax.core.ports import Clock
 from hapax.core.records import TopicPartition
-from hapax.testing.group import UNFENCED, Shift
+from hapax.testing.broker import UNFENCED, Shift
 
 # -- What both kinds of groups share: their clients, and a deal in which few partitions move
 

@@ -337,7 +337,7 @@ def a_claim_that_is_found_gets_the_owner_that_asks(patch: pytest.MonkeyPatch) ->
         for index in found:
             owner = replays.get(index) or records[index].coordinates
             self._drop(ids[index])
-            self._newest()[ids[index]] = (self.topic_ids.get(owner.topic), owner)
+            self._newest()[ids[index]] = owner
         return found
 
     patch.setattr(MemoryClaims, "claim", overwriting)

@@ -12,7 +12,7 @@ from hapax.core.records import Progress
 from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.task import Task
-from hapax.testing.group import InstantGroup
+from hapax.testing.broker import InstantGroup
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import spark_schedules
 from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, breaks_the_promise, play

@@ -11,7 +11,7 @@ import pytest
 from hapax import Output, Poison, Record, RetryLater
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError
 from hapax.testing import Pipeline
-from hapax.testing.pipeline import CallWatch
+from hapax.testing.pipeline import _CallWatch
 from tests.kit.commands import run_captured
 
 BY_ID = {"HAPAX_DEDUP__ID": "json:/id"}
@@ -156,9 +156,9 @@ def test_a_function_of_another_shape_is_refused():
 
 
 def test_a_coroutine_that_blocks_the_loop_is_named_in_a_warning(monkeypatch):
-    named, note = threading.Event(), CallWatch.note
+    named, note = threading.Event(), _CallWatch.note
 
-    def noting(watch: CallWatch, record: Record | None) -> None:
+    def noting(watch: _CallWatch, record: Record | None) -> None:
         note(watch, record)
         named.set()
 
@@ -167,7 +167,7 @@ def test_a_coroutine_that_blocks_the_loop_is_named_in_a_warning(monkeypatch):
             named.wait(20)  # what it must not do
         return Output(record.value)
 
-    monkeypatch.setattr(CallWatch, "note", noting)
+    monkeypatch.setattr(_CallWatch, "note", noting)
     with (
         Pipeline(blocks) as pipeline,
         pytest.warns(RuntimeWarning, match="coroutine of input/0/1 has held the event loop"),

@@ -63,17 +63,13 @@ if TYPE_CHECKING:
 
 
 class RedisClaims:
-    """Claims in one Redis, in the primary that sentinels name, or in one node of a cluster.
-
-    topic_ids   Kafka's id of each topic: a topic that was deleted and recreated is another
-    """
+    """Claims in one Redis, in the primary that sentinels name, or in one node of a cluster."""
 
     def __init__(
         self,
         url: str,
         options: StoreOptions,
         *,
-        topic_ids: Mapping[str, str] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]+", options.app):
@@ -90,7 +86,6 @@ class RedisClaims:
         self._store = Store(
             self._redis,
             options,
-            topic_ids or {},
             StoreClock(monotonic, options.ttl_ms),
             keeps=self._eviction.vouch,
         )

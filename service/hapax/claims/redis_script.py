@@ -95,7 +95,6 @@ class Store:
         self,
         client: Redis,
         options: StoreOptions,
-        topic_ids: Mapping[str, str],
         clock: StoreClock,
         *,
         keeps: Callable[[], None],
@@ -111,7 +110,6 @@ class Store:
         self.numbers: dict[str, bytes] = {}
         self._names: dict[bytes, str] = {}
         self._next_epoch = secrets.token_hex(8).encode()
-        self._topic_ids = topic_ids
         self._options = options
 
     def load(self) -> None:
@@ -131,17 +129,11 @@ class Store:
         return (*call, self.epoch or b"", self._next_epoch, self.cluster_id or "")
 
     def numbered(self, topics: Iterable[str]) -> list[int | str]:
-        """Return for each topic the number that stands for it, and its name.
-
-        A topic that was deleted and recreated has another name here.
-        """
+        """Return for each topic the number that stands for it, and its name."""
         parts: list[int | str] = []
         for topic in topics:
-            topic_id = self._topic_ids.get(topic)
-            # Kafka allows no slash in a topic's name.
-            stored = f"{topic}/{topic_id}" if topic_id else topic
-            number = self.numbers.setdefault(topic, first_number(stored))
-            parts += [int.from_bytes(number, "big"), stored]
+            number = self.numbers.setdefault(topic, first_number(topic))
+            parts += [int.from_bytes(number, "big"), topic]
         return parts
 
     def take(self, reply: Any, topics: Sequence[str], asked_s: float) -> tuple[bytes, int] | None:
@@ -189,7 +181,7 @@ class Store:
         if number not in self._names:
             name = f"number:{int.from_bytes(number, 'big')}"
             found = self.asked(lambda: self.client.hget(self.meta, name))
-            self._names[number] = found.decode().partition("/")[0] if found else f"topic {name}"
+            self._names[number] = found.decode() if found else f"topic {name}"
         return self._names[number]
 
 
@@ -390,9 +382,9 @@ def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
     return list(dict.fromkeys(owner.topic for owner in owners))
 
 
-def first_number(stored: str) -> bytes:
+def first_number(topic: str) -> bytes:
     """Return the number that a topic has unless another one has it already."""
-    return blake2b(stored.encode(), digest_size=NUMBER_BYTES).digest()
+    return blake2b(topic.encode(), digest_size=NUMBER_BYTES).digest()
 
 
 def packed_owners(owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]) -> bytes:

@@ -124,7 +124,7 @@ def up(
       hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders
       hapax sandbox up --json > sandbox.json &
     """
-    from hapax.sandbox import Sandbox, secure_environment
+    from hapax.sandbox import Guard, Sandbox, secure_environment
 
     topics = [parse_topic(one) for one in topic or []]
     if nodes not in {1, 3}:
@@ -139,11 +139,15 @@ def up(
         _stop_signals(),
         _refusals(),
         _monitoring(rules, data, wanted=monitoring) as more,
-        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure)
-        .of_kafka(kafka)
-        .with_spark(spark_workers)
-        .with_registry(wanted=registry)
-        .listen_on(port, redis_port) as sandbox,
+        Sandbox(
+            nodes,
+            redis=redis,
+            data_dir=data,
+            guarded=Guard if secure else None,
+            kafka=kafka,
+            spark_workers=spark_workers,
+            registry=registry,
+        ).listen_on(port, redis_port) as sandbox,
     ):
         sandbox.kafka.create_missing(dict(topics))
         ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.core.errors import ConfigurationError, HapaxError, PreflightError, ProducerDeadError
 from hapax.core.transaction_states import (
     OFFSETS,
     Decision,
@@ -152,7 +151,10 @@ class Transactions:
 
     def abort(self, transactional_id: str) -> list[Gap]:
         """End what the id has open; return what is still undecided in the pipeline's partitions."""
-        fence(self._settings, transactional_id, time)
+        try:
+            fence(self._settings, transactional_id)
+        except ProducerDeadError as error:
+            raise HapaxError(f"{transactional_id} could not be fenced: {error}") from error
         return self.look().gaps
 
     def hanging(self, where: TopicPartition, producer_id: int) -> Holder:

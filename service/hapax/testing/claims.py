@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
 
-    _Owner = tuple[str | None, Coordinates]
-    """Kafka's id of the topic, where it is known, and the owner."""
-
 
 class AskedBefore:
     """What a claim answered when it was asked: ``ports.Asked`` for stores without a wire."""
@@ -33,13 +30,11 @@ class AskedBefore:
         self._answer = answer
 
     def answer(self) -> Mapping[int, Coordinates]:
-        """Return the answer, or raise it."""
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
 
-    def drop(self) -> None:
-        """Nothing is held."""
+    def drop(self) -> None: ...
 
 
 class _Kept(msgspec.Struct):
@@ -48,7 +43,7 @@ class _Kept(msgspec.Struct):
     ahead_s  by which the store's clock is ahead of the given one
     """
 
-    generations: list[tuple[float, dict[bytes, _Owner]]] = []
+    generations: list[tuple[float, dict[bytes, Coordinates]]] = []
     meta: dict[str, str] = {}
     ahead_s: float = 0.0
 
@@ -67,18 +62,11 @@ class MemoryClaims:
         *,
         clock: Clock,
         ttl_ms: int,
-        topic_ids: Mapping[str, str] | None = None,
         on_emptied: Callable[[], None] | None = None,
         cluster_id: str | None = None,
     ) -> None:
-        """Begin empty.
-
-        ``topic_ids``: Kafka's id of each topic, a recreated one is another; the rest as in
-        claims.kind.StoreOptions.
-        """
         self.outage: str | None = None
         self.lost_answers = 0
-        self.topic_ids = topic_ids or {}
         self._clock = clock
         self._ttl_s = ttl_ms / 1000
         self._on_emptied = on_emptied
@@ -95,7 +83,6 @@ class MemoryClaims:
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
-        """Claim all ids; see ``ports.Claims``."""
         if len(ids) != len(records):
             raise ValueError(f"{len(ids)} ids for {len(records)} records")
         if gone and len(gone) != len(ids):
@@ -108,15 +95,14 @@ class MemoryClaims:
         foreign = {}
         for index, (each, record) in enumerate(zip(ids, records, strict=True)):
             owner = replays.get(index) or record.coordinates
-            topic_id = self.topic_ids.get(owner.topic)
             found = self._found(each)
-            if found is not None and gone and found[1] == gone[index]:
+            if found is not None and gone and found == gone[index]:
                 self._drop(each)
                 found = None
             if found is None:
-                self._newest()[each] = (topic_id, owner)
-            elif found != (topic_id, owner):
-                foreign[index] = found[1]
+                self._newest()[each] = owner
+            elif found != owner:
+                foreign[index] = found
         if self.lost_answers:
             self.lost_answers -= 1
             raise ClaimsUnavailableError("the answer was lost")
@@ -134,21 +120,14 @@ class MemoryClaims:
         except (ClaimsUnavailableError, OtherClusterError) as error:
             return AskedBefore(error)
 
-    def seen_by(
-        self, topic_ids: Mapping[str, str] | None = None, *, cluster_id: str | None = None
-    ) -> MemoryClaims:
+    def seen_by(self, *, cluster_id: str | None = None) -> MemoryClaims:
         """Return the same claims as another worker sees them, with its own faults."""
-        other = MemoryClaims(
-            clock=self._clock,
-            ttl_ms=round(self._ttl_s * 1000),
-            topic_ids=topic_ids,
-            cluster_id=cluster_id,
-        )
+        ttl_ms = round(self._ttl_s * 1000)
+        other = MemoryClaims(clock=self._clock, ttl_ms=ttl_ms, cluster_id=cluster_id)
         other._kept = self._kept
         return other
 
     def check(self) -> Preflight:
-        """Find nothing wrong, or that the claims are of another cluster."""
         self.ping()
         try:
             self._begin()
@@ -157,22 +136,19 @@ class MemoryClaims:
         return Preflight([], [])
 
     def owner(self, claim: bytes) -> Owned | None:
-        """Return who owns it; None when no record does."""
         self.ping()
         for start_s, claims in self._living():
             if claim in claims:
                 life_s = start_s + 1.5 * self._ttl_s - self._now_s()
-                return Owned(claims[claim][1], round(life_s * 1000))
+                return Owned(claims[claim], round(life_s * 1000))
         return None
 
     def forget(self, claim: bytes) -> bool:
-        """Forget the claim. Whether it was."""
         was = self.owner(claim) is not None
         self._drop(claim)
         return was
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
-        """Forget those claims that belong to the coordinates given with them; return how many."""
         return sum(
             self.forget(claim)
             for claim, at in owned
@@ -180,18 +156,15 @@ class MemoryClaims:
         )
 
     def cluster(self) -> str | None:
-        """Return the id of the Kafka cluster that the claims belong to."""
         self.ping()
         return self._kept.meta.get("cluster")
 
     def adopt(self) -> str | None:
-        """Let the claims belong to this cluster from now on; return the one before."""
         before = self.cluster()
         self._kept.meta["cluster"] = self.cluster_id or ""
         return before
 
     def health(self) -> StoreHealth:
-        """Return what there is to know of a dict."""
         return StoreHealth(
             name="Memory",
             place="this process",
@@ -201,12 +174,10 @@ class MemoryClaims:
         )
 
     def ping(self) -> None:
-        """Return when the store answers; raise ClaimsUnavailableError when it does not."""
         if self.outage is not None:
             raise ClaimsUnavailableError(self.outage)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...
 
     def empty(self) -> None:
         """Forget everything, as FLUSHALL does; the next claim notices."""
@@ -220,7 +191,7 @@ class MemoryClaims:
     def _now_s(self) -> float:
         return self._clock.monotonic() + self._kept.ahead_s
 
-    def _living(self) -> list[tuple[float, dict[bytes, _Owner]]]:
+    def _living(self) -> list[tuple[float, dict[bytes, Coordinates]]]:
         """Return generations that are not over; those of the future begin now."""
         now_s = self._now_s()
         self._kept.generations[:] = [
@@ -230,14 +201,14 @@ class MemoryClaims:
         ]
         return self._kept.generations
 
-    def _newest(self) -> dict[bytes, _Owner]:
+    def _newest(self) -> dict[bytes, Coordinates]:
         """Return the claims of the generation that takes new ones."""
         living = self._living()
         if not living or self._now_s() - living[0][0] >= self._ttl_s / 2:
             living.insert(0, (self._now_s(), {}))
         return living[0][1]
 
-    def _found(self, claim: bytes) -> _Owner | None:
+    def _found(self, claim: bytes) -> Coordinates | None:
         return next((claims[claim] for _, claims in self._living() if claim in claims), None)
 
     def _drop(self, claim: bytes) -> None:
@@ -274,7 +245,6 @@ class MemoryOwners:
     def committed(
         self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
     ) -> dict[TopicPartition, int | None]:
-        """Return the group's committed offsets."""
         self.asked["committed"] += 1
         wanted = list(partitions)
         if stable and any(self._broker.pending(where) for where in wanted):
@@ -283,7 +253,6 @@ class MemoryOwners:
         return {where: self._broker.committed.get(where) for where in wanted}
 
     def records(self, owners: Collection[Coordinates]) -> Batch:
-        """Return those that a reader of the input topics finds."""
         self.asked["records"] += 1
         logs, inputs = self._broker.logs, set(self._broker.inputs)
         places = [(owner, (owner.topic, owner.partition)) for owner in owners]

@@ -17,7 +17,7 @@ from hapax.engines.spark.ports import Pacing
 from hapax.engines.spark.reports import Reports
 from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
-from hapax.kafka.produce.fences import LaneFences
+from hapax.kafka.produce.standalone import LaneFences
 from hapax.kafka.read.group_start import start_remarks
 from hapax.kafka.read.lag_probe import TaskProgress
 from hapax.wiring import builders as parts

@@ -24,7 +24,7 @@ from hapax.engines.spark.task import RangeLog, Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.native import record_path
-from hapax.kafka.produce.fences import named_transaction
+from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
 from hapax.wiring import builders as parts
 from hapax.wiring import calls
