@@ -11,7 +11,7 @@ from hapax.telemetry.health import Outage
 from hapax.telemetry.log_rate_limiter import Repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from structlog.typing import FilteringBoundLogger
 
@@ -105,3 +105,7 @@ def named(partition: TopicPartition) -> str:
 
 def named_all(partitions: Iterable[TopicPartition]) -> list[str]:
     return [named(partition) for partition in sorted(partitions)]
+
+
+def by_name(facts: Mapping[TopicPartition, Any]) -> dict[str, Any]:
+    return {named(partition): fact for partition, fact in facts.items()}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hapax.telemetry.events.base import (
     CRITICAL,
-    DEBUG,
     ERROR,
     INFO,
     WARNING,
@@ -293,11 +292,5 @@ class ClientEvents(Narrator):
         self._logger.warning("log_lines_dropped", count=count)
 
     def _tell(self, level: int, event: str, **facts: Any) -> None:
-        if level >= CRITICAL:
-            self._logger.error(event, **facts)
-        elif level >= WARNING:
-            self._logger.warning(event, **facts)
-        elif level >= INFO:
-            self._logger.info(event, **facts)
-        elif level >= DEBUG:
-            self._logger.debug(event, **facts)
+        told = ERROR if level >= CRITICAL else min(level // 10 * 10, WARNING)
+        self._logger.log(told, event, **facts)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hapax.core.batch_result import BatchResult
-from hapax.telemetry.events.base import Narrator, named, named_all, printable
+from hapax.telemetry.events.base import Narrator, by_name, named, named_all, printable
 from hapax.telemetry.spark_state import LaneState, RangeDone, RangeInFlight
 
 if TYPE_CHECKING:
@@ -63,13 +65,8 @@ class SparkEvents(Narrator):
         known = self._health.lanes.get(lane)
         running = RangeInFlight(self._wall_s(), attempt, ends)
         self._note_lane(lane, LaneState(dict(positions), running, known.last if known else None))
-        if self._tells_debug:
-            self._logger.debug(
-                "range_started",
-                lane=lane,
-                attempt=attempt,
-                offsets={named(where): [positions.get(where), end] for where, end in ends.items()},
-            )
+        offsets = {named(where): [positions.get(where), end] for where, end in ends.items()}
+        self._logger.debug("range_started", lane=lane, attempt=attempt, offsets=offsets)
 
     def executors_changed(self, executors: Sequence[Executor], ui: str) -> None:
         """Note which executors Spark has, and the address of its own pages; say what is new."""
@@ -113,18 +110,17 @@ class SparkEvents(Narrator):
         metrics.range_records.of().observe(records)
         done = RangeDone(self._wall_s(), outcome, records, transactions, open_s, work_s, round_s)
         self._end_range(lane, done, {where: end for where, (_, end) in spans.items()})
-        if self._tells_info:
-            self._logger.info(
-                "range_completed",
-                lane=lane,
-                outcome=outcome,
-                offsets={named(where): list(span) for where, span in spans.items()},
-                transactions=transactions,
-                records=records,
-                open_ms=round(open_s * 1000, 3),
-                work_ms=round(work_s * 1000, 3),
-                round_ms=round(round_s * 1000, 3),
-            )
+        self._logger.info(
+            "range_completed",
+            lane=lane,
+            outcome=outcome,
+            offsets=by_name(spans),
+            transactions=transactions,
+            records=records,
+            open_ms=round(open_s * 1000, 3),
+            work_ms=round(work_s * 1000, 3),
+            round_ms=round(round_s * 1000, 3),
+        )
 
     def task_lost(self, lane: int, reason: str, failures: int, starts: Progress) -> None:
         """Say that a task ended without a report: its process was killed, or its executor lost.
@@ -138,7 +134,7 @@ class SparkEvents(Narrator):
             lane=lane,
             reason=printable(reason),
             failures=failures,
-            starts={named(where): offset for where, offset in starts.items()},
+            starts=by_name(starts),
         )
 
     def query_started(self, query: str, run: str, checkpoint: str) -> None:
@@ -161,8 +157,7 @@ class SparkEvents(Narrator):
         metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
         self._health.last_settled = (self._wall_s(), _settled(numbers))
         self._health.micro_batch = (self._wall_s(), numbers)
-        if self._tells_info:
-            self._logger.info("micro_batch_completed", **_line(numbers))
+        self._logger.info("micro_batch_completed", **_line(numbers))
 
     def records_without_timestamp(self, records: int, late: int) -> None:
         """Say that Spark takes so many records for ones of 1969, and how many rows were late."""
@@ -201,18 +196,10 @@ def _settled(numbers: Numbers) -> BatchResult:
 
 
 def _line(numbers: Numbers) -> dict[str, object]:
-    return {
-        "number": numbers.number,
+    line = msgspec.structs.asdict(numbers)
+    lags, phases_s = line.pop("lags"), line.pop("phases_s")
+    return line | {
         "records": sum(numbers.inputs.values()),
-        "inputs": numbers.inputs,
-        "outputs": numbers.outputs,
-        "repeated": numbers.repeated,
-        "attempts": numbers.attempts,
-        "lag": {named(where): lag for where, lag in numbers.lags.items() if lag},
-        "untimed": numbers.untimed,
-        "late": numbers.late,
-        "state_rows": numbers.state_rows,
-        "state_bytes": numbers.state_bytes,
-        "watermark": numbers.watermark,
-        "phases_ms": {name: round(s * 1000, 3) for name, s in numbers.phases_s.items()},
+        "lag": by_name({where: lag for where, lag in lags.items() if lag}),
+        "phases_ms": {name: round(each_s * 1000, 3) for name, each_s in phases_s.items()},
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hapax.core.call_window import BLOCKING
-from hapax.telemetry.events.base import Merged, Narrator, named, printable
+from hapax.telemetry.events.base import Merged, Narrator, by_name, named, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +28,12 @@ SHARED: Final = (
 LINES_PER_MINUTE: Final = 10
 """Failing records logged in full per minute; a poisoned topic must not drown its own cause."""
 SEVERAL_TOPICS: Final = "several"
+_AS_THEY_ARE: Final = (
+    "outcome", "attempt", "records", "outputs", "duplicates", "filtered", "looped", "retried",
+    "moved", "dead_letters", "dead_letter_reasons", "without_id", "unchecked", "claims_new_or_own",
+    "bytes_in",
+)  # fmt: skip
+"""Numbers of a batch that its line has under the same names."""
 
 
 class ClaimEvents(Narrator):
@@ -184,7 +190,7 @@ class TransactionEvents(ClaimEvents):
             reason=printable(reason),
             records=records,
             attempt=attempt,
-            rewound_to={named(partition): offset for partition, offset in rewound_to.items()},
+            rewound_to=by_name(rewound_to),
         )
 
     def batch_halved(self, records_max: int, reason: str) -> None:
@@ -291,22 +297,8 @@ _MERGE: Final[dict[str, Callable[[Any, Any], Any]]] = {
 def _line(settled: BatchResult, now_s: float) -> Merged:
     return {
         "transactions": 1,
-        "outcome": settled.outcome,
-        "attempt": settled.attempt,
-        "records": settled.records,
+        **{name: getattr(settled, name) for name in _AS_THEY_ARE},
         "offsets": {named(where): list(span) for where, span in settled.offsets.items()},
-        "outputs": settled.outputs,
-        "duplicates": settled.duplicates,
-        "filtered": settled.filtered,
-        "looped": settled.looped,
-        "retried": settled.retried,
-        "moved": settled.moved,
-        "dead_letters": settled.dead_letters,
-        "dead_letter_reasons": settled.dead_letter_reasons,
-        "without_id": settled.without_id,
-        "unchecked": settled.unchecked,
-        "claims_new_or_own": settled.claims_new_or_own,
-        "bytes_in": settled.bytes_in,
         "latency_ms": {
             "oldest": _latency_ms(settled.oldest_timestamp_ms, now_s),
             "newest": _latency_ms(settled.newest_timestamp_ms, now_s),
