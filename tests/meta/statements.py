@@ -13,8 +13,7 @@ import typer.main
 from hapax.commands.tree import app
 from hapax.settings import VARIABLES
 from hapax.telemetry.events import Events
-from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.spool_metrics import SpoolMetrics
+from hapax.telemetry.metrics import Metrics, SpoolMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,8 +6,7 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from hapax.telemetry.metric_defs import Row
-from hapax.telemetry.metrics import Metrics, metrics_reference, rows
+from hapax.telemetry.metrics import Metrics, Row, metrics_reference, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

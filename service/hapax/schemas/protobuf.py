@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import Poison, SchemasUnavailableError
-from hapax.schemas.wire import path_bytes, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hapax.schemas.registry import Schema
 
 
+_VARINT_BYTES_MAX = 10
 _FIRST = (0,)
 FIRST_BYTES = b"\0"
 """The path to the first message, and its short form."""
@@ -167,26 +168,53 @@ def _path(descriptor: Any) -> tuple[int, ...]:
 
 
 def _add_known(pool: Any) -> None:
-    from google.protobuf import (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
+    from google.protobuf import descriptor_pb2
 
-    for module in (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    ):
+    for name in ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers"):
         file: Any = descriptor_pb2.FileDescriptorProto()
-        module.DESCRIPTOR.CopyToProto(file)
+        import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.CopyToProto(file)
         pool.Add(file)
+
+
+# -- the path to a message, before its content ---------------------------------------------
+
+
+def path_of(text: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the path to a message and how many bytes it took; raise Poison."""
+    count, at = _varint(text, 0)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= len(text):
+        raise Poison(f"a path of {count} steps leads to no message")
+    path = []
+    for _ in range(count):
+        step, at = _varint(text, at)
+        if step < 0:
+            raise Poison(f"a path with {step} in it leads to no message")
+        path.append(step)
+    return tuple(path), at
+
+
+def path_bytes(path: tuple[int, ...]) -> bytes:
+    if path == (0,):
+        return b"\x00"
+    return b"".join(map(_zigzag, (len(path), *path)))
+
+
+def _varint(text: bytes, at: int) -> tuple[int, int]:
+    found = shift = 0
+    for index in range(at, min(at + _VARINT_BYTES_MAX, len(text))):
+        found |= (text[index] & 0x7F) << shift
+        shift += 7
+        if not text[index] & 0x80:
+            return (found >> 1) ^ -(found & 1), index + 1
+    raise Poison("the path to the message is cut off")
+
+
+def _zigzag(number: int) -> bytes:
+    left, out = number << 1, bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)

@@ -36,6 +36,7 @@ _FILES: Final = {
     for variable in BY_NAME.values()
     if variable.file_name is not None
 }
+_NAMED: Final = re.compile(rf"{PREFIX}\w+")
 _HOST: Final = "SERVICE_HOST"
 _LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")
 _ON_SPARK: Final = "HAPAX_ENGINE=spark"
@@ -78,10 +79,16 @@ def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, O
     settings, refused = _validate(given)
     problems.extend(refused)
     wrong = {name for problem in problems for name in problem.variables}
-    problems.extend(rule for rule in broken_rules(settings) if wrong.isdisjoint(rule.variables))
+    problems.extend(rule for rule in _broken(settings) if wrong.isdisjoint(rule.variables))
     if problems:
         raise ConfigurationError([problem.sentence for problem in problems])
     return settings, {name: given[name].origin if name in given else "default" for name in BY_NAME}
+
+
+def _broken(settings: Settings) -> Iterator[Problem]:
+    for sentence in broken_rules(settings):
+        about, _, _advice = sentence.partition(": ")
+        yield Problem(tuple(_NAMED.findall(about)), sentence)
 
 
 def _find(variable: Variable, environ: Mapping[str, str]) -> GivenValue | None:

@@ -158,11 +158,6 @@ class GroupCommit:
         with self._changed:
             self._changed.notify_all()
 
-    def fail(self, error: HapaxError) -> None:
-        with self._changed:
-            self._failed = self._failed or error
-            self._changed.notify_all()
-
     def close(self) -> None:
         """Accept what was handed over, and end."""
         with self._changed:

@@ -33,11 +33,9 @@ class GroupEvents(Narrator):
         self._changed("partitions_revoked", partitions)
 
     def partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that these went to another member without asking: this one was slow, or cut off."""
         self._changed("partitions_lost", partitions)
 
     def partitions_unowned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that no member owned these partitions, and that the group shares out again."""
         self._metrics.partitions_unowned.of().inc()
         self._logger.warning("partitions_unowned", partitions=named_all(frozenset(partitions)))
 
@@ -69,7 +67,6 @@ class GroupEvents(Narrator):
             self._logger.warning("open_transactions_awaited", reason=held_back(held))
 
     def open_transactions_left(self, held: Mapping[TopicPartition, HeldBack]) -> None:
-        """Say what a bounded run leaves after open transactions as it ends."""
         self._logger.warning("open_transactions_left", reason=held_back(held))
 
     def lane_open_retried(self, where: TopicPartition, reason: str) -> None:
@@ -91,14 +88,12 @@ class GroupEvents(Narrator):
         self._logger.debug("lag_observed", lags=by_name(lags))
 
     def idle_offsets_committed(self, progress: Progress) -> None:
-        """Say that progress alone was committed, beyond control records and aborted data."""
         self._metrics.idle_offsets_committed.of().inc()
         self._health.succeed()
         self._metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
         self._logger.debug("idle_offsets_committed", offsets=by_name(progress))
 
     def records_redelivered(self, count: int, partition: TopicPartition) -> None:
-        """Say that the client handed out committed records again; they were dropped."""
         self._metrics.records_skipped.of("redelivered").inc(count)
         self._logger.info("records_redelivered", partition=named(partition), count=count)
 
@@ -131,7 +126,6 @@ class GroupEvents(Narrator):
             self._logger.debug("lag_updated", partition_lags=by_name(figures))
 
     def lag_monitor_limited(self, remark: str) -> None:
-        """Log what the lag monitor cannot find out here, once."""
         self._logger.info("lag_monitor_limited", remark=printable(remark))
 
     def lag_monitor_failed(self, reason: str) -> None:

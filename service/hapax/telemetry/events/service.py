@@ -77,12 +77,10 @@ class ServiceEvents(Narrator):
         )
 
     def native_route_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Say that partitions did not arrive at the native path; their routes are set again."""
         self._metrics.native_routes_lost.of().inc(len(partitions))
         self._logger.warning("native_route_lost", partitions=named_all(partitions))
 
     def native_path_left(self, reason: str) -> None:
-        """Say that the native path did something else than the reference: Python continues."""
         self._metrics.native_path_left.of().inc()
         self._logger.error("native_path_left", reason=reason)
 
@@ -157,16 +155,13 @@ class ServiceEvents(Narrator):
         self._logger.info("intake_resumed", paused_s=round(paused_s, 3))
 
     def client_files_changed(self, files: Sequence[str], *, restart: bool) -> None:
-        """Say that files of the clients hold something else, and whether it takes a restart."""
         tell = self._logger.warning if restart else self._logger.info
         tell("client_files_changed", files=files, restart_needed=restart)
 
     def client_files_refused(self, files: Sequence[str], problem: str) -> None:
-        """Say that what files of the clients hold now is no use; the clients stay as they are."""
         self._logger.error("client_files_refused", files=files, problem=printable(problem))
 
     def batch_abandoned(self, reason: str) -> None:
-        """Say so at a stop: nothing is visible, or the next start finds out whether it is."""
         self._logger.warning("batch_abandoned", reason=printable(reason))
 
     def service_draining(self, reason: str) -> None:
@@ -261,7 +256,6 @@ class ClientEvents(Narrator):
     def library_logged(
         self, library: str, level: int, text: str, error: BaseException | None = None
     ) -> None:
-        """Pass on a line of Python's own logging: business code, redis, and others."""
         facts: dict[str, Any] = {"exc_info": error} if error else {}
         self._tell(level, "library_logged", library=library, text=printable(text), **facts)
 

@@ -12,14 +12,14 @@ import msgspec
 
 from hapax.core.batch_result import BatchResult
 from hapax.telemetry.events.base import Narrator, by_name, named, named_all, printable
-from hapax.telemetry.spark_state import LaneState, RangeDone, RangeInFlight
+from hapax.telemetry.health import LaneState, RangeDone, RangeInFlight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.micro_batches import Numbers
     from hapax.core.records import Progress, TopicPartition
-    from hapax.telemetry.spark_state import Executor
+    from hapax.telemetry.health import Executor
 
 
 UNTIMED = (
@@ -46,11 +46,9 @@ class SparkEvents(Narrator):
         self._logger.warning("executors_awaited", reason=told)
 
     def code_shipped(self, names: list[str]) -> None:
-        """Say what executors are given: modules, packages, environments."""
         self._logger.info("code_shipped", names=names)
 
     def executors_ready(self, executors: list[str], versions: Mapping[str, str]) -> None:
-        """Say which executors have answered, and what they run, as the driver does."""
         self._health.executors_awaited, self._health.executor_versions = "", dict(versions)
         self._logger.info("executors_ready", executors=executors, versions=dict(versions))
 
@@ -82,7 +80,6 @@ class SparkEvents(Narrator):
             )
 
     def executor_seen(self, executor: str, record_path: str) -> None:
-        """Note which record path the tasks on a machine take; say so when that is new."""
         known = self._health.record_paths
         if known.get(executor) == record_path:
             return
@@ -123,10 +120,6 @@ class SparkEvents(Narrator):
         )
 
     def task_lost(self, lane: int, reason: str, failures: int, starts: Progress) -> None:
-        """Say that a task ended without a report: its process was killed, or its executor lost.
-
-        What it had committed is found by the next one, which continues from there.
-        """
         self._metrics.tasks_lost.of().inc()
         self._end_range(lane, RangeDone(self._wall_s(), "lost"), {})
         self._logger.warning(
@@ -160,14 +153,12 @@ class SparkEvents(Narrator):
         self._logger.info("micro_batch_completed", **_line(numbers))
 
     def records_without_timestamp(self, records: int, late: int) -> None:
-        """Say that Spark takes so many records for ones of 1969, and how many rows were late."""
         if self._first("records_without_timestamp"):
             self._logger.warning(
                 "records_without_timestamp", records=records, late=late, hint=UNTIMED
             )
 
     def marker_refreshed(self, number: int) -> None:
-        """Say that the marker of an idle query was committed again, before it expires."""
         self._logger.info("marker_refreshed", next=number)
 
     def _end_range(self, lane: int, done: RangeDone, progress: Progress) -> None:

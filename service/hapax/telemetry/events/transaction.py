@@ -57,7 +57,6 @@ class ClaimEvents(Narrator):
         self._logger.info("claims_recovered", outage_s=round(outage_s, 3))
 
     def claims_lost(self) -> None:
-        """Say that the claim store lost what it knew: earlier events may come through twice."""
         self._metrics.dedup_claim_losses.of().inc()
         self._logger.error("claims_lost")
 
@@ -72,7 +71,6 @@ class ClaimEvents(Narrator):
             self._logger.error("claims_evicted", reason=printable(problem), keys=evicted)
 
     def claims_clock_jumped(self, seconds: float) -> None:
-        """Log that Redis' clock was set forward: claims end so much earlier, without a word."""
         self._metrics.dedup_clock_jumps.of().inc()
         self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))
 
@@ -146,7 +144,6 @@ class TransactionEvents(ClaimEvents):
     def records_isolated(
         self, partition: TopicPartition, first: int, until: int, deaths: int
     ) -> None:
-        """Say that processes died at ``first``: calls below ``until`` are made in another one."""
         self._metrics.partitions_isolated.of().inc()
         self._logger.warning(
             "records_isolated",
@@ -157,18 +154,15 @@ class TransactionEvents(ClaimEvents):
         )
 
     def crashing_record_found(self, coordinates: Coordinates, how: str, deaths: int) -> None:
-        """Say which record killed its process: it becomes a dead letter."""
         self._metrics.crashing_records.of().inc()
         self._logger.error(
             "crashing_record_found", record=str(coordinates), how=printable(how), deaths=deaths
         )
 
     def isolation_failed(self, reason: str) -> None:
-        """Say that suspects are called in this very process: there is no other one."""
         self._logger.error("isolation_failed", reason=printable(reason))
 
     def event_loop_blocked(self, record: Record | None) -> None:
-        """Say that a coroutine holds the event loop, so that no other call moves."""
         self._logger.warning(
             "event_loop_blocked",
             record=None if record is None else str(record.coordinates),
@@ -182,7 +176,6 @@ class TransactionEvents(ClaimEvents):
         self._metrics.call_oldest_seconds.of().set(max((s for _, s in running), default=0.0))
 
     def batch_aborted(self, reason: str, records: int, attempt: int, rewound_to: Progress) -> None:
-        """Say that nothing of the batch is visible; it is taken again from ``rewound_to``."""
         self._metrics.transactions.of("aborted").inc()
         self._health.fail()
         self._logger.warning(
@@ -194,12 +187,10 @@ class TransactionEvents(ClaimEvents):
         )
 
     def batch_halved(self, records_max: int, reason: str) -> None:
-        """Say that batches hold at most ``records_max`` until the culprit is alone."""
         self._metrics.batches_halved.of().inc()
         self._logger.warning("batch_halved", records_max=records_max, reason=printable(reason))
 
     def producer_died(self, reason: str, *, fenced: bool) -> None:
-        """Say that this producer is dead; fenced: the broker saw a newer epoch of its id."""
         self._metrics.transactions.of("fenced" if fenced else "fatal").inc()
         self._health.fail()
         self._logger.error("producer_died", reason=printable(reason), fenced=fenced)
@@ -215,7 +206,6 @@ class TransactionEvents(ClaimEvents):
         self._logger.warning("producer_rebuilt", cause=cause, duration_ms=_ms(duration_s))
 
     def in_doubt_fenced(self, evidence: str) -> None:
-        """Say that a late request might still be applied, which a new epoch forbids."""
         self._metrics.in_doubt_fences.of().inc()
         self._logger.warning("in_doubt_fenced", evidence=printable(evidence))
 

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from prometheus_client import make_wsgi_app
@@ -80,14 +80,6 @@ class Intake(Protocol):
         """Ask to take records again."""
 
 
-@runtime_checkable
-class Sampled(Protocol):
-    """A status that shows what changes over time."""
-
-    def sample(self) -> None:
-        """Take a sample when one is due; called several times a second."""
-
-
 class Routes:
     """Answers requests; ``status`` returns what the page and ``/status.json`` show."""
 
@@ -106,11 +98,6 @@ class Routes:
             "/readyz": health.readyz,
             "/startupz": health.startupz,
         }
-
-    def sample(self) -> None:
-        status: object = self._status
-        if isinstance(status, Sampled):
-            status.sample()
 
     def answer(self, target: str, headers: Message) -> Answer:
         """Answer a GET of ``target``, which is a path with or without a query."""
@@ -197,8 +184,9 @@ class TelemetryServer:
 
     ``port`` 0 takes any free one; the attribute ``port`` has the real one. Raises
     ConfigurationError when the port or the address cannot be had. ``status`` is called by
-    ``/status.json``, in a thread of the server, and returns what JSON can hold. ``intake`` is what
-    a POST to ``/pause`` and ``/resume`` moves, from this machine alone.
+    ``/status.json``, in a thread of the server, and returns what JSON can hold; ``sample`` several
+    times a second, for what changes over time. ``intake`` is what a POST to ``/pause`` and
+    ``/resume`` moves, from this machine alone.
     """
 
     def __init__(
@@ -209,11 +197,12 @@ class TelemetryServer:
         registry: CollectorRegistry,
         health: Health,
         status: Callable[[], Mapping[str, Any]] = dict,
+        sample: Callable[[], object] = bool,
         intake: Intake | None = None,
     ) -> None:
         try:
             routes = Routes(registry, health, status, intake)
-            self._server = _Server(address, port, routes)
+            self._server = _Server(address, port, routes, sample)
         except (OSError, OverflowError) as error:
             raise ConfigurationError([_refusal(address, port, error)]) from error
         self.port: int = self._server.server_address[1]
@@ -293,8 +282,11 @@ class _Server(ThreadingHTTPServer):
 
     request_queue_size = 128
 
-    def __init__(self, address: str, port: int, routes: Routes) -> None:
+    def __init__(
+        self, address: str, port: int, routes: Routes, sample: Callable[[], object]
+    ) -> None:
         self.routes = routes
+        self._sample = sample
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._clients: dict[socket.socket, float] = {}
         self._lock = Lock()
@@ -321,7 +313,7 @@ class _Server(ThreadingHTTPServer):
             for client in [client for client, since_s in self._clients.items() if since_s < born_s]:
                 _hang_up(self._clients, client)
         with suppress(Exception):  # a sample that fails must not end the thread
-            self.routes.sample()
+            self._sample()
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
