@@ -15,16 +15,6 @@ PREFIX: Final = "HAPAX_"
 UNSET_TEXT: Final = "unset"
 
 
-class Problem(NamedTuple):
-    """What is wrong, in one sentence.
-
-    ``variables``: those it is about. A rule is not judged when one of them is wrong by itself.
-    """
-
-    variables: tuple[str, ...]
-    sentence: str
-
-
 class SettingsGroup(BaseModel):
     """Settings that belong together.
 

@@ -319,7 +319,7 @@ def _sasl(security: SecuritySettings, prefix: str) -> Iterator[str]:
             " name the mechanism that the brokers offer, or choose ssl or plaintext"
         )
         return
-    needed = _LOGIN
+    needed: tuple[str, ...] = _LOGIN
     if security.sasl_mechanism == "OAUTHBEARER":
         made = tuple(_given(security, _TOKENS))
         needed = made or _OAUTH

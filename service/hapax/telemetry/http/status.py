@@ -57,33 +57,6 @@ class Sample(NamedTuple):
     lag: int | None
 
 
-class History:
-    """Keeps samples. One thread adds, any thread reads."""
-
-    def __init__(self) -> None:
-        self._samples: deque[Sample] = deque(maxlen=KEPT_MAX)
-
-    def due(self, now_s: float) -> bool:
-        """Return whether the last sample is old enough, or of a clock that was set back since."""
-        return not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S
-
-    def add(self, sample: Sample) -> None:
-        self._samples.append(sample)
-
-    def rates(self) -> list[dict[str, Any]]:
-        """Return records a second between each two samples, the oldest first."""
-        return [
-            {
-                "at": round(now.at_s, 3),
-                "in_per_s": _rate(now.records_in - then.records_in, now.at_s - then.at_s),
-                "out_per_s": _rate(now.records_out - then.records_out, now.at_s - then.at_s),
-                "lag": now.lag,
-            }
-            for then, now in pairwise(self._samples.copy())
-            if now.at_s > then.at_s
-        ]
-
-
 def _rate(count: int, seconds: float) -> float:
     return round(max(0, count) / seconds, 1)
 
@@ -129,15 +102,17 @@ class Status:
         self._build = build
         self._wall_s = wall_s
         self._began_s = wall_s()
-        self._history = History()
+        self._samples: deque[Sample] = deque(maxlen=KEPT_MAX)
 
     def sample(self) -> None:
         """Keep what rates follow from; called often, works every few seconds."""
         now_s = self._wall_s()
-        if self._history.due(now_s):
+        # One of the future is of a clock that was set back since.
+        if not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S:
             totals = self._totals()
             lag = total_lag(self._health)["records"]
-            self._history.add(Sample(now_s, totals["records_in"], totals["records_out"], lag))
+            sample = Sample(now_s, totals["records_in"], totals["records_out"], lag)
+            self._samples.append(sample)
 
     def __call__(self) -> dict[str, Any]:
         health, settings, now_s = self._health, self._settings, self._wall_s()
@@ -166,7 +141,7 @@ class Status:
             "micro_batch": self._micro_batch(now_s),
             "spark": spark_state(health, now_s) if settings.engine == "spark" else None,
             "total_lag": total_lag(health),
-            "rates": self._history.rates(),
+            "rates": self._rates(),
             "partitions": ours,
             "outputs": written,
             "outputs_cluster": self._outputs_cluster(),
@@ -182,6 +157,19 @@ class Status:
             "build": {**self._build, "python": platform.python_version()},
             "settings": self._shown,
         }
+
+    def _rates(self) -> list[dict[str, Any]]:
+        """Return records a second between each two samples, the oldest first."""
+        return [
+            {
+                "at": round(now.at_s, 3),
+                "in_per_s": _rate(now.records_in - then.records_in, now.at_s - then.at_s),
+                "out_per_s": _rate(now.records_out - then.records_out, now.at_s - then.at_s),
+                "lag": now.lag,
+            }
+            for then, now in pairwise(self._samples.copy())
+            if now.at_s > then.at_s
+        ]
 
     def _calls(self) -> dict[str, Any] | None:
         """Return the calls in flight, the first of each partition; None: they do not overlap.
