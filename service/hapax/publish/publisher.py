@@ -20,12 +20,13 @@ from hapax.publish.stored import stored, with_id
 from hapax.settings import load_settings
 from hapax.spool.errors import SpoolFullError
 from hapax.spool.folder import Folder
-from hapax.spool.group_commit import DISK_MIN_BYTES, Group, GroupCommit
+from hapax.spool.group_commit import DISK_MIN_BYTES, GroupCommit
 from hapax.spool.spool import SpoolStore
 from hapax.telemetry.metrics import SpoolMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from hapax.settings import Settings
@@ -175,8 +176,8 @@ class Publisher:
         """
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, group = self._submit([message], callback)
-        group.accepted.result()
+        call, accepted = self._submit([message], callback)
+        accepted.result()
         return Receipt(call, 0)
 
     def publish_many(
@@ -191,8 +192,8 @@ class Publisher:
         position  where the caller's source continues after them, kept with them; empty: as it was
         Raises as ``publish``.
         """
-        call, group = self._submit([*messages], callback, position=position)
-        group.accepted.result()
+        call, accepted = self._submit([*messages], callback, position=position)
+        accepted.result()
         return call.receipts()
 
     async def publish_async(
@@ -209,13 +210,13 @@ class Publisher:
         """Accept one record as ``publish`` does, without holding up the event loop."""
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, group = await self._submit_async(message, callback)
-        await asyncio.wrap_future(group.accepted)
+        call, accepted = await self._submit_async(message, callback)
+        await asyncio.wrap_future(accepted)
         return Receipt(call, 0)
 
     async def _submit_async(
         self, message: Message, callback: Callable[[Receipt], None] | None
-    ) -> tuple[PublishCall, Group]:
+    ) -> tuple[PublishCall, Future[None]]:
         if not self._acceptance.knows(message.topic):
             await asyncio.to_thread(self._check, [message])
         until_s = time.monotonic() + self._on_full_s
@@ -234,7 +235,7 @@ class Publisher:
         *,
         position: bytes = b"",
         timeout_s: float | None = None,
-    ) -> tuple[PublishCall, Group]:
+    ) -> tuple[PublishCall, Future[None]]:
         if self._spool.failed is not None:
             raise self._spool.failed
         if self._drainer.problem is not None:
@@ -245,12 +246,11 @@ class Publisher:
         ids = [_id_of(message, self._id_header) for message in messages]
         call = PublishCall(self._spool.meta.id, ids, callback)
 
-        def accepted(group: Group, index: int) -> None:
-            if group.error is None:
-                call.first = group.first + index
-                self._drainer.receipts.add(call)
+        def remember(first: int) -> None:
+            call.first = first
+            self._drainer.receipts.add(call)
 
-        return call, self._commit.submit(records, accepted, position=position, timeout_s=timeout_s)
+        return call, self._commit.submit(records, remember, position=position, timeout_s=timeout_s)
 
     def _check(self, messages: Sequence[Message]) -> None:
         self._acceptance.check(messages, away=self._drainer.state == "waiting")

@@ -27,29 +27,21 @@ _RECORD_BYTES = 16
 class Group:
     """Calls that are accepted together.
 
-    first     sequence of its first record, once known
     accepted  resolves when it is accepted; raises SpoolFullError, SpoolFailedError
-    then      called by the thread that writes, accepted or not, before ``accepted`` resolves
+    then      called with the sequence of its first record when it is, before ``accepted`` resolves
     """
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.position = b""
         self.size_bytes = 0
-        self.first = 0
-        self.error: HapaxError | None = None
-        self.then: list[Callable[[Group], None]] = []
+        self.then: list[Callable[[int], None]] = []
         self.accepted: Future[None] = Future()
         self.accepted.set_running_or_notify_cancel()  # a caller that gives up cancels nothing
 
-    def end(self, error: HapaxError | None = None) -> None:
-        self.error = error
+    def place(self, first: int) -> None:
         for then in self.then:
-            then(self)
-        if error is None:
-            self.accepted.set_result(None)
-        else:
-            self.accepted.set_exception(error)
+            then(first)
 
 
 class GroupCommit:
@@ -90,16 +82,15 @@ class GroupCommit:
     def submit(
         self,
         records: Sequence[bytes],
-        then: Callable[[Group, int], None],
+        then: Callable[[int], None],
         *,
         position: bytes = b"",
         timeout_s: float | None = None,
-    ) -> Group:
-        """Hand records over; return their group, which may hold others, too.
+    ) -> Future[None]:
+        """Hand records over; the answer resolves when they are accepted, or not (``Group``).
 
         position   as SpoolStore.append has it
-        then       called with the group and the index of the first record in it, when it is
-                   accepted or refused, before its callers return
+        then       called with the sequence of the first one when they are, before they are read
         timeout_s  in place of the usual time to wait for room
         Raises SpoolFullError when no room came in time, SpoolFailedError, ValueError.
         """
@@ -115,9 +106,9 @@ class GroupCommit:
             group.size_bytes += size
             self._waiting_bytes += size
             self._waiting_records += len(records)
-            group.then.append(lambda done: then(done, index))
+            group.then.append(lambda first: then(first + index))
             self._changed.notify_all()
-        return group
+        return group.accepted
 
     def _admit(self, size: int, records: int, timeout_s: float | None) -> None:
         """Wait for room; the lock is held."""
@@ -191,7 +182,7 @@ class GroupCommit:
         while True:
             began_s = time.monotonic()
             try:
-                group.first = self._spool.append(group.records, group.position)
+                self._spool.append(group.records, group.position, group.place)
             except SpoolFullError as error:
                 self.full = True
                 if self._spool.reclaim():
@@ -214,7 +205,10 @@ class GroupCommit:
             self._waiting_bytes -= group.size_bytes
             self._waiting_records -= len(group.records)
             self._changed.notify_all()
-        group.end(error)
+        if error is None:
+            group.accepted.set_result(None)
+        else:
+            group.accepted.set_exception(error)
 
     def _give_up(self, error: HapaxError) -> None:
         with self._changed:
@@ -224,4 +218,4 @@ class GroupCommit:
             self._changed.notify_all()
         for group in groups:
             if group is not None:
-                group.end(error)
+                group.accepted.set_exception(error)

@@ -99,9 +99,9 @@ class RangeDone(msgspec.Struct, frozen=True):
     outcome: str
     records: int = 0
     transactions: int = 0
-    open_s: float = 0.0
-    work_s: float = 0.0
-    round_s: float = 0.0
+    open_ms: float = 0.0
+    work_ms: float = 0.0
+    round_ms: float = 0.0
 
 
 class LaneState(msgspec.Struct, frozen=True):

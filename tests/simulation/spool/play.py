@@ -22,7 +22,7 @@ from hapax.spool.errors import (
     SpoolFailedError,
     SpoolFullError,
 )
-from hapax.spool.group_commit import Group, GroupCommit
+from hapax.spool.group_commit import GroupCommit
 from hapax.spool.spool import SpoolStore
 from tests.simulation.spool.disk import ModelDisk
 
@@ -182,11 +182,8 @@ class Play:
             self.given = numbers[-1]
             records = [stored(self._message(number), 1) for number in numbers]
 
-            def accepted(group: Group, _index: int, numbers: list[int] = numbers) -> None:
-                if group.error is None:
-                    self.acknowledged += numbers
-                elif isinstance(group.error, SpoolFullError):
-                    self._count("disk full")
+            def accepted(_first: int, numbers: list[int] = numbers) -> None:
+                self.acknowledged += numbers
 
             at = b"%d" % numbers[-1]
             try:
@@ -202,8 +199,11 @@ class Play:
         return Message(TOPIC, value, None, -1, 0, [])
 
     def _accept(self, commit: GroupCommit) -> None:
+        group = commit._groups.popleft()
         try:
-            commit._accept(commit._groups.popleft())
+            commit._accept(group)
+            if isinstance(group.accepted.exception(), SpoolFullError):
+                self._count("disk full")
         except HapaxError as error:
             commit._give_up(error)
             raise

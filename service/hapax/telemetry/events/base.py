@@ -15,11 +15,12 @@ from hapax.telemetry.health import Outage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from prometheus_client import Counter
     from structlog.typing import FilteringBoundLogger
 
     from hapax.core.records import TopicPartition
     from hapax.telemetry.health import Health
-    from hapax.telemetry.metrics import Metrics
+    from hapax.telemetry.metrics import Family, Metrics
 
 DEBUG: Final = 10
 INFO: Final = 20
@@ -180,3 +181,8 @@ def named_all(partitions: Iterable[TopicPartition]) -> list[str]:
 
 def by_name(facts: Mapping[TopicPartition, Any]) -> dict[str, Any]:
     return {named(partition): fact for partition, fact in facts.items()}
+
+
+def add(family: Family[Counter], counts: Mapping[str, int]) -> None:
+    for label, count in counts.items():
+        family.of(label).inc(count)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.batch_result import BatchResult
-from hapax.telemetry.events.base import Narrator, by_name, named, named_all, printable
+from hapax.telemetry.events.base import Narrator, add, by_name, named, named_all, printable
 from hapax.telemetry.health import LaneState, RangeDone, RangeInFlight
 
 if TYPE_CHECKING:
@@ -101,11 +101,12 @@ class SparkEvents(Narrator):
         """Say what a task came to. ``round_s``: from planning to the report, as the driver saw."""
         metrics = self._metrics
         metrics.ranges.of(outcome).inc()
-        metrics.range_duration_seconds.of("open").observe(open_s)
-        metrics.range_duration_seconds.of("work").observe(work_s)
-        metrics.range_duration_seconds.of("round").observe(round_s)
+        steps_s = {"open": open_s, "work": work_s, "round": round_s}
+        for step, each_s in steps_s.items():
+            metrics.range_duration_seconds.of(step).observe(each_s)
         metrics.range_records.of().observe(records)
-        done = RangeDone(self._wall_s(), outcome, records, transactions, open_s, work_s, round_s)
+        steps_ms = {f"{step}_ms": round(each_s * 1000, 3) for step, each_s in steps_s.items()}
+        done = RangeDone(self._wall_s(), outcome, records, transactions, **steps_ms)
         self._end_range(lane, done, {where: end for where, (_, end) in spans.items()})
         self._logger.info(
             "range_completed",
@@ -114,9 +115,7 @@ class SparkEvents(Narrator):
             offsets=by_name(spans),
             transactions=transactions,
             records=records,
-            open_ms=round(open_s * 1000, 3),
-            work_ms=round(work_s * 1000, 3),
-            round_ms=round(round_s * 1000, 3),
+            **steps_ms,
         )
 
     def task_lost(self, lane: int, reason: str, failures: int, starts: Progress) -> None:
@@ -138,10 +137,8 @@ class SparkEvents(Narrator):
     def micro_batch_completed(self, numbers: Numbers) -> None:
         metrics = self._metrics
         metrics.micro_batches.of("repeated" if numbers.repeated else "published").inc()
-        for topic, count in numbers.inputs.items():
-            metrics.records_consumed.of(topic).inc(count)
-        for topic, count in numbers.outputs.items():
-            metrics.records_produced.of(topic).inc(count)
+        add(metrics.records_consumed, numbers.inputs)
+        add(metrics.records_produced, numbers.outputs)
         for phase, seconds in numbers.phases_s.items():
             metrics.micro_batch_duration_seconds.of(phase).observe(seconds)
         metrics.late_rows_dropped.of().inc(numbers.late)

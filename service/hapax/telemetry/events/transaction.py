@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hapax.core.call_window import BLOCKING
-from hapax.telemetry.events.base import Merged, Narrator, by_name, named, printable
+from hapax.telemetry.events.base import Merged, Narrator, add, by_name, named, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -212,12 +212,9 @@ class TransactionEvents(ClaimEvents):
     def _count(self, settled: BatchResult) -> None:
         metrics = self._metrics
         metrics.transactions.of(settled.outcome).inc()
-        for topic, count in _inputs(settled).items():
-            metrics.records_consumed.of(topic).inc(count)
-        for topic, count in settled.outputs.items():
-            metrics.records_produced.of(topic).inc(count)
-        for reason, count in settled.dead_letter_reasons.items():
-            metrics.records_dead_lettered.of(reason).inc(count)
+        add(metrics.records_consumed, _inputs(settled))
+        add(metrics.records_produced, settled.outputs)
+        add(metrics.records_dead_lettered, settled.dead_letter_reasons)
         metrics.records_skipped.of("duplicate").inc(settled.duplicates)
         metrics.records_skipped.of("filtered").inc(settled.filtered)
         metrics.records_skipped.of("looped").inc(settled.looped)

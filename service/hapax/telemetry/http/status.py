@@ -406,13 +406,6 @@ def _in_flight(lane: LaneState, running: RangeInFlight, now_s: float) -> dict[st
 
 
 def _done(done: RangeDone, now_s: float) -> dict[str, Any]:
-    return {
-        "at": done.at_s,
-        "s_ago": ago(done.at_s, now_s),
-        "outcome": done.outcome,
-        "records": done.records,
-        "transactions": done.transactions,
-        "open_ms": round(1000 * done.open_s, 3),
-        "work_ms": round(1000 * done.work_s, 3),
-        "round_ms": round(1000 * done.round_s, 3),
-    }
+    line = msgspec.structs.asdict(done)
+    at_s = line.pop("at_s")
+    return {"at": at_s, "s_ago": ago(at_s, now_s), **line}
