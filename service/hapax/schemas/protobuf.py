@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ class Messages:
         """Read the descriptor; a missing one shows when a message is made."""
         from google.protobuf import descriptor_pb2, descriptor_pool
 
-        self._classes: dict[tuple[int, ...], Any] = {}
+        self.at = cache(self._made)
         self._file: Any = None
         if schema.serialized is None:
             return
@@ -46,18 +47,8 @@ class Messages:
         pool.Add(file)
         self._file = pool.FindFileByName(file.name)
 
-    def at(self, path: tuple[int, ...]) -> Any:
-        """Raise Poison for a path to no message, SchemasUnavailableError without a descriptor."""
-        found = self._classes.get(path)
-        if found is None:
-            found = self._classes[path] = self._made(path)
-        return found
-
-    def name_at(self, path: tuple[int, ...]) -> str | None:
-        """Return the full name of a message; None where the registry gave no descriptor."""
-        return None if self._file is None else str(self._descriptor(path).full_name)
-
     def _made(self, path: tuple[int, ...]) -> Any:
+        """Return a class. Raise Poison for a path to no message, or SchemasUnavailableError."""
         from google.protobuf import message_factory
 
         if self._file is None:
@@ -68,6 +59,10 @@ class Messages:
                 refused=True,
             )
         return message_factory.GetMessageClass(self._descriptor(path))
+
+    def name_at(self, path: tuple[int, ...]) -> str | None:
+        """Return the full name of a message; None where the registry gave no descriptor."""
+        return None if self._file is None else str(self._descriptor(path).full_name)
 
     def _descriptor(self, path: tuple[int, ...]) -> Any:
         messages = list(self._file.message_types_by_name.values())
@@ -84,25 +79,18 @@ def reader(schema: Schema, kind: Any) -> Callable[[bytes, bytes], Any]:
     """Return what decodes content, whose path may come before it, as ``kind`` or as a dict."""
     from google.protobuf.json_format import MessageToDict
 
-    messages = Messages(schema)
+    messages, generated = Messages(schema), is_message(kind)
 
     def decode(rest: bytes, content: bytes) -> Any:
         path, size = path_of(rest or content)
-        message = messages.at(path).FromString(content if rest else content[size:])
-        return MessageToDict(message, preserving_proto_field_name=True)
-
-    return _generated(messages, kind) if is_message(kind) else decode
-
-
-def _generated(messages: Messages, kind: Any) -> Callable[[bytes, bytes], Any]:
-    made, ours = kind.FromString, kind.DESCRIPTOR.full_name
-
-    def decode(rest: bytes, content: bytes) -> Any:
-        path, size = path_of(rest or content)
-        name = messages.name_at(path)
+        body = content if rest else content[size:]
+        if not generated:
+            message = messages.at(path).FromString(body)
+            return MessageToDict(message, preserving_proto_field_name=True)
+        name, ours = messages.name_at(path), kind.DESCRIPTOR.full_name
         if name is not None and name != ours:
             raise Poison(f"it is a {name}, and the function takes {ours}")
-        return made(content if rest else content[size:])
+        return kind.FromString(body)
 
     return decode
 
