@@ -146,7 +146,6 @@ class Publisher:
         )
         self._on_full_s = given.full_timeout_s
         self._closed = False
-        self._commit.start()
         self._drainer.start()
         self._drainer.checked.wait(MARKER_TIMEOUT_S)
         if self._drainer.problem is not None:

@@ -38,6 +38,20 @@ class WrongError(AssertionError):
     """The judge has found something."""
 
 
+class Later:
+    """Keeps what is submitted until the schedule does it."""
+
+    def __init__(self) -> None:
+        self._submitted: list[Any] = []
+
+    def submit(self, *call: Any) -> None:
+        self._submitted.append(call)
+
+    def taken(self) -> list[Any]:
+        submitted, self._submitted = self._submitted, []
+        return submitted
+
+
 class AtOnce(Executor):
     """Does what is submitted before it returns: a schedule has one thread."""
 
@@ -169,6 +183,7 @@ class Play:
         commit = GroupCommit(
             spool, disk_max_bytes=disk_max_bytes, memory_max_records=100, full_timeout_s=0.0
         )
+        self.later = commit._pool = Later()  # type: ignore[assignment]
         settings = SETTINGS
         drainer = Drainer(spool, settings, id_header="id", linger_s=0, drained=lambda: None)
         drainer._marked = self.brokers  # type: ignore[assignment]
@@ -190,8 +205,7 @@ class Play:
                 commit.submit(records, accepted, position=at)
             except SpoolFullError:
                 self._count("spool full")
-        if commit._groups:
-            self._accept(commit)
+        self._accept(commit)
 
     def _message(self, number: int) -> Message:
         fill = self.chance.choice([b"", b"x" * 40, bytes(700), bytes(3) + b"y" * 1500])
@@ -199,14 +213,12 @@ class Play:
         return Message(TOPIC, value, None, -1, 0, [])
 
     def _accept(self, commit: GroupCommit) -> None:
-        group = commit._groups.popleft()
-        try:
-            commit._accept(group)
+        for accept, group in self.later.taken():
+            accept(group)
             if isinstance(group.accepted.exception(), SpoolFullError):
                 self._count("disk full")
-        except HapaxError as error:
-            commit._give_up(error)
-            raise
+        if commit._failed is not None:
+            raise commit._failed
 
     def _drain(self, spool: SpoolStore, drainer: Drainer) -> None:
         """Publish once, where there is anything; a drainer in doubt asks for the marker first."""
