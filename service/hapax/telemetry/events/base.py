@@ -153,6 +153,9 @@ class Narrator:
             return known._replace(reason=told)
         return Outage(self._wall_s(), self._monotonic_s(), told)
 
+    def _lasted_s(self, outage: Outage | None) -> float:
+        return 0.0 if outage is None else round(self._monotonic_s() - outage.began_s, 3)
+
     def _tell_withheld(self, until_s: float) -> None:
         for (of, *about), count in self._repeats.ended(until_s):
             self.log_lines_suppressed(of, about, count)

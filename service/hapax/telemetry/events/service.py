@@ -126,8 +126,7 @@ class ServiceEvents(Narrator):
 
     def brokers_reached(self) -> None:
         away, self._health.brokers_away = self._health.brokers_away, None
-        outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
-        self._logger.info("brokers_reached", outage_s=round(outage_s, 3))
+        self._logger.info("brokers_reached", outage_s=self._lasted_s(away))
 
     def consumer_answered(self, *, answered: bool) -> None:
         """Say when brokers answer this process's consumer no more, and when they do again."""
@@ -226,8 +225,7 @@ class SchemaEvents(Narrator):
     def schemas_recovered(self) -> None:
         away, self._health.schemas_away = self._health.schemas_away, None
         self._metrics.schemas_missing.of().set(0)
-        outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
-        self._logger.info("schemas_recovered", outage_s=round(outage_s, 3))
+        self._logger.info("schemas_recovered", outage_s=self._lasted_s(away))
 
     def schema_file_unusable(self, reason: str) -> None:
         if self._first("schema_file_unusable", reason):
