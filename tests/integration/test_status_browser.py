@@ -290,7 +290,7 @@ def test_a_page_that_was_never_given_a_status_says_why_and_leads_to_what_answers
     told = running()
     page = browser.new_page()
     with served(told) as server:
-        asked = server._server.routes
+        asked = server.routes
         status, asked._status = asked._status, lambda: {"lag": 1 / 0}
         page.goto(f"http://127.0.0.1:{server.port}/")
         said = "The status cannot be had (500 ZeroDivisionError); the pages below answer"
