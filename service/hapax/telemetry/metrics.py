@@ -8,7 +8,6 @@ grows without end: it lists its values or has a limit, and what comes on top is 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -143,15 +142,6 @@ MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = Label("partition", limit=10_000)
 _READER = (Label("group", limit=100), _TOPIC, _PARTITION)
-_HEAD = """\
-# Metrics
-
-Written from the table in `service/hapax/telemetry/metrics.py`; a test compares.
-
-Every process exposes these on `/metrics`: Prometheus text or, when asked, OpenMetrics.
-The standard `process_…` and `python_gc_…` metrics are exposed as well.
-A label lists its values, or has at most so many, beyond which they count as `other`: {limits}.
-"""
 
 
 class _Table:
@@ -433,36 +423,3 @@ class SpoolMetrics(_Table):
 
 def rows(table: type[_Table] = Metrics) -> list[Row[Any]]:
     return [row for row in vars(table).values() if isinstance(row, Row)]
-
-
-def metrics_reference() -> str:
-    """Return the page of metrics, in Markdown: docs/metrics.md is this text."""
-    kinds = (("Counters", Counter), ("Histograms", Histogram), ("Gauges", Gauge))
-    parts = [_HEAD.format(limits=_limits())]
-    for title, kind in kinds:
-        parts.append(f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|\n")
-        parts.extend(_line(row) for row in rows() if row.kind is kind)
-    parts.append("\n## Buckets\n\n| upper bounds | histograms |\n|---|---|\n")
-    bounds: dict[str, list[str]] = defaultdict(list)
-    for row in rows():
-        if row.buckets:
-            bounds[", ".join(f"{bound:g}" for bound in row.buckets)].append(f"`{row.name}`")
-    parts.extend(f"| {each} | {', '.join(names)} |\n" for each, names in bounds.items())
-    return "".join(parts)
-
-
-def _limits() -> str:
-    """Return the labels that list no values, each with the most values that it may have."""
-    labels = {label.name: label.limit for row in rows() for label in row.labels if label.limit}
-    return ", ".join(f"`{name}` {limit:,}" for name, limit in sorted(labels.items()))
-
-
-def _line(row: Row[Any]) -> str:
-    labels = ", ".join(_label(label) for label in row.labels)
-    return f"| `{row.name}` | {labels} | {row.meaning} |\n"
-
-
-def _label(label: Label) -> str:
-    if label.values:
-        return f"`{label.name}`: {', '.join(f'`{value}`' for value in label.values)}"
-    return f"`{label.name}`"
