@@ -250,6 +250,8 @@ def merged(before: Merged, line: Merged) -> Merged:
 def _sum(before: Any, value: Any) -> Any:
     if isinstance(value, dict):
         return before | {name: _sum(before.get(name, 0), each) for name, each in value.items()}
+    if isinstance(value, float):
+        return round(before + value, 3)
     return value if isinstance(value, str) else before + value
 
 
@@ -264,20 +266,10 @@ def _ages(before: Merged, ages: Merged) -> Merged:
     return {"oldest": max(known, default=None), "newest": newest}
 
 
-def _round(before: float, ms: float) -> float:
-    return round(before + ms, 3)
-
-
-def _phases(before: Merged, phases: Merged) -> Merged:
-    return before | {name: _round(before.get(name, 0.0), ms) for name, ms in phases.items()}
-
-
 _MERGE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "attempt": max,
     "offsets": _spans,
     "latency_ms": _ages,
-    "phases_ms": _phases,
-    "duration_ms": _round,
 }
 
 
