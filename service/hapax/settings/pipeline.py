@@ -47,7 +47,9 @@ CallOrder = Literal["key", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 
-_ATTEMPTS_MIN = 3
+_ATTEMPTS = whole(
+    3, 1_000, "a broker that restarts can fail two attempts of a record that is sound"
+)
 _OFFSET_MAX = (1 << 63) - 1
 _WAIT_S: Final = 1.0
 """Longest wait of a call for a schema: waiting is no fault of the call's."""
@@ -215,14 +217,7 @@ class CallSettings(SettingsGroup):
 class RetrySettings(SettingsGroup):
     """How often something is tried."""
 
-    attempts: Annotated[
-        int,
-        whole(
-            _ATTEMPTS_MIN,
-            1_000,
-            "a broker that restarts can fail two attempts of a record that is sound",
-        ),
-    ] = _ATTEMPTS_MIN
+    attempts: Annotated[int, _ATTEMPTS] = 3
     """Attempts of one batch or record before the culprit becomes a dead letter or waits for a later
     try."""
     backoff_ms: Annotated[int, duration("0ms", "1s")] = 5

@@ -78,23 +78,13 @@ def broken_rules(settings: Settings) -> Iterator[str]:
     yield from _times(settings)
     yield from _dataframe(settings)
     yield from _later_tries(settings)
-    yield from _membership(settings)
-    yield from _span(settings)
+    yield from _modes(settings)
     yield from _topics(settings)
     yield from security_problems(settings.kafka.security, "HAPAX_KAFKA__")
     yield from target_problems(settings)
     yield from claim_store_problems(settings.dedup)
     yield from _formats(settings)
     yield from registry_problems(settings.registry)
-
-
-def _span(settings: Settings) -> Iterator[str]:
-    start, end = settings.input.start, settings.input.end
-    if end is not None and start in {"latest", "refuse"}:
-        yield (
-            f"HAPAX_INPUT__START={start} leaves nothing before HAPAX_INPUT__END={end}: start at"
-            " earliest, at a time, or at offsets"
-        )
 
 
 def _times(settings: Settings) -> Iterator[str]:
@@ -156,12 +146,18 @@ def _not_shorter(shorter: tuple[str, int], longer: tuple[str, int], why: str) ->
     )
 
 
-def _membership(settings: Settings) -> Iterator[str]:
+def _modes(settings: Settings) -> Iterator[str]:
     if settings.group.membership == "static" and settings.group.protocol == "consumer":
         yield (
             "HAPAX_GROUP__MEMBERSHIP=static does not go with HAPAX_GROUP__PROTOCOL=consumer: a "
             "killed process could not come back under its name; set the first to dynamic or the "
             "second to classic"
+        )
+    start, end = settings.input.start, settings.input.end
+    if end is not None and start in {"latest", "refuse"}:
+        yield (
+            f"HAPAX_INPUT__START={start} leaves nothing before HAPAX_INPUT__END={end}: start at"
+            " earliest, at a time, or at offsets"
         )
 
 
