@@ -183,27 +183,23 @@ class ServiceEvents(Narrator):
     def watchdog_fired(self, call: str, seconds: float) -> None:
         """Return within a second, even when what is written is not read; the process ends."""
         self._metrics.watchdog_fired.of(call).inc()
-        self._tell_withheld(math.inf)
-        self._tell_settled()
-        self._logger.critical(
-            "watchdog_fired", call=call, seconds=round(seconds, 3), stack=_main_stack()
-        )
-        flush_lines()
+        self._hang("watchdog_fired", call=call, seconds=round(seconds, 3))
 
     def call_hung(self, coordinates: Coordinates, seconds: float) -> None:
         """Return within two seconds, as ``watchdog_fired`` within one; the process ends."""
-        self._tell_withheld(math.inf)
-        self._tell_settled()
-        self._logger.critical(
-            "call_hung", record=str(coordinates), seconds=round(seconds, 3), stack=_main_stack()
-        )
-        flush_lines()
+        self._hang("call_hung", record=str(coordinates), seconds=round(seconds, 3))
         text = (
             f"hapax: the transform has not returned from record {coordinates} for {seconds:.1f} s"
             " (HAPAX_CALL__TIMEOUT): the process ends with exit code 8; when the record hangs"
             " again it becomes a dead letter\n"
         )
         write_within(lambda: sys.stderr.write(text))
+
+    def _hang(self, event: str, **facts: str | float) -> None:
+        self._tell_withheld(math.inf)
+        self._tell_settled()
+        self._logger.critical(event, **facts, stack=_main_stack())
+        flush_lines()
 
     def _last_poll_s(self) -> float:
         loop_s = self._health.loop_s
