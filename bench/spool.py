@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from hapax.core.ports import Message
 from hapax.publish import Publisher
-from hapax.publish.environment import publish_settings
+from hapax.publish.publisher import publish_settings
 from hapax.sandbox import Sandbox
 from hapax.settings import Settings
 

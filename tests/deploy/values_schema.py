@@ -72,7 +72,7 @@ _FORMS: Final[dict[str, tuple[str, list[str]]]] = {
     "`package.module:function`": (r"[^\s:]+:[^\s:]+", ["string"]),
     "`https://…` or `http://…`": ("https?://.+", ["string"]),
     "1 to 200 letters": ("[A-Za-z0-9._-]{1,200}", _PLAIN),
-    "JSON object of librdkafka names and plain values": (r"\s*\{(.|\s)*\}\s*", ["string"]),
+    "JSON object of librdkafka properties and plain values": (r"\s*\{(.|\s)*\}\s*", ["string"]),
     "JSON object of Spark properties and plain values": (r"\s*\{(.|\s)*\}\s*", ["string"]),
 }
 """By what the reference says of a setting: the texts of its form, and its types in YAML."""

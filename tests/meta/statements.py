@@ -12,8 +12,7 @@ import typer.main
 from hapax.commands.tree import app
 from hapax.settings import VARIABLES
 from hapax.telemetry.events import Events
-from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.spool_metrics import SpoolMetrics
+from hapax.telemetry.metrics import Metrics, SpoolMetrics
 
 Check = Callable[[str, Path], Iterator[str]]
 

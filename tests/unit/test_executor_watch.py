@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.telemetry.events import Events
-    from hapax.telemetry.spark_state import Executor
+    from hapax.telemetry.health import Executor
 
 WITHIN_S = 10.0
 

@@ -108,6 +108,14 @@ def test_a_bit_that_flips_while_the_spool_is_open_is_reported_by_the_read(tmp_pa
     spool.close()
 
 
+def test_a_call_is_remembered_before_another_thread_can_read_its_records(tmp_path):
+    spool, seen = opened(tmp_path / "spool"), []
+    for records in ([b"a", b"b"], [b"c"]):
+        spool.append(records, accepted=lambda first: seen.append((first, spool.next)))
+    assert seen == [(1, 1), (3, 3)]
+    spool.close()
+
+
 def test_missing_records_are_named(tmp_path):
     spool = opened(tmp_path / "spool")
     for _ in range(3):

@@ -18,10 +18,9 @@ from hapax.core.ports import Stuck
 from hapax.core.reader_lag import ReaderLag
 from hapax.core.records import Coordinates, Record
 from hapax.telemetry.events import Events
-from hapax.telemetry.health import Health
+from hapax.telemetry.health import Executor, Health
 from hapax.telemetry.logs import Level, configure_logs
 from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.spark_state import Executor
 
 ORDERS = ("orders", 0)
 WHERE = Coordinates("orders", 0, 41)

@@ -254,7 +254,7 @@ def _settings(topic: str | None, spool: Path | None) -> Settings:
     """Return the settings; with ``topic`` and ``spool``, of app and Kafka alone."""
     if topic is None or spool is None:
         return environment_settings()
-    from hapax.publish.environment import publish_settings
+    from hapax.publish.publisher import publish_settings
 
     return publish_settings(os.environ)
 

@@ -355,7 +355,7 @@ def load_calls(settings: Settings) -> TransformForm:
     """Import business code; raise ConfigurationError when settings do not go with its form."""
     form = load_form(settings.transform)
     if settings.engine == "worker" and not overlapping(form, call_limits(settings)):
-        problems = [problem.sentence for problem in call_problems(settings)]
+        problems = list(call_problems(settings))
         if problems:
             raise ConfigurationError(problems)
     return form

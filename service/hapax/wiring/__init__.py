@@ -28,10 +28,9 @@ from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
-from hapax.telemetry.http.status import ProcessIdentity, Status
-from hapax.telemetry.logs import capture_library_logs, configure_logs
+from hapax.telemetry.http.status import Status
+from hapax.telemetry.logs import Troubles, capture_library_logs, configure_logs
 from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.recent_errors import Troubles
 from hapax.wiring import builders as parts
 from hapax.wiring import calls
 from hapax.wiring.tracing import start_tracing
@@ -64,14 +63,14 @@ def serve(settings: Settings) -> ExitCode:
         shared = parts.share(settings, events)
         health.waiting = shared.watchdog.waiting
         with ExitStack() as stack:
+            status = _status(settings, health, metrics, troubles)
             server = TelemetryServer(
                 settings.telemetry.address,
                 settings.telemetry.port,
                 registry=metrics.registry,
                 health=health,
-                status=Status(
-                    _identity(settings), health, metrics, troubles, GroupMembers(settings)
-                ),
+                status=status,
+                sample=status.sample,
                 intake=shared.lifecycle,
             )
             stack.callback(server.close)
@@ -99,13 +98,16 @@ def serve(settings: Settings) -> ExitCode:
     return ExitCode.DRAINED
 
 
-def _identity(settings: Settings) -> ProcessIdentity:
-    return ProcessIdentity.of(
+def _status(settings: Settings, health: Health, metrics: Metrics, troubles: Troubles) -> Status:
+    return Status(
         settings,
+        health,
+        metrics=metrics,
+        troubles=troubles,
+        members=GroupMembers(settings),
         transactional_id=shown_id(settings),
-        version=__version__,
-        librdkafka=library_version(),
         record_path=record_path(settings).name,
+        build={"version": __version__, "librdkafka": library_version()},
     )
 
 

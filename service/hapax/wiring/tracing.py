@@ -25,7 +25,7 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
             " HAPAX_SPARK__DATAFRAME have no spans: set it to off"
         )
         raise ConfigurationError([problem])
-    from hapax.telemetry.tracing_sdk import close_tracing, open_tracing
+    from hapax.telemetry.tracing import close_tracing, open_tracing
 
     provider = open_tracing(settings.app, settings.instance, __version__)
     stack.callback(close_tracing, provider)
@@ -34,8 +34,7 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
 def traced(settings: Settings, core: Core) -> Core:
     if not settings.telemetry.tracing:
         return core
-    from hapax.telemetry.tracing import TracedCore
-    from hapax.telemetry.tracing_sdk import open_tracing
+    from hapax.telemetry.tracing import TracedCore, open_tracing
 
     provider = open_tracing(settings.app, settings.instance, __version__)
     return TracedCore(core, provider, group=settings.app, client=transactional_id(settings))
@@ -45,6 +44,6 @@ def flush_traces(settings: Settings) -> None:
     """Export the spans of a task: Spark may end its Python process at any time."""
     if not settings.telemetry.tracing:
         return
-    from hapax.telemetry.tracing_sdk import flush_tracing, open_tracing
+    from hapax.telemetry.tracing import flush_tracing, open_tracing
 
     flush_tracing(open_tracing(settings.app, settings.instance, __version__))

@@ -26,7 +26,7 @@ from hapax.core.errors import ConfigurationError, PreflightError
 from hapax.engines.spark import gate, shipping
 from hapax.engines.spark.jvm import StartAbandonedError
 from hapax.engines.spark.reports import cause
-from hapax.telemetry.spark_state import Executor
+from hapax.telemetry.health import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
