@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapax.commands.publish import parse_header
-from hapax.commands.records import shown
+from hapax.commands.records import show_record
 from hapax.commands.sandbox import parse_topic
-from hapax.commands.screen import (
-    Assignments,
-    interruptible,
-    printable,
-    refusals,
-    require_tools,
-)
+from hapax.commands.screen import Assignments, interruptible, refusals, require_tools, say
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
@@ -98,10 +92,9 @@ def dev(
 
 
 def _show(record: Record) -> None:
-    for line in shown(record):
-        typer.echo(line)
+    show_record(record)
     sys.stdout.flush()
 
 
 def _say(text: str) -> None:
-    typer.echo(f"hapax dev: {printable(text)}", err=True)
+    say(f"hapax dev: {text}", err=True)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import interruptible, require_tools
-from hapax.core.errors import StopError
+from hapax.commands.screen import interruptible, refusals, require_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +42,7 @@ _WithRegistry = Annotated[
 ]
 
 app = typer.Typer(
+    name="sandbox",
     help="Real Kafka and real Redis on this machine, without containers.",
     no_args_is_help=True,
     rich_markup_mode="markdown",  # examples keep their lines
@@ -137,7 +137,7 @@ def up(
         raise typer.BadParameter("Rules are for --monitoring.", param_hint="--rules")
     with (
         _stop_signals(),
-        _refusals(),
+        refusals(),
         _monitoring(rules, data, wanted=monitoring) as more,
         Sandbox(nodes, redis=redis, data_dir=data, guarded=secure)
         .of_kafka(kafka)
@@ -184,7 +184,7 @@ def fetch(
     """
     from hapax.sandbox import archiving, jars, machine
 
-    with _refusals():
+    with refusals():
         typer.echo(f"Java: {machine.java()}")
         typer.echo(f"Redis: {machine.redis_server()}")
         if monitoring:
@@ -248,16 +248,6 @@ def _print_environment(variables: dict[str, str], *, as_json: bool) -> None:
         for name, value in variables.items():
             sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
     sys.stdout.flush()
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Show an error that says what to do without the way it came."""
-    try:
-        yield
-    except StopError as error:
-        typer.echo(error, err=True)
-        raise typer.Exit(error.exit_code) from None
 
 
 @contextmanager

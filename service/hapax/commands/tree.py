@@ -102,23 +102,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(claims.app, name="claims")
-app.add_typer(config.app, name="config")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(offsets.app, name="offsets")
-app.add_typer(sandbox.app, name="sandbox")
-app.add_typer(transactions.app, name="transactions")
-app.command()(audit)
-app.command()(backfill)
-app.command()(consume)
-app.command()(demo)
-app.command()(dev)
-app.command()(doctor)
-app.command()(lag)
-app.command()(pause)
-app.command()(publish)
-app.command()(resume)
-app.command()(trace)
+for group in (claims, config, dead_letters, offsets, sandbox, transactions):
+    app.add_typer(group.app)
+for command in (audit, backfill, consume, demo, dev, doctor, lag, pause, publish, resume, trace):
+    app.command()(command)
 
 
 def _version(wanted: bool) -> None:

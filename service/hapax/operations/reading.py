@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.kafka.read.offsets_client import BlockingOffsets, Isolation
+    from hapax.kafka.read.offsets_client import Isolation
     from hapax.kafka.read.range_reader import ReadRecord
     from hapax.settings import Settings
 
@@ -22,6 +23,21 @@ TELL_S = 1.0
 
 MARGIN_S, REST_S = 12.0, 0.1
 """Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
+
+
+class Operation:
+    """What a command does with the brokers, in a block: the connections are closed at its end."""
+
+    def __init__(self, settings: Settings, tell: Tell = lambda _text: None) -> None:
+        self._settings = settings
+        self._tell = tell
+        self._client = BlockingOffsets(settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._client.close()
 
 
 def read_ranges(
