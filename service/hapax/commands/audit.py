@@ -48,10 +48,7 @@ def audit(
     engine: Annotated[
         EngineName, typer.Option(help="What reads and judges: this process, or Spark.")
     ] = EngineName.LOCAL,
-    master: Annotated[
-        str | None,
-        typer.Option(help="With --engine spark: where it runs. Default: HAPAX_SPARK__MASTER."),
-    ] = None,
+    master: screen.SparkMaster = None,
     examples: Annotated[
         int, typer.Option(min=0, max=1000, help="Examples of each class of anomalies.")
     ] = 5,

@@ -49,10 +49,7 @@ def backfill(
     engine: Annotated[
         Engine | None, typer.Option(help="What runs it. Default: HAPAX_ENGINE.")
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(help="Where Spark runs. Default: HAPAX_SPARK__MASTER."),
-    ] = None,
+    master: screen.SparkMaster = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only count what would be read; --json: by partition.")
     ] = False,

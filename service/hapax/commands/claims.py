@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapax.commands import screen
-from hapax.core.errors import HapaxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +45,7 @@ def show(event_id: EventId, as_json: screen.JsonFlag = False) -> None:
         from hapax.operations.claims import claims
 
         with claims(settings) as asked:
-            owners = asked.owners(wanted)
-        if not owners:
-            raise _nobody(event_id, settings)
+            owners = asked.owners(wanted, event_id)
     _print_owners(event_id, owners, as_json=as_json)
     if not as_json:
         ttl = screen.age_text(settings.dedup.ttl_ms / 1000)
@@ -74,9 +71,7 @@ def forget(
         from hapax.operations.claims import claims
 
         with claims(settings) as asked:
-            owners = asked.owners(wanted)
-            if not owners:
-                raise _nobody(event_id, settings)
+            owners = asked.owners(wanted, event_id)
             told = ", ".join(str(owned.owner) for owned in owners.values())
             screen.confirm(f"Forget that {event_id} belongs to {told}?", yes=yes)
             forgotten = {
@@ -127,9 +122,7 @@ def rebuild(
 
 @app.command()
 def adopt(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done; change nothing.")
-    ] = False,
+    dry_run: screen.DryRun = False,
     yes: screen.YesFlag = False,
     as_json: screen.JsonFlag = False,
 ) -> None:
@@ -218,11 +211,3 @@ def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> 
         "remembered for": lambda one: screen.age_text(one[1].life_ms / 1000),
     }
     screen.show(owners.items(), columns)
-
-
-def _nobody(event_id: str, settings: Settings) -> HapaxError:
-    sources = ", ".join(settings.dedup.id)
-    return HapaxError(
-        f"no claim exists for {event_id} (searched as {sources}): it was not seen within"
-        " HAPAX_DEDUP__TTL, or its claim was forgotten"
-    )

@@ -138,9 +138,7 @@ def replay(
     rate: Annotated[
         float | None, typer.Option(min=0.1, help="Maximum number of records per second.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be replayed.")
-    ] = False,
+    dry_run: screen.DryRun = False,
     yes: screen.YesFlag = False,
     as_json: screen.JsonFlag = False,
 ) -> None:

@@ -84,7 +84,7 @@ def set_(
       hapax offsets set orders 2030-01-31T12:00:00Z --json
     """
     with screen.refusals(as_json=as_json) as line:
-        _require_one(yes=yes, dry_run=dry_run)
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
         target = Target.parse(place)
         if (target.offset is None) == (not to):
             raise ConfigurationError([f"{place} {to}".strip() + ": name the offset once"])
@@ -127,7 +127,7 @@ def rewind(
       hapax offsets rewind orders/3 --to-offset 4711 --json
     """
     with screen.refusals(as_json=as_json) as line:
-        _require_one(yes=yes, dry_run=dry_run)
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
         if [by, to, to_offset].count(None) != 2:
             raise ConfigurationError(["rewind: name one of --by, --to and --to-offset"])
         target = Target.parse(place) if place else None
@@ -171,7 +171,7 @@ def skip(
       hapax offsets skip orders/3/4711 --dead-letter --yes
     """
     with screen.refusals(as_json=as_json) as line:
-        _require_one(yes=yes, dry_run=dry_run)
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
         target = Target.parse(place)
         if target.partition is None or target.offset is None:
             raise ConfigurationError([f"{place}: write TOPIC/PARTITION/OFFSET"])
@@ -213,7 +213,7 @@ def adopt(
       hapax offsets adopt orders --yes --json
     """
     with screen.refusals(as_json=as_json) as line:
-        _require_one(yes=yes, dry_run=dry_run)
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
         from hapax.operations.moving import Moving
 
         with Moving(screen.environment_settings(), line.show) as work:
@@ -256,7 +256,7 @@ def translate(
       hapax offsets translate --group billing --to-group billing-eu --json
     """
     with screen.refusals(as_json=as_json) as line:
-        _require_one(yes=yes, dry_run=dry_run)
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
         settings = screen.environment_settings()
         from hapax.operations.offsets import commit_translated, translated
 
@@ -279,11 +279,6 @@ def _goal(option: str, text: str) -> str | int:
     if text.isascii() and text.isdecimal() and len(text) < 20:  # digits of an offset
         return int(text)
     return f"time:{screen.point_ms(option, text)}"
-
-
-def _require_one(*, yes: bool, dry_run: bool) -> None:
-    if yes and dry_run:
-        raise ConfigurationError(["--yes and --dry-run exclude each other"])
 
 
 def _show_moves(

@@ -48,9 +48,7 @@ def publish(
             "--id-from-content", help="The id is a hash of the line. Otherwise it is random."
         ),
     ] = False,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; repeatable.")
-    ] = None,
+    header: screen.Headers = None,
     value_pointer: Annotated[
         str, typer.Option(metavar="/POINTER", help="JSON pointer to the text that is the value.")
     ] = "",
@@ -105,9 +103,9 @@ def publish(
     """
     with screen.refusals(as_json=as_json) as line:
         ids = {"--id": event_id is not None, "--id-pointer": bool(id_pointer)}
-        _exclude(ids | {"--id-from-content": id_from_content})
-        _exclude({"--key": key is not None, "--key-pointer": bool(key_pointer)})
-        _exclude({"--transactional": transactional, "--spool": spool is not None})
+        screen.exclude(ids | {"--id-from-content": id_from_content})
+        screen.exclude({"--key": key is not None, "--key-pointer": bool(key_pointer)})
+        screen.exclude({"--transactional": transactional, "--spool": spool is not None})
         needing = {"--skip-bad-lines": skip_bad, "--adopt": adopt, "--resume-at": resume_at}
         for option, given in needing.items():
             if given and spool is None:
@@ -169,13 +167,6 @@ def _show(done: Sender, topic: str, *, as_json: bool) -> None:
         if not as_json:
             typer.echo(f"{done.failed:,} records were not delivered", err=True)
         raise typer.Exit(ExitCode.UNEXPECTED)
-
-
-def _exclude(options: dict[str, bool]) -> None:
-    """Raise ConfigurationError when more than one option of these is given."""
-    if sum(options.values()) > 1:
-        *names, last = options
-        raise ConfigurationError([f"{', '.join(names)} and {last} exclude each other"])
 
 
 def _show_spooled(done: SpooledSummary, *, as_json: bool) -> None:

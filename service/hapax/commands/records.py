@@ -61,7 +61,7 @@ def consume(
     with screen.refusals(as_json=as_json):
         settings = screen.environment_settings()
         where = start if start in {"beginning", "end"} else screen.point_ms("--from", start)
-        from hapax.operations.consume import consume as read
+        from hapax.operations.reading import consume as read
 
         found = read(
             settings,

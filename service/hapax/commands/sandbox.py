@@ -37,6 +37,10 @@ _KafkaVersion = Annotated[
     ),
 ]
 
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(help="Keep the data in this folder. Otherwise they are deleted at the end."),
+]
 _WithRegistry = Annotated[
     bool, typer.Option("--registry", help="Also a schema registry (109 MB, fetched once).")
 ]
@@ -63,12 +67,7 @@ def up(
         list[str] | None,
         typer.Option(help="A topic to create; repeatable.", metavar="NAME[:PARTITIONS]"),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep the data in this folder. Otherwise they are deleted when the sandbox ends."
-        ),
-    ] = None,
+    data: DataFolder = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="Require TLS, authentication and ACLs.")
     ] = False,

@@ -44,6 +44,17 @@ Assignments = Annotated[
     ),
 ]
 YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would be done; change nothing.")
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="A header of each record; repeatable."),
+]
+SparkMaster = Annotated[
+    str | None,
+    typer.Option(help="With --engine spark: where it runs. Default: HAPAX_SPARK__MASTER."),
+]
 OutputTopics = Annotated[
     list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
 ]
@@ -297,6 +308,13 @@ def moment_text(time_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{time_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def exclude(options: dict[str, bool]) -> None:
+    """Raise ConfigurationError when more than one of these options is given."""
+    if sum(options.values()) > 1:
+        *names, last = options
+        raise ConfigurationError([f"{', '.join(names)} and {last} exclude each other"])
 
 
 def confirm(question: str, *, yes: bool) -> None:

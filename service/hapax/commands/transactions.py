@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hapax.commands.screen import Cell
     from hapax.core.transaction_states import Holder, TransactionState
-    from hapax.operations.transactions import Gap, Open
+    from hapax.operations.transactions import Gap, Open, Transactions
 
 _PARTITIONS_SHOWN = 4
 _NAME_IT = "name a transactional id, or --partition together with --producer-id"
@@ -119,59 +119,54 @@ def abort(
         complete = producer_id is not None and bool(partition)
         if hanging == bool(transactional_id) or hanging != complete:
             raise ConfigurationError([_NAME_IT])
-        if producer_id is not None:
-            _end_hanging(partition, producer_id, outcome, line, yes=yes, as_json=as_json)
-            return
         from hapax.operations.transactions import Transactions
 
-        gaps: list[Gap] = []
         with Transactions(screen.one_cluster_settings(), line.show) as asked:
-            state = asked.state(transactional_id, foreign=foreign)
-            aborted = state is None or state.undecided
-            if aborted:
-                line.close()
-                screen.confirm(question(transactional_id, state), yes=yes)
-                gaps = asked.abort(transactional_id)
+            if producer_id is None:
+                aborted, told, gaps = _fence(asked, transactional_id, line, foreign, yes=yes)
+            else:
+                aborted, told, gaps = _mark(asked, partition, producer_id, line, outcome, yes=yes)
     if as_json:
-        screen.print_json({"aborted": aborted, "undecided": [gap_figures(one) for one in gaps]})
+        undecided = [gap_figures(one) for one in gaps or ()]
+        screen.print_json({"aborted": aborted, "undecided": undecided})
         return
-    if not aborted:
-        screen.say(f"{transactional_id} has no open transaction: nothing to abort")
-        return
-    screen.say(f"{transactional_id} is fenced, and its open transaction is ended")
-    show_gaps(gaps)
+    screen.say(told)
+    if gaps is not None:
+        show_gaps(gaps)
 
 
-def _end_hanging(
+def _fence(
+    asked: Transactions, name: str, line: screen.ProgressLine, foreign: bool, *, yes: bool
+) -> tuple[bool, str, list[Gap] | None]:
+    state = asked.state(name, foreign=foreign)
+    if state is not None and not state.undecided:
+        return False, f"{name} has no open transaction: nothing to abort", None
+    line.close()
+    screen.confirm(question(name, state), yes=yes)
+    return True, f"{name} is fenced, and its open transaction is ended", asked.abort(name)
+
+
+def _mark(
+    asked: Transactions,
     partition: str,
     producer_id: int,
-    outcome: Outcome | None,
     line: screen.ProgressLine,
+    outcome: Outcome | None,
     *,
     yes: bool,
-    as_json: bool,
-) -> None:
+) -> tuple[bool, str, list[Gap]]:
     target = Target.parse(partition)
     if target.partition is None or target.offset is not None:
         raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
-    from hapax.operations.transactions import Transactions
-
-    with Transactions(screen.one_cluster_settings(), line.show) as asked:
-        one = asked.hanging((target.topic, target.partition), producer_id)
-        line.close()
-        commit = outcome == "commit"
-        if outcome is None and one.transactional_id and one.decided != "aborted":
-            raise HapaxError(must_choose(one))
-        screen.confirm(marker_question(one, partition, commit=commit), yes=yes)
-        gaps = asked.end_hanging(one, commit=commit)
-    if as_json:
-        screen.print_json(
-            {"aborted": not commit, "undecided": [gap_figures(each) for each in gaps]}
-        )
-        return
+    one = asked.hanging((target.topic, target.partition), producer_id)
+    line.close()
+    commit = outcome == "commit"
+    if outcome is None and one.transactional_id and one.decided != "aborted":
+        raise HapaxError(must_choose(one))
+    screen.confirm(marker_question(one, partition, commit=commit), yes=yes)
     how = "committed" if commit else "rolled back"
-    screen.say(f"the transaction of producer {producer_id} in {partition} is {how}")
-    show_gaps(gaps)
+    told = f"the transaction of producer {producer_id} in {partition} is {how}"
+    return not commit, told, asked.end_hanging(one, commit=commit)
 
 
 # -- rows, sentences and JSON ------------------------------------------------------------------

@@ -51,19 +51,14 @@ class Commands(TyperGroup):
 
     def main(self, *arguments: Any, **extra: Any) -> Any:
         """Run a command; what was typed wrong is one sentence, as every other error."""
-        extra, standalone = {**extra, "standalone_mode": False}, extra.get("standalone_mode", True)
         try:
-            code = super().main(*arguments, **extra)
-            if not standalone:
-                return code
+            code = super().main(*arguments, **{**extra, "standalone_mode": False})
         except typer.Abort:
-            if not standalone:
-                raise
             typer.echo("Aborted.", err=True)
             code = 1
         except Exception as error:
             # By their method: typer has had the classes from click, and has its own now.
-            if not standalone or not hasattr(error, "format_message"):
+            if not hasattr(error, "format_message"):
                 raise
             code = getattr(error, "exit_code", 2)
             if type(error).__name__ != "NoArgsIsHelpError":  # the help was printed

@@ -13,8 +13,8 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.dev.changes import FileChanges
-from hapax.operations.consume import consume
 from hapax.operations.publish import Lines, publish
+from hapax.operations.reading import consume
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import ManagedProcess
 from hapax.sandbox.watchdog import ChildWatchdog

@@ -95,12 +95,19 @@ class PipelineClaims:
         self.sources = ClaimSources(settings.dedup.id)
         self.emptied = False
 
-    def owners(self, event_id: bytes) -> dict[str, Owned]:
-        return {
+    def owners(self, event_id: bytes, text: str) -> dict[str, Owned]:
+        """Return who owns an id, by its source; raise HapaxError that names the ``text`` of it."""
+        owners = {
             source: owned
             for source, claim in self.sources.candidates(event_id).items()
             if (owned := self._store.owner(claim)) is not None
         }
+        if not owners:
+            raise HapaxError(
+                f"no claim exists for {text} (searched as {', '.join(self._settings.dedup.id)}): it"
+                " was not seen within HAPAX_DEDUP__TTL, or its claim was forgotten"
+            )
+        return owners
 
     def forget(self, event_id: bytes, source: str) -> bool:
         return self._store.forget(self.sources.candidates(event_id)[source])
