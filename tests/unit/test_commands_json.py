@@ -154,9 +154,9 @@ DEAD_LETTERS = SimpleNamespace(
     ),
     named=lambda *_: (LETTER, False),
 )
-REPLAY = ReplaySummary(replayed=2, already=1, left={"no place": 3})
+REPLAY = ReplaySummary(replayed=2, replayed_before=1, left={"no place": 3})
 CLAIMS = SimpleNamespace(
-    owners=lambda _id: OWNERS,
+    owners=lambda *_: OWNERS,
     forget=lambda *_: True,
     rebuild=lambda *_: Rebuilt(records=9, claimed=4, older=1),
 )
@@ -165,16 +165,14 @@ ANSWERS: dict[str, Any] = {
     "claims.Adopting": SimpleNamespace(look=lambda: ADOPTED, adopt=lambda: ADOPTED),
     "audit.run.audit": AUDIT,
     "claims.claims": nullcontext(CLAIMS),
-    "consume.consume": [[RECORD]],
-    "dead_letters.dead_letters": nullcontext(DEAD_LETTERS),
+    "dead_letters.DeadLetters": nullcontext(DEAD_LETTERS),
     "doctor.examination.examine": Examination(healthy(), FINDINGS),
-    "moving.moving": nullcontext(moving()),
-    "offsets.looks": nullcontext(SimpleNamespace(look=lambda: LOOKS)),
+    "moving.Moving": nullcontext(moving()),
+    "offsets.Looks": nullcontext(SimpleNamespace(look=lambda: LOOKS)),
     "offsets.reader_lags": LAGS,
-    "dead_letters.replaying": nullcontext(
-        SimpleNamespace(preview=lambda: REPLAY, run=lambda: REPLAY)
-    ),
-    "trace.following": nullcontext(SimpleNamespace(place=lambda *_: SIGHTINGS)),
+    "dead_letters.Replay": nullcontext(SimpleNamespace(preview=lambda: REPLAY, run=lambda: REPLAY)),
+    "reading.consume": [[RECORD]],
+    "trace.Trace": nullcontext(SimpleNamespace(place=lambda *_: SIGHTINGS)),
     "offsets.commit_translated": None,
     "offsets.translated": [
         Translated(

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError
-from hapax.operations.consume import Consuming, consume
 from hapax.operations.publish import Lines, publish
+from hapax.operations.reading import consume
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import ManagedProcess
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -95,7 +95,7 @@ class DevSession:
         self._publish(lines)
         self._start(self._options.environ() | _AT_END)
         code = self._service.wait()
-        for records in consume(self.settings, Consuming(topics=self._outputs())):
+        for records in consume(self.settings, self._outputs()):
             for record in records:
                 self._options.show(record)
         return code
@@ -157,11 +157,16 @@ class DevSession:
 
     def _show_outputs(self) -> None:
         start = "beginning" if self._options.data_dir is None else "end"
-        wanted = Consuming(topics=self._outputs(), start=start, follow=True)
         shown: Progress = {}
         while not self._ending.is_set():
             try:
-                for records in consume(self.settings, wanted, stopping=self._ending.is_set):
+                for records in consume(
+                    self.settings,
+                    self._outputs(),
+                    start=start,
+                    follow=True,
+                    stopping=self._ending.is_set,
+                ):
                     for record in records:
                         where = (record.topic, record.partition)
                         if record.offset >= shown.get(where, 0):
