@@ -92,6 +92,14 @@ def test_a_transform_that_cannot_be_loaded_is_no_death():
         IsolatedCalls("tests.kit.nowhere:f", CallLimits(), LIMIT_S).call([record(b"fine")])
 
 
+def test_loading_the_transform_has_a_limit_of_its_own():
+    calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(), 0.001)  # no start is so short
+    calls._start()
+    assert calls._channel is not None
+    assert calls._channel.gettimeout() == 0.001
+    calls.close()
+
+
 def test_closed_it_leaves_no_process(calls):
     calls.call([record(b"fine")])
     process = calls._process

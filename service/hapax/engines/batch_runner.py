@@ -381,9 +381,9 @@ class WindowRunner(BatchRunner):
 
     def _call_suspects(self, group: list[Call]) -> None:
         results = self._isolation.call([call.record for call in group], self._interrupt)
-        for call, result in zip(group, results or (), strict=False):
+        for call, result in zip(group, results, strict=False):
             call.result = result
-        self._unstarted.extendleft(reversed(group[len(results or ()) :]))
+        self._unstarted.extendleft(reversed(group[len(results) :]))
 
     # -- room -------------------------------------------------------------------------------
 

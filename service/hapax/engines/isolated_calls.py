@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 MODULE = "hapax.engines.isolated_process"
 END_WAIT_S = 5.0
+LOAD_S = 60.0
+"""A limit on calls says nothing about what is imported and set up before the first one."""
 _RESULTS = msgspec.msgpack.Decoder(list[tuple[Output, ...] | Failure | Later | Undecided])
 
 
@@ -41,7 +43,7 @@ class IsolatedCalls:
 
     transform  ``package.module:function``; None: the identity
     limits     how calls are made
-    limit_s    longest that a call, or loading the function, may take
+    limit_s    longest that a call may take; loading the function has ``LOAD_S`` at least
     """
 
     def __init__(self, transform: str | None, limits: CallLimits, limit_s: float) -> None:
@@ -89,7 +91,7 @@ class IsolatedCalls:
             raise IsolationError(f"no process for isolated calls: {error}") from error
         finally:
             theirs.close()
-        ours.settimeout(self._limit_s)
+        ours.settimeout(max(LOAD_S, self._limit_s))
         self._channel = ours
         try:
             send(ours, self._limits)
@@ -100,6 +102,7 @@ class IsolatedCalls:
             raise IsolationError(
                 f"a process for isolated calls did not load the transform: {self._end()}"
             ) from error
+        ours.settimeout(self._limit_s)
         return ours
 
     def _end(self) -> str:

@@ -158,7 +158,7 @@ class TransactionEvents(ClaimEvents):
         )
 
     def isolation_failed(self, reason: str) -> None:
-        """Say that suspects are called in this very process: there is no other one."""
+        """Say that suspects wait, for there is no other process to call them in."""
         self._logger.error("isolation_failed", reason=printable(reason))
 
     def event_loop_blocked(self, record: Record | None) -> None:
