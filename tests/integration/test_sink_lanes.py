@@ -9,9 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.core.errors import PositionLostError, StopError
-from hapax.core.micro_batches import Marker
-from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
-from hapax.engines.spark.dataframe.publication import Publication, PublishedBatch, Publishing
+from hapax.core.micro_batches import Marker, PublishedBatch
+from hapax.engines.spark.dataframe.parts import (
+    LanePlan,
+    LaneReport,
+    Publication,
+    Publishing,
+)
 from hapax.kafka.produce import micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
 from hapax.spark import open_publisher, publish_lanes

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.mutations.candidates import Mutation
 
 ENDED_BY_KILL = {
-    "service/hapax/engines/isolated_process.py": "tests/unit/test_isolated_calls.py",
+    "service/hapax/engines/isolated_calls.py": "tests/unit/test_isolated_calls.py",
 }
 """Of modules whose processes end by a kill, which leaves no reach behind."""
 

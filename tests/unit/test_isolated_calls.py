@@ -17,8 +17,7 @@ from hapax.core.headers import Retried
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later, Retrying, RetryTopic
 from hapax.core.transform import Failure
-from hapax.engines.isolated_calls import IsolatedCalls
-from hapax.engines.isolated_process import memory_left, receive, send
+from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
 from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
 from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from hapax.engines.batch_runner import BatchRunner
-from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.task import Task
 from hapax.testing.group import InstantGroup
 from hapax.testing.transaction import MemoryTransaction

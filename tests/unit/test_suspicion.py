@@ -17,7 +17,7 @@ from hapax.engines.spark.task import TaskSuspects
 from hapax.engines.suspects import Probation, Suspects
 from hapax.settings import load_settings
 from hapax.testing.source import InjectedFault
-from hapax.wiring.calls import isolation
+from hapax.wiring.builders import isolation
 from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work as upper

@@ -27,7 +27,7 @@ from hapax.settings import Settings, load_settings
 from hapax.telemetry import tracing_sdk
 from hapax.telemetry.tracing import LINKS_MAX, TracedCore, links
 from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
-from hapax.wiring.tracing import start_tracing, traced
+from hapax.wiring.builders import start_tracing, traced
 from tests.kit.batches import filled, opened, run
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import required

@@ -342,16 +342,6 @@ def load_form(name: str | None) -> TransformForm:
         raise ConfigurationError([f"{setting}: {attribute} {error}"]) from error
 
 
-def load_transform(name: str | None) -> Callable[[Record], Any]:
-    """Import a transform that is a plain function of one record; raise ConfigurationError."""
-    form = load_form(name)
-    if not form.plain:
-        raise ConfigurationError(
-            [f'HAPAX_TRANSFORM="{name}": this is no plain function of one record']
-        )
-    return form.function
-
-
 def form_of(named: Callable[..., Any]) -> TransformForm:
     """Return the form of a function, a class or a context manager; raise ValueError on others."""
     found: Any = named

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hapax.core.records import TopicPartition
-    from hapax.engines.overlapping_calls import Making
+    from hapax.engines.overlapping_calls import SlotCalls
     from hapax.settings import Settings
 
 DEFAULTS = {
@@ -79,7 +79,7 @@ class CallWatch:
         """Remember the record whose coroutine has held the event loop for a second."""
         self._blocking.append("a record" if record is None else str(record.coordinates))
 
-    def start(self, calls: Making) -> None:
+    def start(self, calls: SlotCalls) -> None:
         """Let time count for these calls."""
         self._watchdog.follow(calls.tick)
         self._watchdog.start()
