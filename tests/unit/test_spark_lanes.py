@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    ConfigurationError,
-    MemberFencedError,
-    PositionLostError,
-    PreflightError,
-    ProducerDeadError,
-    RetryLater,
-    SchemasUnavailableError,
-)
+from hapax.core import errors
 from hapax.core.limits import RetryPolicy
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
@@ -182,15 +172,15 @@ def test_coordinates_arrive_as_what_they_were():
 @pytest.mark.parametrize(
     "error",
     [
-        ClaimsUnavailableError("away"),
-        SchemasUnavailableError("away", key="id/7", refused=True),
-        BatchAbortedError("no", refused={3: "too large"}, content=True, resolved=False),
-        ProducerDeadError("epoch", fenced=True, unanswered=True),
-        MemberFencedError("gone", explained=True),
-        RetryLater("later", after="5m"),
-        ConfigurationError(["one", "two"]),
-        PreflightError(["one"]),
-        PositionLostError("offset gone"),
+        errors.ClaimsUnavailableError("away"),
+        errors.SchemasUnavailableError("away", key="id/7", refused=True),
+        errors.BatchAbortedError("no", refused={3: "too large"}, content=True, resolved=False),
+        errors.ProducerDeadError("epoch", fenced=True, unanswered=True),
+        errors.MemberFencedError("gone", explained=True),
+        errors.RetryLater("later", after="5m"),
+        errors.ConfigurationError(["one", "two"]),
+        errors.PreflightError(["one"]),
+        errors.PositionLostError("offset gone"),
     ],
     ids=lambda error: type(error).__name__,
 )

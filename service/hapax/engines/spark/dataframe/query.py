@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from contextlib import suppress
@@ -18,7 +17,7 @@ from hapax.core.errors import ConfigurationError, PositionLostError, PreflightEr
 from hapax.core.lag import GroupProgress
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import HeldBack, LogOffsets
-from hapax.core.working_folder import import_own, shadowed_files
+from hapax.core.transform import imported
 from hapax.engines.idle_offsets import LOOK_INTERVAL_S, Bounds, OpenInput
 from hapax.engines.spark.dataframe.checkpoint import java_properties, source_options
 from hapax.engines.spark.dataframe.rows import check_columns
@@ -70,16 +69,10 @@ DEATHS = (PySparkException, Py4JError, ConnectionError)
 
 def load_pipeline(name: str) -> Pipeline:
     """Import ``package.module:function``; raise ConfigurationError saying what is wrong."""
-    module_name, _, attribute = name.partition(":")
-    try:
-        import_own(module_name.partition(".")[0])
-        module = importlib.import_module(module_name)
-    except BaseException as error:
-        text = f"{_SETTING}={name}: cannot import {module_name}: {type(error).__name__}: {error}"
-        raise ConfigurationError([text, *shadowed_files()]) from error
-    function: Pipeline | None = getattr(module, attribute, None)
+    setting, (module_name, _, attribute) = f"{_SETTING}={name}", name.partition(":")
+    function: Pipeline | None = getattr(imported(setting, module_name), attribute, None)
     if not callable(function):
-        raise ConfigurationError([f"{_SETTING}={name}: {module_name} has no function {attribute}"])
+        raise ConfigurationError([f"{setting}: {module_name} has no function {attribute}"])
     return function
 
 
