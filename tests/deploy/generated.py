@@ -18,7 +18,7 @@ import hapax
 from hapax import publish, spark, testing
 from hapax.core.dead_letters import DeadLetter
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
-from hapax.engines.producer_startup import Opening
+from hapax.engines.membership import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
 from hapax.telemetry.metrics import Label, Row, rows

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import hapax
-from hapax.engines.producer_startup import Opening
+from hapax.engines.membership import Opening
 from hapax.settings import VARIABLES
 from hapax.telemetry.health import Health
 from hapax.wiring import LIVENESS_MARGIN_S

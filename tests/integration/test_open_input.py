@@ -16,7 +16,7 @@ from hapax.core.partition_offsets import HeldBack
 from hapax.core.ports import Interrupt
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.dataframe import query
-from hapax.engines.spark.dataframe.run import QueryRun
+from hapax.engines.spark.dataframe.query import QueryRun
 from hapax.kafka.read.offsets_client import input_logs
 from hapax.settings import load_settings
 from hapax.telemetry.events import Events

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from hapax.core.errors import PositionLostError
-from hapax.core.input_logs import require_uncut
+from hapax.core.micro_batches import require_uncut
 from hapax.engines.spark.dataframe import query
 from hapax.kafka.read.input_logs import LogLookup
 from hapax.sandbox import Sandbox, SandboxTopic

@@ -16,10 +16,9 @@ from confluent_kafka.admin import AdminClient, ResourceType
 from pyspark.errors import StreamingQueryException
 
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
-from hapax.core.micro_batches import Marker
+from hapax.core.micro_batches import Marker, PublishedBatch
 from hapax.engines.spark.dataframe import query as spark_pipeline
-from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
-from hapax.engines.spark.dataframe.publication import Publication, PublishedBatch, Publishing
+from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport, Publication, Publishing
 from hapax.kafka.produce import micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
 from hapax.sandbox import Sandbox, SandboxTopic

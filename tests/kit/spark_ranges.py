@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.engines.spark.plan import RangePlan
-from hapax.engines.spark.task import Task
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
 from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
-from hapax.wiring.task import RangeParts
+from hapax.wiring.task import RangeTask
 from tests.kit.parts import MachineClock, Quiet, source_of
 from tests.kit.topics import committed, read_back
 
@@ -121,7 +120,7 @@ class Application:
 
     def run(self, plan: RangePlan, **settings: str) -> RangeReport:
         chosen = self.with_settings(**settings) if settings else self.settings
-        return Task(plan, RangeParts(chosen, plan)).run()
+        return RangeTask(chosen, plan).run()
 
     def range(
         self, starts: Mapping[Where, int | None], member: bytes, start: str = "earliest"

@@ -22,21 +22,19 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.exactly_once import ExactlyOnce
-from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
 from hapax.core.ports import Interrupt
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
-from hapax.engines.spark.driver import SparkEngine
-from hapax.engines.spark.ports import Pacing
-from hapax.engines.spark.reports import Reports
-from hapax.engines.spark.task import Task
+from hapax.engines.spark.driver import Reports, SparkEngine
+from hapax.engines.spark.plan import Pacing
 from hapax.settings import load_settings
 from hapax.testing.broker import InstantGroup, MemoryBroker
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import steps
-from hapax.wiring.task import RangeParts
+from hapax.wiring.task import RangeTask
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.managed_process import required
 from tests.kit.pipeline import judge
@@ -206,7 +204,7 @@ class Producing(MemoryTransaction):
         """Nothing is held."""
 
 
-class MemoryParts(RangeParts):
+class MemoryTask(RangeTask):
     """Those of a real task on the memory broker."""
 
     def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
@@ -242,7 +240,7 @@ class Jobs:
 
         def work(errand: Errand) -> None:
             try:
-                report = Task(plan, MemoryParts(self._world, plan, errand)).run()
+                report = MemoryTask(self._world, plan, errand).run()
             except Exception as error:  # noqa: BLE001 - a future carries whatever is raised
                 if not future.done():
                     future.set_exception(error)
@@ -412,14 +410,18 @@ class World:
         self.engine = SparkEngine(
             Process(events, self.clock, self.lifecycle),
             self.member,
-            self.jobs,
+            cast("Any", self.jobs),
             fences=LaneFences(self),
             reports=Reports(
-                events=events,
-                claims=None,
-                fences=FenceBudget("w", 5),
-                member_fences=FenceBudget("w", 5),
-                dead_letter_rate=rate,
+                events,
+                None,
+                Limits(
+                    retry=RetryPolicy(3),
+                    producer_fences=FenceBudget("w", 5),
+                    member_fences=FenceBudget("w", 5),
+                    transaction_timeout_s=10.0,
+                ),
+                rate,
             ),
             pacing=Pacing(
                 duration_s=60.0,

@@ -9,7 +9,7 @@ import pytest
 import hapax
 from hapax.core.errors import ExitCode
 from hapax.core.records import Output, Record
-from hapax.core.transform import Transformer, load_transform
+from hapax.core.transform import Transformer, load_form
 from tests.meta.statements import (
     ROOT,
     Check,
@@ -142,4 +142,4 @@ def test_built_in_transforms_are_listed_and_load():
         r"`(hapax\.transforms\.\w+:\w+)`", (ROOT / "docs/transforms.md").read_text()
     )
     assert len(listed) == 4
-    assert all(callable(load_transform(name)) for name in listed)
+    assert all(callable(load_form(name).function) for name in listed)

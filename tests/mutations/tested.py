@@ -8,7 +8,7 @@ from tests.mutations.candidates import ROOT, Mutation
 from tests.mutations.reach import reached_file
 
 ENDED_BY_KILL = {
-    "service/hapax/engines/isolated_process.py": "tests/unit/test_isolated_calls.py",
+    "service/hapax/engines/isolated_calls.py": "tests/unit/test_isolated_calls.py",
 }
 """Of modules whose processes end by a kill, which leaves no reach behind."""
 

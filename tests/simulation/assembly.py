@@ -423,7 +423,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         call_limits = CallLimits(concurrency=options.window, attempts_max=1, retrying=retrying)
         windowing = Windowing(
             Window(),
-            SimulatedCalls(world, process, call_limits),
+            cast("Any", SimulatedCalls(world, process, call_limits)),
             isolation,
             records_max=WINDOW_BATCHES * options.batch_max,
             bytes_max=1 << 20,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hapax.core import group_start
-from hapax.core.input_logs import InputLogs
+from hapax.core.micro_batches import InputLogs
 from hapax.kafka.consume import positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce import producer

@@ -15,7 +15,7 @@ from bench.report.goals import goals
 from bench.report.tables import goals_table
 from bench.transforms import STRAGGLER
 from hapax import Output, Record
-from hapax.core.transform import load_transform
+from hapax.core.transform import load_form
 
 RECORDS = 3
 
@@ -239,7 +239,7 @@ def test_a_void_run_is_named_and_the_benchmark_continues():
 
 def test_the_function_that_contenders_call_can_be_loaded():
     record = Record("in", 0, 7, b"k", b"v")
-    assert load_transform(FUNCTION)(record) == Output(b"v")
+    assert load_form(FUNCTION).function(record) == Output(b"v")
 
 
 def moments(straggler_ms: int, others_end_ms: int) -> list[list[int]]:

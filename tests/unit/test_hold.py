@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hapax.core.errors import SchemasUnavailableError
-from hapax.engines.hold import ASK_S, SchemaHold
+from hapax.engines.membership import ASK_S, SchemaHold
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline

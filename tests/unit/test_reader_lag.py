@@ -8,7 +8,7 @@ import pytest
 from hapax.core.lag import GroupProgress
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
-from hapax.engines.lag_monitor import READER_OFFSETS_MAX, ReaderLagMonitor
+from hapax.engines.monitors import READER_OFFSETS_MAX, ReaderLagMonitor
 from hapax.settings import load_settings
 from tests.kit.turn import of_this_turn
 from tests.kit.waiting import await_

@@ -14,7 +14,7 @@ from hapax.core.errors import (
 )
 from hapax.core.limits import FenceBudget
 from hapax.core.ports import Batch
-from hapax.engines.recovery import HOLD_S
+from hapax.engines.membership import HOLD_S
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline, opened, taken

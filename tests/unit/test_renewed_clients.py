@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.engines.file_watch import FileWatch
+from hapax.engines.monitors import FileWatch
 from hapax.kafka.client_files import file_digests, files_problem
 from hapax.kafka.properties import consumer_properties
 from hapax.sandbox.guard import Authority

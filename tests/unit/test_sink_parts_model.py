@@ -18,8 +18,7 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, StopError
 from hapax.core.ports import Message
-from hapax.engines.spark.dataframe.parts import LaneReport, Manifest
-from hapax.engines.spark.dataframe.publication import Publication, Publishing
+from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, Publication, Publishing
 from hapax.kafka.produce import marked_transaction, micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedNames
 from hapax.kafka.produce.micro_batch import KafkaPublisher

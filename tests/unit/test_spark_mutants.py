@@ -10,7 +10,7 @@ import pytest
 from hapax.core.ports import Batch
 from hapax.core.records import Progress
 from hapax.engines.batch_runner import BatchRunner
-from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.task import Task
 from hapax.testing.broker import InstantGroup
 from hapax.testing.transaction import MemoryTransaction

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from hapax.core.crash_markers import Death, Mark, marked, suspects_until
+from hapax.core.crash_markers import Death, IsolationError, Mark, marked, suspects_until
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.ports import Batch, Changes, Interrupt
 from hapax.core.records import Record
@@ -16,7 +16,7 @@ from hapax.engines.spark.task import TaskSuspects
 from hapax.engines.suspects import Probation, Suspects
 from hapax.settings import load_settings
 from hapax.testing.source import InjectedFault
-from hapax.wiring.calls import isolation
+from hapax.wiring.builders import isolation
 from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work as upper
@@ -211,6 +211,26 @@ class Noted:
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+def test_without_a_process_for_suspects_they_wait_and_no_process_dies_of_them_again():
+    pipeline = Pipeline(transform=deadly, marked=True)
+    pipeline.write(b"a", b"kill", b"b")
+    with pytest.raises(CrashError):
+        pipeline.run()
+    pipeline.broker.group.expel("w")
+    pipeline.start("w")
+    call, failures = pipeline.elsewhere.call, [IsolationError("none")] * 3
+
+    def sometimes(records: Sequence[Record]) -> Any:
+        if failures:
+            raise failures.pop()
+        return call(records)
+
+    pipeline.elsewhere.call = sometimes  # type: ignore[method-assign]
+    pipeline.run()
+    assert (pipeline.outputs(), pipeline.dead()) == ([b"A", b"B"], [b"kill"])
+    assert len(pipeline.told.of("isolation_failed")) == 3
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -33,7 +33,7 @@ from hapax.telemetry.tracing import (
     flush_tracing,
     links,
 )
-from hapax.wiring.tracing import start_tracing, traced
+from hapax.wiring.builders import start_tracing, traced
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import required
 from tests.kit.pipeline import Pipeline, filled, opened, run

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, PreflightError
-from hapax.engines.hold import await_output_schema
+from hapax.engines.membership import await_output_schema
 
 if TYPE_CHECKING:
     from hapax.core.claim_store import ClaimStore

@@ -58,7 +58,7 @@ class Suspects:
         """Marks of this process that remained when their partition left."""
 
     def observe(self, changes: Changes) -> None:
-        for where in [*(changes.assigned or ()), *changes.revoked, *changes.lost]:
+        for where in changes.moved:
             self._trusted.discard(where)
             self._isolation.forget(where)
             known = self._probation.pop(where, None)

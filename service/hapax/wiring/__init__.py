@@ -5,6 +5,7 @@ The order of ``serve`` is the order in which a start can fail, cheapest first.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from contextlib import ExitStack
@@ -13,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from hapax import __version__
 from hapax.core.errors import ExitCode, PreflightError, StopError
-from hapax.engines.heap import keep_freed_memory
+from hapax.engines.membership import Opening
 from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import check
-from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.connection import unanswered
@@ -32,12 +32,12 @@ from hapax.telemetry.http.status import Status
 from hapax.telemetry.logs import Troubles, capture_library_logs, configure_logs
 from hapax.telemetry.metrics import Metrics
 from hapax.wiring import builders as parts
-from hapax.wiring import calls
-from hapax.wiring.tracing import start_tracing
+from hapax.wiring.builders import start_tracing
 
 if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
+
 
 LIVENESS_MARGIN_S = 5.0
 """Longer than the watchdog's deadline: it ends the process first, and says why."""
@@ -150,8 +150,8 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
-    transformer = calls.transformer(shared, form, stack)
-    isolation = calls.isolation(
+    transformer = parts.transformer(shared, form, stack)
+    isolation = parts.isolation(
         shared.settings,
         transformer,
         on_death=shared.events.crashing_record_found,
@@ -163,8 +163,28 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
     keep_freed_memory()
-    parts.start_lag_monitor(shared, stack, partial(calls.group_progress, shared, source))
+    parts.start_lag_monitor(shared, stack, partial(parts.group_progress, shared, source))
     shared.events.service_ready()
     worker.run()
-    calls.tell_waiting(shared, source)
+    parts.tell_waiting(shared, source)
     shared.events.service_draining(shared.lifecycle.reason)
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
+KEPT_BYTES = 32 << 20
+"""The most that glibc would come to by itself for the second."""
+
+
+def keep_freed_memory() -> bool:
+    """Let the heap keep what a batch frees; return whether the C library accepts that.
+
+    The messages of a batch are freed together. glibc gave them back to the system, and the next
+    batch took the same pages again, one page fault each: a tenth of a record's CPU.
+    """
+    if "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    # Either of them ends that glibc adjusts both, so both are set.
+    return mallopt is not None and all(
+        mallopt(which, KEPT_BYTES) == 1 for which in (_TRIM_THRESHOLD, _MMAP_THRESHOLD)
+    )

@@ -23,8 +23,15 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.fixed_batches import GIVEN_UP, LaneMarker, published_parcels
-from hapax.core.micro_batches import Marker, PublishedRecord, due
+from hapax.core.micro_batches import (
+    GIVEN_UP,
+    LaneMarker,
+    Marker,
+    PublishedBatch,
+    PublishedRecord,
+    due,
+    published_parcels,
+)
 from hapax.kafka.produce.marked_transaction import MarkedTransaction, sink_lane_names, sink_names
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
@@ -32,8 +39,7 @@ from hapax.kafka.read.range_reader import RangeReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hapax.core.fixed_batches import FixedBatch
-    from hapax.core.micro_batches import MicroBatch
+    from hapax.core.micro_batches import FixedBatch, MicroBatch
     from hapax.core.ports import Clock, Message, Watch
     from hapax.core.records import Progress
     from hapax.kafka.produce.producer import LogLine
@@ -80,19 +86,6 @@ def _published_within(
 Done = TypeVar("Done")
 
 
-class Published(msgspec.Struct, frozen=True):
-    """What became of a micro-batch.
-
-    records   published by this call, by topic; none when they had been before
-    repeated  whether the micro-batch had been published before
-    attempts  transactions that it took
-    """
-
-    records: dict[str, int]
-    repeated: bool
-    attempts: int
-
-
 class KafkaPublisher:
     """Publishes micro-batches of one app. One call at a time; ``close`` after the last."""
 
@@ -109,7 +102,7 @@ class KafkaPublisher:
         self._marked = self._named(sink_names(settings.app))
         self.list_topics: Callable[[float], Any] = self._marked.list_topics
 
-    def publish(self, batch: MicroBatch, chunks: Chunks) -> Published | FixedBatch:
+    def publish(self, batch: MicroBatch, chunks: Chunks) -> PublishedBatch | FixedBatch:
         """Make the micro-batch visible as a whole, unless it is.
 
         ``chunks`` is called for each attempt and gives all records, some at a time. Returns the
@@ -129,7 +122,7 @@ class KafkaPublisher:
 
         done, attempt = self._attempted(batch, once)
         if done is None or isinstance(done, dict):
-            return Published(done or {}, repeated=done is None, attempts=attempt)
+            return PublishedBatch(done or {}, repeated=done is None, attempts=attempt)
         return done
 
     def fix(self, batch: MicroBatch, fixed: FixedBatch, chunks: Chunks) -> FixedBatch | None:

@@ -1,4 +1,4 @@
-"""Offsets for the monitors of lag, queried from threads of their own (engines/lag_monitor.py).
+"""Offsets for the monitors of lag, queried from threads of their own (engines/monitors.py).
 
 Every request is bounded, a broker that is away hides its own partitions only, and what fails is
 part of the answer.

@@ -25,9 +25,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from hapax.core.errors import HapaxError
-from hapax.engines.spark.reports import cause
+from hapax.engines.spark.executors import code_of, named, ship
+from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.session import SparkOptions, open_session
-from hapax.engines.spark.shipping import code_of, named, ship
 from hapax.operations.audit.result import (
     ACCOUNTS,
     NAMES,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from hapax.core.batch_result import BatchResult
-    from hapax.core.id_findings import IdFindings
+    from hapax.core.deduplicate import IdFindings
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
 
 

@@ -1,13 +1,14 @@
-"""Asks for the logs now and then, on threads of their own, so that nothing waits for brokers.
+"""What is looked at now and then, on threads of their own, so that nothing waits for brokers.
 
-Each reports what it saw by itself. The loop could not: it may hold its partitions for hours while
-the claim store is away, and that is when records grow old and retention comes nearer.
+Each monitor reports what it saw by itself. The loop could not: it may hold its partitions for hours
+while the claim store is away, and that is when records grow old and retention comes nearer.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
 
 from hapax.core.lag import LagTracker
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
+
 BACKOFF_MAX_S = 60.0
 PULSE_S = 2.0
 """Between two probes one question is asked so often: does any broker answer?"""
@@ -29,7 +31,28 @@ READER_OFFSETS_MAX = 100_000
 """Offsets that one look reads, of all groups together: less than half a second of a core."""
 
 
-class LagMonitor(threading.Thread):
+class Monitor(threading.Thread, ABC):
+    """Looks every ``interval_s``. A daemon: it may sit in a client when the process ends."""
+
+    def __init__(self, name: str, interval_s: float) -> None:
+        super().__init__(name=name, daemon=True)
+        self._interval_s = interval_s
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            self.look()
+
+    def stop(self) -> None:
+        """Stop; a request that is under way is left to itself."""
+        self._stopped.set()
+
+    @abstractmethod
+    def look(self) -> object:
+        """Look once and report. Never raises."""
+
+
+class LagMonitor(Monitor):
     """Probes every ``interval_s``, less often while brokers are away.
 
     ``progress`` is called on this thread; it returns copies of what the loop knows.
@@ -43,16 +66,13 @@ class LagMonitor(threading.Thread):
         *,
         interval_s: float,
     ) -> None:
-        # A daemon: it may sit in the client, and must not keep the process alive.
-        super().__init__(name="lag-monitor", daemon=True)
+        super().__init__("lag-monitor", interval_s)
         self._probe = probe
         self._progress = progress
         self._events = events
-        self._interval_s = interval_s
         self._tracker = LagTracker()
         self._probed: frozenset[TopicPartition] = frozenset()
         self._away = False
-        self._stopped = threading.Event()
 
     def run(self) -> None:
         wait_s = rest_s = min(FIRST_S, self._interval_s)
@@ -61,10 +81,6 @@ class LagMonitor(threading.Thread):
             if rest_s > 0 and not self.pulse():
                 continue
             wait_s = rest_s = self._next_s(wait_s, well=self.look())
-
-    def stop(self) -> None:
-        """Stop; a request that is under way is left to itself."""
-        self._stopped.set()
 
     def pulse(self) -> bool:
         """Ask whether a broker answers, for an idle loop does not; return whether that is new."""
@@ -113,7 +129,7 @@ class LagMonitor(threading.Thread):
 # -- What other groups have not read -----------------------------------------------------------
 
 
-class ReaderLagMonitor(threading.Thread):
+class ReaderLagMonitor(Monitor):
     """Asks in the worker that has partition 0 of the first input topic, or the driver on Spark."""
 
     def __init__(
@@ -124,23 +140,16 @@ class ReaderLagMonitor(threading.Thread):
         settings: Settings,
     ) -> None:
         """``progress`` is called on this thread."""
-        # A daemon: it may sit in the client, and must not keep the process alive.
-        super().__init__(name="reader-lag", daemon=True)
+        super().__init__("reader-lag", settings.telemetry.lag_interval_ms / 1000)
         self._probes = probes
         self._progress = progress
         self._events = events
         self._place = (settings.input.topics[0], 0)
         self._alone = settings.engine == "spark"
-        self._interval_s = settings.telemetry.lag_interval_ms / 1000
-        self._stopped = threading.Event()
 
     def run(self) -> None:
-        while self._probes and not self._stopped.wait(self._interval_s):
-            self.look()
-
-    def stop(self) -> None:
-        """Stop; a request that is under way is left to itself."""
-        self._stopped.set()
+        if self._probes:
+            super().run()
 
     def look(self) -> None:
         """Count once. Never raises: what cannot be asked for is reported, and has no value."""
@@ -151,3 +160,50 @@ class ReaderLagMonitor(threading.Thread):
                 self._events.reader_lag_updated(group, lags)
             except Exception as error:
                 self._events.reader_lag_failed(group, f"{type(error).__name__}: {error}")
+
+
+# -- Files that clients read when they are built --------------------------------------------------
+
+
+INTERVAL_S: Final = 2.0
+
+
+class FileWatch(Monitor):
+    """Compares digests of files.
+
+    What changed is used when two looks in a row found the same and it can be used: a certificate
+    and its key may be written one after the other.
+
+    digests    returns them by path
+    problem    returns why the files cannot be used as they are; empty: they can
+    on_change  called with the paths that hold something else, when it can be used
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        digests: Callable[[], Mapping[str, bytes]],
+        problem: Callable[[], str],
+        on_change: Callable[[list[str]], None],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        super().__init__("files", interval_s)
+        self._events = events
+        self._digests = digests
+        self._problem = problem
+        self._on_change = on_change
+        self._used = self._last = self._refused = digests()
+
+    def look(self) -> None:
+        found = self._digests()
+        steady, self._last = found == self._last, found
+        changed = sorted(path for path in found if found[path] != self._used[path])
+        if not changed or not steady:
+            return
+        if problem := self._problem():
+            if found != self._refused:
+                self._events.client_files_refused(changed, problem)
+            self._refused = found
+            return
+        self._used = self._refused = found
+        self._on_change(changed)
