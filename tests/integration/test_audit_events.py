@@ -15,7 +15,15 @@ from hapax.operations.audit.result import (
     OutputBounds,
     Scope,
 )
-from hapax.operations.audit.rows import DEAD_SLOT, POISON, id_hash
+from hapax.operations.audit.rows import (
+    DEAD_SLOT,
+    POISON,
+    VISIBLE,
+    WAITING,
+    InputRow,
+    id_hash,
+    number_of,
+)
 from tests.kit.audited import judged_rows
 
 if TYPE_CHECKING:
@@ -95,6 +103,8 @@ SITUATIONS = {
         [In(2), In(5)], [], {"duplicates": 1}, start=4
     ),
     "a record is gone by compaction": Situation([], [Out(3)], {}, compacted=True),
+    "it waits for a later try": Situation([In(1)], [Out(1, slot=WAITING)], {}),
+    "the owner waits": Situation([In(1), In(2)], [Out(1, slot=WAITING)], {"duplicates": 1}),
     "a dead letter that would be an output today": Situation(
         [In(1)], [Out(1, slot=DEAD_SLOT)], {"dead_letters": 1}
     ),
@@ -104,6 +114,8 @@ REMARKED = {
     "first unchecked, then claimed": ("unchecked", 1),
     "the owner is gone, its output is not": ("before", 1),
     "a record is gone by compaction": ("gone", 1),
+    "it waits for a later try": ("waiting", 1),
+    "the owner waits": ("waiting", 1),
     "a dead letter that would be an output today": ("unexpected_dead", 1),
 }
 
@@ -119,24 +131,14 @@ def judged(spark: SparkSession) -> Audit:
         event = id_hash(name.encode())
         for given in one.inputs:
             owner = given.offset if given.replay_of is None else given.replay_of
-            inputs.append(
-                (
-                    place,
-                    given.offset,
-                    True,
-                    place,
-                    owner,
-                    event + b"\0",
-                    given.due,
-                    None,
-                    None,
-                    None,
-                )
+            row = InputRow(
+                given.offset, VISIBLE, number_of(place, owner), event + b"\0", given.due, None, None
             )
+            inputs.append((place, *row, None))
         for at, out in enumerate(one.effects):
             gone = event if out.offset < one.start else None
-            row = (place, at, place, out.offset, out.slot, 1, 0, out.unchecked, gone)
-            effects.append((*row, None, None, None))
+            effect = (place, at, place, out.offset, out.slot, 1, 0, out.unchecked, gone)
+            effects.append((*effect, None, None, None))
         bounds.append(
             InputBounds(
                 topic="in",

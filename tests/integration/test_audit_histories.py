@@ -1,6 +1,6 @@
-"""The judges of hapax audit: what is right passes, and each planted anomaly is called by its name.
+"""The judgement of hapax audit: what is right passes, each planted anomaly is called by its name.
 
-No broker; one Spark job judges many histories, and the judge without Spark must agree with it.
+No broker; one Spark job judges many histories, and SQLite must come to the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from hapax.operations.audit import spark as spark_audit
 from hapax.operations.audit.result import NAMES, Audit, Compare, InputFindings, Scope, total
 from tests.fault.checking import checker_anomalies as anomalies
 from tests.fault.checking.checker_histories import PARTITIONS, due, right
@@ -28,14 +27,6 @@ if TYPE_CHECKING:
 CLEAN = 200
 EACH = 6
 PLANTS = [plant for plants in PLANTED.values() for plant in plants]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_chunks():
-    """The order is judged in chunks; here a lane has several of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark_audit, "CHUNK_OFFSETS", 5)
-        yield
 
 
 def judged(

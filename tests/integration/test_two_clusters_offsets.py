@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.kafka.admin.ids import cluster_id
+from hapax.kafka.admin.topics import cluster_id
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.forwarder import Forwarder

@@ -6,15 +6,19 @@ start judges what one query of metadata says, in one sentence for each problem.
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from hapax.core.cluster_state import BrokerAnswers
 from hapax.core.retry_later import LEVELS, create_command
-from hapax.kafka.admin.answers import request_versions
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
-from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
+from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.read.offsets_client import reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +30,12 @@ BROKERS_TIMEOUT_S = 1.5
 CONSUMER_PROTOCOL, KIP_848 = "ConsumerGroupHeartbeat", 1
 """The request of consumer groups, and its version from which on brokers serve them. Kafka 3.9 lists
 version 0, of the preview; a member of such a group gets no partition and no error (measured)."""
+_LINE = re.compile(r"(\S+): +ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
+_LINES_MAX, _ERRORS_MAX = 100_000, 20
+_NOISE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
+_HINTS = ("security.protocol", "SSL", "SASL")
+"""Words by which an error of the transport says more than that no broker answers."""
+_VERSIONS_TIMEOUT_S = 2.0
 _ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
 
 
@@ -161,3 +171,78 @@ def topic_problems(settings: Settings, partitions: Mapping[str, int | None]) -> 
 def protocol_unserved(settings: Settings, apis: Mapping[str, int]) -> bool:
     joins = settings.group.protocol == "consumer"
     return joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848
+
+
+# -- Which requests the brokers serve ------------------------------------------------------------
+
+
+def request_versions(settings: Settings) -> dict[str, int]:
+    """Return the highest version of each request that every broker serves; {}: not known."""
+    log = ApiVersionsLog()
+    client = telling_client(reader_properties(settings), log)
+    try:
+        client.list_topics(timeout=_VERSIONS_TIMEOUT_S)
+    except KafkaException:
+        return {}
+    client.poll(0)
+    return log.apis
+
+
+def telling_client(properties: Mapping[str, Any], log: ApiVersionsLog) -> AdminClient:
+    """Return a client that reports to ``log`` what the brokers serve, and why it cannot connect."""
+    telling = {
+        **admin_properties(properties),
+        "error_cb": log.error,
+        "debug": "feature",
+        "log_level": 7,  # the level of the lines about versions
+    }
+    return build(AdminClient, telling, log.logger)
+
+
+class ApiVersionsLog(logging.Handler):
+    """What a client logs while it connects: the versions of requests, and why it cannot.
+
+    The client asks every broker for its versions, and says what it heard only in its log
+    (``debug=feature``). A version shows the age of a broker that has no other way to say it.
+
+    ``logger`` and ``error`` are for the client. Both are called by its ``poll``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._versions: dict[str, dict[str, int]] = {}
+        self._lines = 0
+        self.errors: list[str] = []
+        # Of its own, not one of the process: nothing else hears it.
+        self.logger = logging.Logger("hapax-doctor", logging.DEBUG)  # noqa: LOG001
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines += 1
+        found = _LINE.search(record.getMessage()) if self._lines < _LINES_MAX else None
+        if found is not None:
+            broker, name, version = found.groups()
+            self._versions.setdefault(broker, {})[name] = int(version)
+
+    def error(self, error: KafkaError) -> None:
+        """Keep an error that belongs to no call: a refused login, a broken TLS handshake."""
+        text = describe(error)
+        if text not in self.errors and len(self.errors) < _ERRORS_MAX:
+            self.errors.append(text)
+
+    @property
+    def causes(self) -> list[str]:
+        """The errors that say more than that no broker answers."""
+        return [
+            each
+            for each in self.errors
+            if not each.startswith(_NOISE) or any(hint in each for hint in _HINTS)
+        ]
+
+    @property
+    def apis(self) -> dict[str, int]:
+        names = {name for versions in self._versions.values() for name in versions}
+        return {
+            name: min(versions.get(name, -1) for versions in self._versions.values())
+            for name in sorted(names)
+        }

@@ -27,7 +27,7 @@ from hapax.core.group_start import (
 from hapax.core.headers import APP, SOURCE, coordinates
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.span import SpanWords
-from hapax.kafka.admin.ids import topic_ids
+from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import RangeReader
