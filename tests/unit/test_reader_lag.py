@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hapax.core.lag import GroupProgress
+from hapax.core.lag import Counted, GroupProgress, ReaderLag, shares, stretch
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
 from hapax.engines.lag_monitor import READER_OFFSETS_MAX, ReaderLagMonitor
 from hapax.settings import load_settings
 from tests.kit.seeds import of_this_turn

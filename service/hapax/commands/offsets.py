@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from hapax.commands.screen import Cell
+    from hapax.core.lag import ReaderLag
     from hapax.core.offset_moves import Translated
-    from hapax.core.reader_lag import ReaderLag
     from hapax.operations.offsets import Look
 
 PAUSE_MIN_S = 0.2

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from hapax.core.reader_lag import Counted
+    from hapax.core.lag import Counted
     from hapax.core.records import Coordinates
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.read.offsets_client import Isolation, OffsetsClient

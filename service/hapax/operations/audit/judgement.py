@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from hapax.operations.audit.result import (
     NAMES,
     Compare,
-    Offence,
     OutputFindings,
     audit_of,
 )
@@ -78,13 +77,13 @@ class Engine(Protocol):
 class View(NamedTuple):
     """A query with a name.
 
-    index  None: it is asked for once; otherwise the columns by which others look into it, if any
-    few    whether it has few rows, unless much is wrong
+    by   None: it is asked for once; otherwise the columns by which others look into it, if any
+    few  whether it has few rows, unless much is wrong
     """
 
     name: str
     query: str
-    index: str | None = None
+    by: str | None = None
     few: bool = False
 
 
@@ -141,7 +140,7 @@ _VIEWS = (
             max(case when slot >= {dead} then spot end) as spot
         from slots group by place, offset
         """,
-        index="place, offset",
+        by="place, offset",
     ),
     View(
         "matched",
@@ -164,7 +163,7 @@ _VIEWS = (
         left join found g on g.place = i.place and g.offset = i.offset
         where i.read is null
         """,
-        index="",
+        by="",
     ),
     View(
         "orphans",
@@ -175,7 +174,7 @@ _VIEWS = (
         left join inputs i on i.place = g.place and i.offset = g.offset
         where i.place is null and g.effects > 0
         """,
-        index="",
+        by="",
         few=True,
     ),
     View(
@@ -187,13 +186,13 @@ _VIEWS = (
             min(case when judged then place * {offsets} + offset end) as first
         from matched where visible and id is not null group by id having count(*) > 1
         """,
-        index="id",
+        by="id",
         few=True,
     ),
     View(
         "old",
         "select distinct id from effects where id is not null",
-        index="id",
+        by="id",
         few=True,
     ),
     View(
@@ -229,7 +228,7 @@ _VIEWS = (
         ) ranked
         where nth < last
         """,
-        index="",
+        by="",
         few=True,
     ),
     View(
@@ -369,18 +368,33 @@ def _examples(engine: Engine, name: str, scope: Scope) -> list[str]:
     elif name == "out_of_order":
         order = "spot"
     rows = engine.rows(f"{query} order by {order} limit {scope.examples_max}")
-    return [_offence(*row).sentence(name, scope) for row in rows]
+    return [_sentence(name, scope, *row) for row in rows]
 
 
-def _offence(
+def _sentence(
+    name: str,
+    scope: Scope,
     place: int,
     offset: int,
     spot: int | None,
     effects: int = 0,
     due: int | None = None,
-    nth: int | None = None,
-) -> Offence:
-    """``spot``, ``nth``: lane and offset of the last effect, offset and slot of a later record."""
-    lane, at = (None, None) if spot is None else divmod(spot, OFFSETS)
-    last = None if nth is None else nth // _SLOTS
-    return Offence(place, offset, lane, at, effects, due, last)
+    nth: int = 0,
+) -> str:
+    """Name the record of an anomaly, and the last of its effects.
+
+    ``spot``: lane and offset of that effect. ``nth``: offset and slot of the later record before it.
+    """
+    source = "a record that cannot be identified"
+    if place >= 0:
+        source = f"{scope.inputs[place].topic}/{scope.inputs[place].partition}/{offset}"
+    if spot is None:
+        return source
+    lane = scope.outputs[spot // OFFSETS]
+    effect = f"{lane.topic}/{lane.partition}/{spot % OFFSETS}"
+    if name == "out_of_order":
+        return f"{source} at {effect}, after {nth // _SLOTS}"
+    if name in {"doubled", "torn", "wrong"}:
+        told = "" if due is None or due < 0 else f", {due} due"
+        return f"{source}: {effects} effects{told}, the last at {effect}"
+    return f"{source} at {effect}"

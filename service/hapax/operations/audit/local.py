@@ -85,10 +85,10 @@ class LocalAudit:
 
     def define(self, view: View) -> None:
         self._judging()
-        kind = "view" if view.index is None else "table"
+        kind = "view" if view.by is None else "table"
         self.rows(f"create {kind} {view.name} as {view.query}")
-        if view.index:
-            self.rows(f"create index by_{view.name} on {view.name} ({view.index})")
+        if view.by:
+            self.rows(f"create index by_{view.name} on {view.name} ({view.by})")
 
     def rows(self, query: str) -> list[Row]:
         with _refused():
