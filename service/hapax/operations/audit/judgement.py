@@ -383,7 +383,7 @@ def _sentence(
 ) -> str:
     """Name the record of an anomaly, and the last of its effects.
 
-    ``spot``: lane and offset of that effect. ``nth``: offset and slot of the later record before it.
+    ``spot``: its lane and offset. ``nth``: offset and slot of the later record before it.
     """
     source = "a record that cannot be identified"
     if place >= 0:
