@@ -40,7 +40,7 @@ def test_brokers_that_do_not_serve_the_group_protocol_are_refused_by_name(
     membership = {"HAPAX_GROUP__PROTOCOL": protocol, "HAPAX_GROUP__MEMBERSHIP": "dynamic"}
     looked = KafkaPreflight(load_settings(REQUIRED | membership), lambda _s: Metadata()).look()
     told = "set HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers"
-    assert [each.endswith(told) for each in looked.refusals] == ([True] if refused else [])
+    assert (looked.refused, looked.problem.endswith(told)) == (refused, refused)
 
 
 # -- durability ---------------------------------------------------------------------------

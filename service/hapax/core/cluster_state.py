@@ -66,15 +66,16 @@ class BrokerAnswers(NamedTuple):
     """What one query of the brokers found.
 
     away      addresses with what is wrong there, when no broker answered; else empty
-    refusals  why no broker will answer, however long the wait: one sentence each
-    suspect   whether that may be so
+    problem   the sentence about brokers that are not to be had; empty: there is none
+    refused   whether no waiting cures that; ``suspect``: whether that may be so
     absent    topics that do not exist, or may not be read: one sentence each
     cluster   Kafka's id of the cluster that answered (KIP-78); None: none did, or it has none
     open      whether an address that did not answer accepts connections: it may be slow
     """
 
     away: str = ""
-    refusals: tuple[str, ...] = ()
+    problem: str = ""
+    refused: bool = False
     suspect: bool = False
     absent: tuple[str, ...] = ()
     cluster: str | None = None

@@ -55,54 +55,66 @@ class KafkaPreflight:
         self._servers = settings.kafka.bootstrap_servers
         self._served = False
 
-    def sentence(self, reason: str) -> str:
+    def look(self) -> BrokerAnswers:
+        """Look once. Takes milliseconds, a second where nothing listens, six in the worst case."""
+        found = bootstrap(self._servers)
+        away = told(found)
+        if all(address.problem for address in found.values()):
+            unknown = all(address.unknown for address in found.values())
+            return BrokerAnswers(away, self._unanswered(away), refused=unknown)
+        try:
+            metadata = self._list_topics(BROKERS_TIMEOUT_S)
+        except KafkaException:
+            if tls := self._unencrypted(found):
+                return BrokerAnswers(away, self._unanswered(tls), refused=True)
+            why = access(self._settings)
+            refused = bool(why.text) and why.refused
+            away = f"{away}; {why.text}" if why.suspect else away
+            problem = self._unanswered(why.text if refused else away)
+            return BrokerAnswers(away, problem, refused=refused, suspect=why.suspect, open=True)
+        unserved = self._unserved()
+        return BrokerAnswers(
+            problem=unserved,
+            refused=bool(unserved),
+            absent=tuple(self._absent(metadata.topics)),
+            cluster=metadata.cluster_id or None,
+        )
+
+    def _unanswered(self, reason: str) -> str:
         return (
             f"{self._setting}__BOOTSTRAP_SERVERS={self._servers}: no broker answered ({reason});"
             " check address, port, protocol and credentials"
         )
 
-    def look(self) -> BrokerAnswers:
-        """Look once. Takes milliseconds, a second where nothing listens, six in the worst case."""
-        found = bootstrap(self._servers)
-        if all(address.problem for address in found.values()):
-            unknown = all(address.unknown for address in found.values())
-            refusals = (self.sentence(told(found)),) if unknown else ()
-            return BrokerAnswers(told(found), refusals)
-        try:
-            metadata = self._list_topics(BROKERS_TIMEOUT_S)
-        except KafkaException:
-            if tls := self._unencrypted(found):
-                return BrokerAnswers(told(found), (self.sentence(tls),))
-            why = access(self._settings)
-            refusals = (self.sentence(why.text),) if why.text and why.refused else ()
-            away = f"{told(found)}; {why.text}" if why.suspect else told(found)
-            return BrokerAnswers(away, refusals, why.suspect, open=True)
-        return BrokerAnswers(
-            refusals=self._unserved(),
-            absent=tuple(
-                topic_problems(
-                    self._settings,
-                    {one: _count(metadata.topics, one) for one in required_topics(self._settings)},
-                )
-            ),
-            cluster=metadata.cluster_id or None,
-        )
-
-    def _unserved(self) -> tuple[str, ...]:
+    def _unserved(self) -> str:
         """Return that the brokers do not serve the group protocol; a member would never know."""
         if self._settings.group.protocol != "consumer" or self._served or self._outputs:
-            return ()
+            return ""
         apis = request_versions(self._settings)
         self._served = bool(apis)
         if not apis or not protocol_unserved(self._settings, apis):
-            return ()
+            return ""
         return (
-            (
-                "HAPAX_GROUP__PROTOCOL=consumer: a broker does not serve that protocol (KIP-848, "
-                "from Kafka 4.0), and the group would get no partition; set "
-                "HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers"
-            ),
+            "HAPAX_GROUP__PROTOCOL=consumer: a broker does not serve that protocol (KIP-848, from"
+            " Kafka 4.0), and the group would get no partition; set HAPAX_GROUP__PROTOCOL=classic,"
+            " or upgrade the brokers"
         )
+
+    def _absent(self, topics: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the topics without which nothing can start."""
+        unknown = "does not exist or may not be read"
+        for topic, setting in required_topics(self._settings).items():
+            found = topics.get(topic)
+            missing = found is None or (found.error is not None and found.error.code() in _ABSENT)
+            count = 0 if missing else len(found.partitions)
+            if topic == self._settings.retry_topic and count < LEVELS:
+                has = f"has {count} partitions" if count else unknown
+                yield (
+                    f"{setting}: topic {topic} {has}; later tries need {LEVELS}, one for each "
+                    f"length of wait: {create_command(topic, existing=bool(count))}"
+                )
+            elif missing:
+                yield f"{setting}: topic {topic} {unknown}; create it or fix the name"
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:
         protocol = self._settings.kafka.security.protocol
@@ -111,14 +123,6 @@ class KafkaPreflight:
         tls = [place for place, one in found.items() if not one.problem and speaks_tls(place)]
         wrong = f"{self._setting}__SECURITY__PROTOCOL={protocol} does not"
         return f"{', '.join(tls)} speaks TLS, and {wrong}" if tls else ""
-
-
-def _count(topics: Any, topic: str) -> int | None:
-    """Return the partitions of a topic; None: it is missing, or may not be read."""
-    found = topics.get(topic)
-    if found is None or (found.error is not None and found.error.code() in _ABSENT):
-        return None
-    return len(found.partitions)
 
 
 # -- What settings need of one cluster ---------------------------------------------------------
@@ -148,24 +152,6 @@ def required_topics(settings: Settings) -> dict[str, str]:
     if settings.retry_topic:
         topics[settings.retry_topic] = "HAPAX_RETRY__TOPIC"
     return topics
-
-
-def topic_problems(settings: Settings, partitions: Mapping[str, int | None]) -> Iterator[str]:
-    """Yield the topics without which nothing can start. ``partitions``: None: it is missing."""
-    for topic, setting in required_topics(settings).items():
-        count = partitions.get(topic)
-        if topic == settings.retry_topic:
-            if not count or count < LEVELS:
-                found = f"has {count} partitions" if count else "does not exist or may not be read"
-                yield (
-                    f"{setting}: topic {topic} {found}; later tries need {LEVELS}, one for each "
-                    f"length of wait: {create_command(topic, existing=bool(count))}"
-                )
-        elif count is None:
-            yield (
-                f"{setting}: topic {topic} does not exist or may not be read; create it or fix "
-                "the name"
-            )
 
 
 def protocol_unserved(settings: Settings, apis: Mapping[str, int]) -> bool:
