@@ -163,7 +163,7 @@ CLAIMS = SimpleNamespace(
 ADOPTED = Adoption(here="here", before="there", claims=True, offsets={("in", 0): 4})
 ANSWERS: dict[str, Any] = {
     "claims.Adopting": SimpleNamespace(look=lambda: ADOPTED, adopt=lambda: ADOPTED),
-    "audit.run.audit": AUDIT,
+    "audit.topics.audit": AUDIT,
     "claims.claims": nullcontext(CLAIMS),
     "consume.consume": [[RECORD]],
     "dead_letters.dead_letters": nullcontext(DEAD_LETTERS),
