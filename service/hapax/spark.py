@@ -162,7 +162,7 @@ class HapaxSink(DataSource):
     @contextmanager
     def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
         """Give a publisher for these options."""
-        from hapax.kafka.admin.topic_limits import refused_rows
+        from hapax.kafka.admin.topics import refused_rows
         from hapax.kafka.read.input_logs import LogLookup
 
         settings = settings_of(options)

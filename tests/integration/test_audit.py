@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hapax.operations.audit import spark as spark_audit
 from hapax.operations.audit.result import (
     ACCOUNTS,
     NAMES,
@@ -23,7 +22,15 @@ from hapax.operations.audit.result import (
     Scope,
     total,
 )
-from hapax.operations.audit.rows import DEAD_SLOT, POISON, id_hash
+from hapax.operations.audit.rows import (
+    DEAD_SLOT,
+    POISON,
+    VISIBLE,
+    WAITING,
+    InputRow,
+    id_hash,
+    number_of,
+)
 from hapax.sandbox import SandboxTopic
 from tests.fault.checking import checker_anomalies as anomalies
 from tests.fault.checking.checker_anomalies import Plant
@@ -339,6 +346,8 @@ SITUATIONS = {
         [In(2), In(5)], [], {"duplicates": 1}, start=4
     ),
     "a record is gone by compaction": Situation([], [Out(3)], {}, compacted=True),
+    "it waits for a later try": Situation([In(1)], [Out(1, slot=WAITING)], {}),
+    "the owner waits": Situation([In(1), In(2)], [Out(1, slot=WAITING)], {"duplicates": 1}),
     "a dead letter that would be an output today": Situation(
         [In(1)], [Out(1, slot=DEAD_SLOT)], {"dead_letters": 1}
     ),
@@ -349,6 +358,8 @@ REMARKED = {
     "first unchecked, then claimed": ("unchecked", 1),
     "the owner is gone, its output is not": ("before", 1),
     "a record is gone by compaction": ("gone", 1),
+    "it waits for a later try": ("waiting", 1),
+    "the owner waits": ("waiting", 1),
     "a dead letter that would be an output today": ("unexpected_dead", 1),
 }
 
@@ -364,24 +375,14 @@ def judged_events(spark: SparkSession) -> Audit:
         event = id_hash(name.encode())
         for given in one.inputs:
             owner = given.offset if given.replay_of is None else given.replay_of
-            inputs.append(
-                (
-                    place,
-                    given.offset,
-                    True,
-                    place,
-                    owner,
-                    event + b"\0",
-                    given.due,
-                    None,
-                    None,
-                    None,
-                )
+            row = InputRow(
+                given.offset, VISIBLE, number_of(place, owner), event + b"\0", given.due, None, None
             )
+            inputs.append((place, *row, None))
         for at, out in enumerate(one.effects):
             gone = event if out.offset < one.start else None
-            row = (place, at, place, out.offset, out.slot, 1, 0, out.unchecked, gone)
-            effects.append((*row, None, None, None))
+            effect = (place, at, place, out.offset, out.slot, 1, 0, out.unchecked, gone)
+            effects.append((*effect, None, None, None))
         bounds.append(
             InputBounds(
                 topic="in",
@@ -428,20 +429,12 @@ def test_examples_name_records_and_effects(of_events):
 
 
 # -- Its judges: what is right passes, each planted anomaly is called by its name
-# No broker; one Spark job judges many histories, and the judge without Spark must agree with it.
+# No broker; one Spark job judges many histories, and SQLite must come to the same.
 
 
 CLEAN = 200
 EACH = 6
 PLANTS = [plant for plants in PLANTED.values() for plant in plants]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_chunks():
-    """The order is judged in chunks; here a lane has several of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark_audit, "CHUNK_OFFSETS", 5)
-        yield
 
 
 def judged(

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from hapax.core.offset_moves import Unreadable
 from hapax.core.records import Coordinates
-from hapax.kafka.read.probe import first_from
+from hapax.kafka.read.range_reader import first_from
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE

@@ -6,7 +6,7 @@ from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import PreflightError
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.kafka.admin.ids import cluster_id
+from hapax.kafka.admin.topics import cluster_id
 from hapax.operations.claims import Adopting, recommit_here
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import Settings, load_settings
@@ -346,7 +346,7 @@ def test_offsets_of_a_group_that_has_members_are_not_touched(settings):
 
 
 def test_the_id_of_a_cluster_that_does_not_answer_cannot_be_had(settings, monkeypatch):
-    monkeypatch.setattr("hapax.kafka.admin.ids.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("hapax.kafka.admin.topics.ANSWER_TIMEOUT_S", 0.2)
     away = load_settings(required(app=settings.app, servers="127.0.0.1:9", INSTANCE="one"))
     with pytest.raises(PreflightError, match=r"127\.0\.0\.1:9: connection refused"):
         cluster_id(away)

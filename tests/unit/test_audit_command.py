@@ -10,7 +10,7 @@ from hapax.commands.screen import point_ms
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.engines.spark.jvm import cause
-from hapax.operations.audit import run as wiring
+from hapax.operations.audit import topics as wiring
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.audit.topics import STRETCH_MAX, STRETCH_MIN, cut
 from tests.unit.test_settings import REQUIRED

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from hapax.commands.tree import app
 from hapax.core.claim_store import Owned
 from hapax.core.dead_letters import DeadLetter
+from hapax.core.lag import ReaderLag
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.offset_moves import Move, Placed, Skip, Translated
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
-from hapax.core.reader_lag import ReaderLag
 from hapax.core.records import Coordinates, Record
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.claims import Adoption, Rebuilt
@@ -163,7 +163,7 @@ CLAIMS = SimpleNamespace(
 ADOPTED = Adoption(here="here", before="there", claims=True, offsets={("in", 0): 4})
 ANSWERS: dict[str, Any] = {
     "claims.Adopting": SimpleNamespace(look=lambda: ADOPTED, adopt=lambda: ADOPTED),
-    "audit.run.audit": AUDIT,
+    "audit.topics.audit": AUDIT,
     "claims.claims": nullcontext(CLAIMS),
     "dead_letters.DeadLetters": nullcontext(DEAD_LETTERS),
     "doctor.examination.examine": Examination(healthy(), FINDINGS),

@@ -216,7 +216,7 @@ def test_an_audit_concludes_nothing_from_half_a_stretch(say, code, why):
 def test_an_audit_looks_for_aborted_records_where_no_committed_one_was(say):
     reader = AuditRangeReader({}, OffsetRange(0, "in", 0, 0, 4))
     say([Said(0), Said(3)])
-    assert [len(records) for records, _unreadable in reader.committed()] == [2]
+    assert [len(records) for records in reader.committed()] == [2]
     consumer = say([Said(1), Said(2)])
     assert list(reader.hidden()) == [[1, 2]]
     assert consumer.assigned == [(0, 1)]

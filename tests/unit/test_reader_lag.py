@@ -5,9 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from hapax.core.lag import GroupProgress
+from hapax.core.lag import Counted, GroupProgress, ReaderLag, shares, stretch
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
 from hapax.engines.monitors import READER_OFFSETS_MAX, ReaderLagMonitor
 from hapax.settings import load_settings
 from tests.kit.turn import of_this_turn

@@ -11,11 +11,10 @@ import msgspec
 import pytest
 
 from hapax.core.batch_result import BatchResult
-from hapax.core.lag import PartitionLag
+from hapax.core.lag import PartitionLag, ReaderLag
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import HeldBack, LogOffsets
 from hapax.core.ports import Stuck
-from hapax.core.reader_lag import ReaderLag
 from hapax.core.records import Coordinates, Record
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Executor, Health

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from hapax.commands.screen import Cell
-    from hapax.core.reader_lag import ReaderLag
+    from hapax.core.lag import ReaderLag
     from hapax.operations.offsets import Look
 
 PAUSE_MIN_S = 0.2

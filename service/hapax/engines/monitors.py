@@ -15,8 +15,7 @@ from hapax.core.lag import LagTracker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.lag import GroupProgress, LagProbe
-    from hapax.core.reader_lag import ReaderProbe
+    from hapax.core.lag import GroupProgress, LagProbe, ReaderProbe
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
     from hapax.telemetry.events import Events

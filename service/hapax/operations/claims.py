@@ -20,7 +20,7 @@ from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.identity import Identity, id_source
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Record
-from hapax.kafka.admin.ids import cluster_id, topic_ids
+from hapax.kafka.admin.topics import cluster_id, topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges

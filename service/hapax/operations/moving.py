@@ -41,11 +41,11 @@ from hapax.core.offset_moves import (
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.transform import Cut, Failure
-from hapax.kafka.admin.ids import topic_ids
+from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
 from hapax.kafka.read.offsets_client import BlockingOffsets
-from hapax.kafka.read.probe import first_from
+from hapax.kafka.read.range_reader import first_from
 from hapax.operations.reading import Operation, read_ranges
 from hapax.wiring.claims import claim_store
 

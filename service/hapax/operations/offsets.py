@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.core.lag import Counted, ReaderLag, shares, stretch
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.offset_moves import Halving, Translated
 from hapax.core.partition_offsets import PartitionOffsets
 from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
-from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.produce.target import target_progress
 from hapax.kafka.read.group_start import positions

@@ -130,7 +130,7 @@ def worker_source(shared: Shared) -> KafkaSource:
 
 
 def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
-    return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics))
+    return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics).look)
 
 
 def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
@@ -138,7 +138,7 @@ def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
     if not isinstance(source, KafkaTargetSource):
         return []
     preflight = KafkaPreflight(shared.settings, source.lanes.list_topics, outputs=True)
-    if not await_brokers(Brokers(shared, shared.settings, preflight)):
+    if not await_brokers(Brokers(shared, shared.settings, preflight.look)):
         return None
     servers = shared.settings.target.kafka.bootstrap_servers
     shared.events.outputs_cluster_met(servers, source.lanes.cluster)

@@ -20,7 +20,7 @@ from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.headers import ERROR
 from hapax.core.record_path import Prepared
 from hapax.core.topic_rules import TopicRules, amended
-from hapax.kafka.admin.topic_limits import absent_topics, topic_settings
+from hapax.kafka.admin.topics import absent_topics, topic_settings
 from hapax.kafka.errors import describe
 from hapax.kafka.produce.producer import Outbox
 

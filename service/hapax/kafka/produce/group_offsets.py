@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.admin.group import members
-from hapax.kafka.admin.ids import cluster_id
+from hapax.kafka.admin.topics import cluster_id
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
 from hapax.kafka.produce.standalone import alone, replay_id
 from hapax.kafka.properties import admin_properties, build

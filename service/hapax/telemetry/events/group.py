@@ -15,9 +15,8 @@ from hapax.telemetry.health import skip_command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hapax.core.lag import PartitionLag
+    from hapax.core.lag import PartitionLag, ReaderLag
     from hapax.core.ports import Stuck
-    from hapax.core.reader_lag import ReaderLag
     from hapax.core.records import Progress, TopicPartition
 
 
