@@ -235,7 +235,7 @@ def test_an_event_of_no_partition_holds_none(kafka, consumer):
 def test_a_stuck_partition_that_comes_back_is_read_again(kafka, consumer):
     consumer.queue = [event(KafkaError._NOT_IMPLEMENTED, 4)]
     kafka.take(10, 0.1)
-    kafka._on_revoke(consumer, [TopicPartition(*P0)])  # type: ignore[arg-type]
+    kafka._on_revoke(consumer, [TopicPartition(*P0)])
     assert kafka.stuck() == {}
     consumer.offsets = {P0: 5}
     consumer.queue = [message(9)]
