@@ -135,7 +135,8 @@ def rewind(
             raise ConfigurationError([f"{place}: name the offset by --to-offset"])
         if to_offset is not None and (target is None or target.partition is None):
             raise ConfigurationError(["--to-offset: name the partition, as TOPIC/PARTITION"])
-        goal = f"time:{screen.point_ms('--to', to)}" if to is not None else to_offset or 0
+        goal: str | int = 0 if to is None else f"time:{screen.point_ms('--to', to)}"
+        goal = goal if to_offset is None else to_offset
         from hapax.operations.moving import Moving
 
         with Moving(screen.environment_settings(), line.show) as work:

@@ -46,9 +46,8 @@ class Target(NamedTuple):
 
 
 class Placed(PartitionOffsets, frozen=True, kw_only=True):
-    """An input partition before its offset is moved.
+    """An input partition before its offset is moved, with the metadata of the committed offset.
 
-    beside    the metadata of the committed offset
     topic_id  Kafka's id of the topic that has the name now; None: not known
     """
 

@@ -123,30 +123,18 @@ class PipelineClaims:
         self._store.cluster_id = cluster_id(self._settings)
         rebuilt = Rebuilt()
         dead = self._settings.dead_letter.topic
+        outputs = list(dict.fromkeys([self._settings.output.topic, *more_topics]))
         with closing(BlockingOffsets(self._settings)) as client:
-            for topics in ([dead] if dead else [], [self._settings.output.topic, *more_topics]):
-                self._rebuild(client, list(dict.fromkeys(topics)), since_ms, rebuilt, tell)
+            for topics in ([dead], outputs) if dead else (outputs,):
+                places = client.partitions(topics)
+                starts, ends = client.at_time(places, since_ms), client.last_stable(places)
+                spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
+                what = f"reading {', '.join(topics)}"
+                for chunk in read_ranges(self._settings, spans, tell, what):
+                    # Notes of what was replayed are of no record.
+                    effects = [seen.record for seen in chunk if not is_note(seen.record)]
+                    self._claim(effects, since_ms, rebuilt)
         return rebuilt
-
-    def _rebuild(
-        self,
-        client: BlockingOffsets,
-        topics: list[str],
-        since_ms: int,
-        rebuilt: Rebuilt,
-        tell: Tell,
-    ) -> None:
-        places = client.partitions(topics) if topics else []
-        starts, ends = client.at_time(places, since_ms), client.last_stable(places)
-        spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
-        for chunk in read_ranges(self._settings, spans, tell, f"reading {', '.join(topics)}"):
-            # Notes of what was replayed are of no record.
-            effects = [seen.record for seen in chunk if not is_note(seen.record)]
-            self._claim(effects, since_ms, rebuilt)
-            if self.emptied:
-                raise HapaxError(
-                    "the claim store was emptied again while claims were rebuilt: run it again"
-                )
 
     def _claim(self, records: list[Record], since_ms: int, rebuilt: Rebuilt) -> None:
         young = [record for record in records if record.timestamp_ms >= since_ms]
@@ -158,6 +146,10 @@ class PipelineClaims:
             others = self._store.claim(list(ids), list(owners), {})
             rebuilt.elsewhere += len(others)
             rebuilt.claimed += len(ids) - len(others)
+        if self.emptied:
+            raise HapaxError(
+                "the claim store was emptied again while claims were rebuilt: run it again"
+            )
 
     def _effect(self, record: Record, rebuilt: Rebuilt) -> tuple[bytes, Record] | None:
         """Return the claim and whose it is; None: there is nothing to claim."""
@@ -220,7 +212,7 @@ class Adopting:
 
     def look(self) -> Adoption:
         GroupOffsets(self._settings).require_empty()
-        store = self._store()
+        store = claim_store(self._settings, cluster_id=self._here)
         if store is None:
             return Adoption(here=self._here, before=None, claims=False)
         with closing(store):
@@ -230,14 +222,11 @@ class Adopting:
         """Adopt the offsets, then the claims; may be repeated when it was cut off in between."""
         found = self.look()
         found.offsets = recommit_here(self._settings, self._here)
-        store = self._store()
+        store = claim_store(self._settings, cluster_id=self._here)
         if store is not None:
             with closing(store):
                 store.adopt()
         return found
-
-    def _store(self) -> ClaimStore | None:
-        return claim_store(self._settings, cluster_id=self._here)
 
 
 def recommit_here(settings: Settings, here: str) -> Progress:

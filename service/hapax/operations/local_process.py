@@ -30,6 +30,7 @@ class LocalProcess:
             )
         address = settings.telemetry.address
         self._address, self._port = _EVERYWHERE.get(address, address), port
+        self._place = f"{self._address}:{port}"
 
     def post(self, path: str) -> None:
         """Give a command. Raises HapaxError when it is refused."""
@@ -66,10 +67,6 @@ class LocalProcess:
                 " by --port"
             )
         return answer
-
-    @property
-    def _place(self) -> str:
-        return f"{self._address}:{self._port}"
 
     def ask(
         self, method: str, path: str, timeout_s: float = TIMEOUT_S

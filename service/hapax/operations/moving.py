@@ -216,7 +216,8 @@ class Moving(Operation):
         for each in targets:
             placed = self._placed(each)
             if by is not None:
-                moves += [moved_back(one, (one.committed or 0) - by) for one in placed]
+                begun = [(one, one.committed) for one in placed if one.committed is not None]
+                moves += [moved_back(one, committed - by) for one, committed in begun]
             else:
                 offsets = self._offsets(placed, to)
                 moves += [moved_back(one, offsets[one.where]) for one in placed]
