@@ -19,22 +19,22 @@ TOO_LARGE = Failure("Refused", "MSG_SIZE_TOO_LARGE", 1)
 def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later():
     def interrupting(record: Record) -> Output:
         if record.value == b"b":
-            pipeline.interrupt.due = True
+            cut_short.interrupt.due = True
         return Output(record.value)
 
-    pipeline = opened(Pipeline(2, transform=interrupting))
-    pipeline.write(b"a", b"b", b"c")
-    pipeline.write(b"d", partition=1)
-    batch = taken(pipeline)
-    settled = run(pipeline, batch)
+    cut_short = opened(Pipeline(2, transform=interrupting))
+    cut_short.write(b"a", b"b", b"c")
+    cut_short.write(b"d", partition=1)
+    batch = taken(cut_short)
+    settled = run(cut_short, batch)
     assert settled.records == 2
     assert settled.offsets == {("in", 0): (0, 2)}
-    assert pipeline.outputs() == [b"a", b"b"]
-    pipeline.source.rewind({**batch.first, ("in", 0): 2})
-    pipeline.interrupt.due = False
-    assert run(pipeline).records == 2
-    assert pipeline.drained()
-    assert pipeline.outputs() == [b"a", b"b", b"c", b"d"]
+    assert cut_short.outputs() == [b"a", b"b"]
+    cut_short.source.rewind({**batch.first, ("in", 0): 2})
+    cut_short.interrupt.due = False
+    assert run(cut_short).records == 2
+    assert cut_short.drained()
+    assert cut_short.outputs() == [b"a", b"b", b"c", b"d"]
 
 
 def test_an_interrupt_that_is_due_at_the_start_still_lets_one_record_through():

@@ -232,9 +232,9 @@ def test_doubts_of_a_commit_outlast_a_failed_rewind_of_the_rest():
     script = Script(rewind=[FENCED], commit=[InjectedFault(doubt=True, after=True)])
 
     def cutting(_record: Record) -> None:
-        pipeline.interrupt.due = True
+        cut_short.interrupt.due = True
 
-    pipeline = opened(Pipeline(faults=script, transform=cutting))
-    pipeline.write(b"a", b"b")
-    never_begun_in_doubt(pipeline, script)
-    assert pipeline.drained()
+    cut_short = opened(Pipeline(faults=script, transform=cutting))
+    cut_short.write(b"a", b"b")
+    never_begun_in_doubt(cut_short, script)
+    assert cut_short.drained()
