@@ -92,8 +92,8 @@ def main() -> None:
         compare=Compare.VALUES,
     )
     with LocalAudit.opened(lambda *_progress: None) as engine:
-        engine.read("inputs", _Inputs(each), "reading input")  # type: ignore[arg-type]  # same shape
-        engine.read("effects", _Effects(each), "reading outputs")  # type: ignore[arg-type]  # as above
+        engine.read("inputs", _Inputs(each), "reading input")
+        engine.read("effects", _Effects(each), "reading outputs")
         read_s = time.monotonic() - began_s
         found = judge(engine, scope)
     judged_s = time.monotonic() - began_s - read_s

@@ -51,7 +51,7 @@ def test_it_needs_no_library_but_those_of_the_worker():
 def test_progress_is_reported_in_offsets_up_to_all_of_them():
     reports: list[tuple[str, int, int]] = []
     with LocalAudit.opened(lambda *report: reports.append(report)) as engine:
-        engine.read("inputs", Ranges(whole=True), "reading")  # type: ignore[arg-type]  # same shape
+        engine.read("inputs", Ranges(whole=True), "reading")
         assert named_topics(engine) == {"t", "u"}
     assert reports[0] == ("reading", 0, 2)
     assert reports[-1] == ("reading", 2, 2)
@@ -62,7 +62,7 @@ def test_a_range_that_was_not_read_to_its_end_is_no_verdict():
         LocalAudit.opened(lambda *_report: None) as engine,
         pytest.raises(IncompleteError, match="in/0 was not read to its end"),
     ):
-        engine.read("inputs", Ranges(whole=False), "reading")  # type: ignore[arg-type]  # same shape
+        engine.read("inputs", Ranges(whole=False), "reading")
 
 
 def test_a_full_disk_is_one_sentence_that_says_what_to_do():

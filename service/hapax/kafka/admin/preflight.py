@@ -68,10 +68,10 @@ class KafkaPreflight:
             if tls := self._unencrypted(found):
                 return BrokerAnswers(away, self._unanswered(tls), refused=True)
             why = access(self._settings)
-            refused = why.refused and why.text is not None
+            if why.text and why.refused:
+                return BrokerAnswers(away, self._unanswered(why.text), refused=True)
             away = f"{away}; {why.text}" if why.suspect else away
-            problem = self._unanswered(why.text if why.refused and why.text else away)
-            return BrokerAnswers(away, problem, refused=refused, suspect=why.suspect, open=True)
+            return BrokerAnswers(away, self._unanswered(away), suspect=why.suspect, open=True)
         unserved = self._unserved()
         return BrokerAnswers(
             problem=unserved,
@@ -104,10 +104,9 @@ class KafkaPreflight:
         """Yield the topics without which nothing can start."""
         unknown = "does not exist or may not be read"
         for topic, setting in required_topics(self._settings).items():
-            found = topics.get(topic)
-            error = None if found is None else found.error
-            missing = found is None or (error is not None and error.code() in _ABSENT)
-            count = 0 if found is None or missing else len(found.partitions)
+            found: Any = topics.get(topic)
+            missing = not found or (found.error is not None and found.error.code() in _ABSENT)
+            count = 0 if missing else len(found.partitions)
             if topic == self._settings.retry_topic and count < LEVELS:
                 has = f"has {count} partitions" if count else unknown
                 yield (

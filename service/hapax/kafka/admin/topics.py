@@ -129,7 +129,7 @@ def refused_rows(settings: Settings, needs: Mapping[str, RowNeeds]) -> list[str]
 
 
 def topic_takes(settings: Settings, topic: str) -> TopicTakes:
-    """Ask what a topic takes; no partitions: it is not there, or may not be read.
+    """Ask what a topic takes; no partitions: it is missing, or may not be read.
 
     The size is not known where messages are compressed. Raises PreflightError: no broker answers.
     """

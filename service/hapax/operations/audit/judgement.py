@@ -28,11 +28,13 @@ from hapax.operations.audit.result import (
 from hapax.operations.audit.rows import DEAD_SLOT, OFFSETS, POISON, WAITING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from hapax.kafka.read.range_reader import OffsetRange
     from hapax.operations.audit.result import Audit, Scope
-    from hapax.operations.audit.topics import ReadEffects, ReadInputs
 
+    Report = Callable[[str, int, int], None]
+    """Takes what is under way, how much is done, and of how much; 0 of 0: not known."""
     Row = tuple[Any, ...]
 
 INPUTS = (
@@ -56,12 +58,24 @@ _NUMBERS = {
 }
 
 
+class Ranges(Protocol):
+    """Ranges of offsets; a call yields the rows of the one with this number, some at a time.
+
+    It travels to executors, so its class is in a module that they can import.
+    """
+
+    @property
+    def stretches(self) -> Sequence[OffsetRange]: ...
+
+    def __call__(self, number: int) -> Iterator[list[Row]]: ...
+
+
 class Engine(Protocol):
     """Reads rows, ``cores`` ranges at once, and answers SQL. Raises IncompleteError."""
 
     cores: int
 
-    def read(self, table: str, task: ReadInputs | ReadEffects, what: str) -> None:
+    def read(self, table: str, task: Ranges, what: str) -> None:
         """Read all ranges of a task into a table; may be called again for what came meanwhile."""
 
     def load(self, table: str, columns: str, rows: Sequence[Row]) -> None:
@@ -182,7 +196,7 @@ _VIEWS = (
         """
         select id,
             min(case when waiting or (effects > 0 and not unchecked) then owner end) as owner,
-            max(effects > 0 or waiting or not judged or coalesce(due = 0, false)) as told,
+            max(effects > 0 or waiting or not judged or coalesce(due = 0, false)) as explained,
             min(case when judged then place * {offsets} + offset end) as first
         from matched where visible and id is not null group by id having count(*) > 1
         """,
@@ -203,7 +217,7 @@ _VIEWS = (
             m.effects = 0 and not m.waiting and coalesce(m.due <> 0, true) as bare,
             case
                 when m.owner = s.owner then 'alone'
-                when o.id is not null or s.told then 'elsewhere'
+                when o.id is not null or s.explained then 'elsewhere'
                 when s.id is null then 'alone'
                 when m.place * {offsets} + m.offset = s.first then 'lost'
                 else 'elsewhere'
@@ -214,7 +228,7 @@ _VIEWS = (
         """,
     ),
     View(
-        "behind",
+        "late",
         """
         select lane, at, place, offset, slot, parts, spot, last
         from (
@@ -235,7 +249,7 @@ _VIEWS = (
         "disordered",
         """
         select o.place, o.offset, o.spot, o.last
-        from behind o
+        from late o
         join slots s on s.place = o.place and s.offset = o.offset and s.slot = o.slot
             and s.parts = o.parts
         join matched m on m.place = o.place and m.offset = o.offset
@@ -309,7 +323,7 @@ def first_named(engine: Engine, lanes: list[int]) -> dict[int, int]:
 def judge(engine: Engine, scope: Scope) -> Audit:
     """Return the result, without remarks."""
     bounds = [
-        (place, one.start, one.until, one.committed or 0, one.compacted)
+        (place, one.start, one.until, 0 if one.committed is None else one.committed, one.compacted)
         for place, one in enumerate(scope.inputs)
     ]
     engine.load("bounds", _BOUNDS, bounds)
@@ -341,7 +355,7 @@ def _counted(engine: Engine, scope: Scope) -> dict[int, dict[str, int]]:
     more += [
         (place, "gone" if scope.inputs[place].compacted else "orphaned", n) for place, n in orphans
     ]
-    if engine.rows("select 1 from behind limit 1"):
+    if engine.rows("select 1 from late limit 1"):
         disordered = "select place, 'out_of_order', count(*) from disordered group by place"
         more += engine.rows(disordered)
     for place, fate, count in more:
@@ -395,6 +409,6 @@ def _sentence(
     if name == "out_of_order":
         return f"{source} at {effect}, after {nth // _SLOTS}"
     if name in {"doubled", "torn", "wrong"}:
-        told = "" if due is None or due < 0 else f", {due} due"
-        return f"{source}: {effects} effects{told}, the last at {effect}"
+        wanted = "" if due is None or due < 0 else f", {due} due"
+        return f"{source}: {effects} effects{wanted}, the last at {effect}"
     return f"{source} at {effect}"

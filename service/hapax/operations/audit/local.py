@@ -17,8 +17,7 @@ from hapax.operations.audit.result import IncompleteError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hapax.operations.audit.judgement import View
-    from hapax.operations.audit.topics import ReadEffects, ReadInputs, Report
+    from hapax.operations.audit.judgement import Ranges, Report, View
 
     Row = tuple[Any, ...]
 
@@ -56,7 +55,7 @@ class LocalAudit:
         finally:
             audit._base.close()
 
-    def read(self, table: str, task: ReadInputs | ReadEffects, what: str) -> None:
+    def read(self, table: str, task: Ranges, what: str) -> None:
         offsets = sum(one.end - one.start for one in task.stretches)
         done = 0
         for number, one in enumerate(task.stretches):

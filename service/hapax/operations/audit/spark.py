@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from hapax.operations.audit.judgement import View
-    from hapax.operations.audit.topics import ReadEffects, ReadInputs, Report
+    from hapax.operations.audit.judgement import Ranges, Report, View
     from hapax.settings import Settings
 
     Row = tuple[Any, ...]
@@ -75,7 +74,7 @@ class SparkAudit:
         self._offsets = 0
         self.cores = spark.sparkContext.defaultParallelism
 
-    def read(self, table: str, task: ReadInputs | ReadEffects, what: str) -> None:
+    def read(self, table: str, task: Ranges, what: str) -> None:
         """Read ranges, one Spark task for each, and keep their rows for all later queries.
 
         Nothing is handed to the tasks but the number of their stretch: Spark ends the iterator of a
@@ -140,7 +139,7 @@ class SparkAudit:
 class _Mapper:
     """Runs within a task: numbers of stretches in, rows out."""
 
-    def __init__(self, read: ReadInputs | ReadEffects, columns: str) -> None:
+    def __init__(self, read: Ranges, columns: str) -> None:
         self._read = read
         self._columns = columns
 

@@ -36,16 +36,14 @@ from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.reading import await_decided
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.operations.audit.judgement import Engine
+    from hapax.operations.audit.judgement import Engine, Report
     from hapax.operations.audit.result import Audit
     from hapax.settings import Settings
 
-    Report = Callable[[str, int, int], None]
-    """Takes what is under way, how much is done, and of how much; 0 of 0: not known."""
     Row = tuple[Any, ...]
 
 STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
@@ -167,7 +165,8 @@ class AuditTopics:
     def _passed(self) -> Progress:
         retry = self._settings.retry_topic
         waiting = [] if retry is None else self._client.partitions([retry])
-        return {where: offset or 0 for where, offset in self._client.committed(waiting).items()}
+        told = self._client.committed(waiting)
+        return {where: told.get(where) or 0 for where in waiting}
 
     def _first(self, engine: Engine, lanes: list[OutputBounds]) -> dict[int, int]:
         """Return by place of input the last record of which outputs may be gone.
