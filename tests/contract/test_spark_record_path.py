@@ -49,7 +49,7 @@ def _without_native(monkeypatch):
 def test_a_task_reports_its_record_path_and_where_it_ran(app, wanted, path):
     report = app.run(app.plan(app.member()), HAPAX_FAST=wanted)
     assert report.error is None
-    name, (executor, taken) = report.told[0]
+    name, (executor, taken) = report.events[0]
     assert (name, executor) == ("executor_seen", platform.node())
     assert taken.startswith(path)
     assert app.values() == UPPER
@@ -73,7 +73,7 @@ def test_native_records_of_a_task_really_come_from_the_native_intake(app, monkey
 @pytest.mark.usefixtures("_without_native")
 def test_an_executor_without_the_native_part_takes_python_and_says_why(app):
     report = app.run(app.plan(app.member()), HAPAX_FAST="auto")
-    assert report.told[0][1][1] == "python (hapax_fast is not installed)"
+    assert report.events[0][1][1] == "python (hapax_fast is not installed)"
     assert app.values() == UPPER
 
 

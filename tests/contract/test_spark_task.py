@@ -271,7 +271,7 @@ def test_a_transaction_that_outlived_half_its_time_halves_what_the_lane_takes_ne
         known = frozenset({(app.input, 0)})  # no transaction of a mark before that of the records
         report = app.run(app.plan(member, trusted=known), HAPAX_TRANSACTION__TIMEOUT="2s")
     assert (report.outcome, report.pace) == (RangeOutcome.ABORTED, 5)
-    assert ("batch_halved", (5, "too slow")) in report.told
+    assert ("batch_halved", (5, "too slow")) in report.events
     report = app.run(app.plan(member, pace=report.pace), HAPAX_TRANSACTION__TIMEOUT="2s")
     assert report.settled[0].records == 5
     assert sum(settled.records for settled in report.settled) == 10
@@ -283,7 +283,7 @@ def test_marks_of_a_range_are_gone_with_its_report_and_its_partitions_are_truste
     report = app.run(app.plan(member))
     assert (report.trusted, report.marks) == ([(app.input, 0)], {})
     report = app.run(app.plan(member))
-    assert "records_isolated" not in dict(report.told)
+    assert "records_isolated" not in dict(report.events)
 
 
 def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(app, sandbox):
@@ -480,7 +480,7 @@ def test_a_request_that_may_have_gone_out_twice_is_fenced_off(app, monkeypatch):
     monkeypatch.setattr(KafkaTransaction, "open", counted)
     write(app, *TEN)
     report = app.run(app.plan(app.member(), pace=1))
-    assert [said for name, said in report.told if name == "in_doubt_fenced"] == [
+    assert [said for name, said in report.events if name == "in_doubt_fenced"] == [
         ("commit_transaction: sent twice",)
     ]
     assert len(opens) == 2

@@ -22,7 +22,7 @@ def plan(lane: int) -> RangePlan:
 
 def run(plans: Iterable[RangePlan]) -> Iterator[RangeReport]:
     for each in plans:
-        yield RangeReport(lane=each.lane, told=[(threading.current_thread().name, ())])
+        yield RangeReport(lane=each.lane, events=[(threading.current_thread().name, ())])
 
 
 class FakeProcess:
@@ -140,10 +140,10 @@ def test_tasks_of_a_local_master_are_recalled_by_a_file(monkeypatch, tmp_path):
     context.master = "local[3]"
     made = SparkJobs(
         cast("Any", context),
-        lambda plans: (RangeReport(lane=0, told=[(str(each.recall), ())]) for each in plans),
+        lambda plans: (RangeReport(lane=0, events=[(str(each.recall), ())]) for each in plans),
         lanes=None,
     )
-    assert made.submit(plan(0)).result(10).told == [(str(tmp_path / "recall"), ())]
+    assert made.submit(plan(0)).result(10).events == [(str(tmp_path / "recall"), ())]
     for wanted in (False, True, True, False, False):
         made.recall(wanted=wanted)
         assert (tmp_path / "recall").exists() == wanted
@@ -154,17 +154,17 @@ def test_tasks_of_a_local_master_are_recalled_by_a_file(monkeypatch, tmp_path):
 def test_tasks_elsewhere_are_told_of_no_file():
     made = SparkJobs(
         cast("Any", FakeContext()),
-        lambda plans: (RangeReport(lane=0, told=[(str(each.recall), ())]) for each in plans),
+        lambda plans: (RangeReport(lane=0, events=[(str(each.recall), ())]) for each in plans),
         lanes=None,
     )
     made.recall(wanted=True)
-    assert made.submit(plan(0)).result(10).told == [("None", ())]
+    assert made.submit(plan(0)).result(10).events == [("None", ())]
 
 
 def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report(context):
     report = jobs(context).submit(plan(2)).result(10)
     assert report.lane == 2
-    assert report.told[0][0].startswith("lane"), "each lane waits in a thread of its own"
+    assert report.events[0][0].startswith("lane"), "each lane waits in a thread of its own"
     assert context.calls == [
         ("group", "hapax-lane-2", "lane 2", True),
         ("parallelize", 1, 1),
@@ -210,7 +210,7 @@ def test_an_executor_that_comes_late_without_hapax_is_given_it_and_the_range_pla
     report = made.submit(plan(2)).result(10)
     assert executors.given == ["hapax"]
     assert (report.lane, report.outcome, report.progress) == (2, RangeOutcome.DONE, {})
-    assert made.submit(plan(2)).result(10).told[0][0].startswith("lane"), "the next one has run"
+    assert made.submit(plan(2)).result(10).events[0][0].startswith("lane"), "the next one has run"
 
 
 def test_a_task_without_report_raises_what_spark_says(context):

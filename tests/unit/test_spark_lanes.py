@@ -151,7 +151,7 @@ REPORT = RangeReport(
     pace=900,
     records=3,
     suspect=CULPRIT,
-    told=[("claims_lost", ()), ("librdkafka_logged", ("consumer", 40, "FAIL", "refused"))],
+    events=[("claims_lost", ()), ("librdkafka_logged", ("consumer", 40, "FAIL", "refused"))],
 )
 
 
@@ -193,7 +193,7 @@ def test_errors_arrive_with_all_that_they_say(error):
 def test_reports_of_two_tasks_share_nothing():
     one, other = RangeReport(lane=0), RangeReport(lane=1)
     one.settled.append(settled({P0: (0, 1)}))
-    one.told.append(("claims_lost", ()))
+    one.events.append(("claims_lost", ()))
     assert other == RangeReport(lane=1)
 
 

@@ -84,7 +84,7 @@ def test_what_the_task_saw_is_told_by_the_driver(driver, lane):
             settled=[
                 settled({P0: (5, 8)}, dead_letters=1, dead_letter_examples=[(CULPRIT, failure)])
             ],
-            told=[
+            events=[
                 ("records_redelivered", (4, P0)),
                 ("librdkafka_logged", ("consumer", 40, "FAIL", "refused")),
                 ("claims_lost", ()),
@@ -268,7 +268,7 @@ def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(driver, l
     found = report(
         trusted=[P0],
         marks={P0: Mark(1)},
-        told=[
+        events=[
             ("records_isolated", (P0, 5, 9, 1)),
             ("crashing_record_found", (CULPRIT, "it was ended by SIGSEGV", 2)),
         ],

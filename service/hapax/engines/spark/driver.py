@@ -362,7 +362,7 @@ class Reports:
             self._settled(settled)
         if report.ended:
             self._events.idle_offsets_committed(report.ended)
-        for name, said in report.told:
+        for name, said in report.events:
             getattr(self._events, name)(*said)
         self._events.range_completed(
             report.lane,

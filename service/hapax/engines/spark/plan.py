@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-Told = list[tuple[str, tuple[Any, ...]]]
+RecordedEvents = list[tuple[str, tuple[Any, ...]]]
 """Events of a task: their names in ``Events``, with what they say."""
 
 
@@ -107,7 +107,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     flowing     its time was over while records kept coming: the next range may begin at once
     records     of the batch that was aborted
     suspect     its first record, to blame when it is alone
-    told        events of the task, which the driver logs and counts
+    events      of the task, which the driver logs and counts
     trusted     partitions of which this range proved that their records kill no process
     marks       that this range left in metadata of offsets
     stuck       partitions that are held up by a set that cannot be decoded
@@ -124,7 +124,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     pace: int = 0
     records: int = 0
     suspect: Coordinates | None = None
-    told: Told = []
+    events: RecordedEvents = []
     trusted: list[TopicPartition] = []
     marks: Marks = {}
     stuck: dict[TopicPartition, Stuck] = {}

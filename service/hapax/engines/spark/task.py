@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Batch, Clock, Core, Interrupt
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.engines.batch_runner import Sizing
-    from hapax.engines.spark.plan import RangePlan, RangeSource, TaskTransaction, Told
+    from hapax.engines.spark.plan import RangePlan, RangeSource, RecordedEvents, TaskTransaction
     from hapax.engines.watchdog import Watchdog
     from hapax.telemetry.events import Events
 
@@ -107,7 +107,7 @@ class Task(ABC):
     def __init__(self, plan: RangePlan) -> None:
         self._plan = plan
         self._report = RangeReport(lane=plan.lane, pace=plan.pace)
-        self._events = cast("Events", _Recorded(self._report.told))
+        self._events = cast("Events", _Recorded(self._report.events))
         self._begun: set[TopicPartition] = set()
         self._ends: Progress = {}
         self._began_s = self._idle_since_s = 0.0
@@ -274,17 +274,17 @@ class Task(ABC):
 class _Recorded:
     """Events as a report takes them to the driver: of the clients' log warnings, and some."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, recorded: RecordedEvents) -> None:
+        self._recorded = recorded
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *said: self._told.append((name, said))
+        return lambda *said: self._recorded.append((name, said))
 
     def librdkafka_logged(self, *line: Any) -> None:
         """Keep a line; called from the client's own C code, so it never raises."""
-        kept = sum(name == "librdkafka_logged" for name, _said in self._told)
+        kept = sum(name == "librdkafka_logged" for name, _said in self._recorded)
         if line[1] >= WARNING and kept < LINES_MAX:
-            self._told.append(("librdkafka_logged", line))
+            self._recorded.append(("librdkafka_logged", line))
 
 
 def overrun(call: str, seconds: float) -> None:
