@@ -252,7 +252,7 @@ class Buckets:
                 raise unavailable(self.client, error) from error
             if not isinstance(found, bytes):
                 return ""
-            self.names[number] = found.decode()
+            self.names[number] = found.decode().partition("/")[0]
         return self.names[number]
 
     def _args(self, topics: Sequence[str], *, probe: bool) -> list[bytes | str | int]:
