@@ -341,7 +341,7 @@ class Request:
         self._exchange = Exchange(store.client, commands)
 
     def _pieces(self) -> range:
-        return range(0, len(self._ids) or 1, IDS_AT_ONCE)
+        return range(0, max(1, len(self._ids)), IDS_AT_ONCE)
 
     def _received(self) -> Found | None:
         """Return what was found; None: ask again, for another epoch or other numbers."""
