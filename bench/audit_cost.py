@@ -5,23 +5,18 @@
 Prints for each mode the seconds, the CPU seconds of all processes of the audit, and the load.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import psutil  # type: ignore[import-untyped]  # it carries no types
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from hapax.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PARTITIONS, TRANSACTION_RECORDS, VALUE = 4, 10_000, b"x" * 100
 MODES: dict[str, tuple[list[str], dict[str, str]]] = {

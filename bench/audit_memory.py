@@ -6,24 +6,21 @@ Rows come from a generator, as wide as those that reading yields, without a brok
 each record, ids on all, every hundredth a duplicate, every ten-thousandth missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hapax.kafka.read.range_reader import OffsetRange
+from hapax.operations.audit.judgement import judge
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
-from hapax.operations.audit.rows import InputRow
+from hapax.operations.audit.rows import InputRow, number_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    Row = tuple[Any, ...]
+Row = tuple[Any, ...]
 
 PARTITIONS, AT_ONCE = 4, 10_000
 DUPLICATE, MISSING = 100, 10_000
@@ -41,12 +38,13 @@ class _Inputs:
         each = self.stretches[number].end
         for first in range(0, each, AT_ONCE):
             yield [self._row(number, at) for at in range(first, min(first + AT_ONCE, each))]
-        yield [(number, *([None] * 8), each)]
+        yield [(number, *([None] * 7), each)]
 
     def _row(self, place: int, at: int) -> Row:
         original = at - 1 if at % DUPLICATE == 1 else at
         event = blake2b(b"%d/%d" % (place, original), digest_size=16).digest() + b"\1"
-        return (place, *InputRow(at, True, place, at, event, 1, hash(event), None), None)  # noqa: FBT003
+        owner = number_of(place, at)
+        return (place, *InputRow(at, True, owner, event, 1, hash(event), None), None)  # noqa: FBT003
 
 
 class _Effects:
@@ -94,10 +92,10 @@ def main() -> None:
         compare=Compare.VALUES,
     )
     with LocalAudit.opened(lambda *_progress: None) as engine:
-        engine.read_inputs(_Inputs(each), "reading input")  # type: ignore[arg-type]  # same shape
-        engine.read_effects(_Effects(each), "reading outputs")  # type: ignore[arg-type]  # as above
+        engine.read("inputs", _Inputs(each), "reading input")
+        engine.read("effects", _Effects(each), "reading outputs")
         read_s = time.monotonic() - began_s
-        found = engine.judge(scope)
+        found = judge(engine, scope)
     judged_s = time.monotonic() - began_s - read_s
     most_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sys.stdout.write(

@@ -9,8 +9,6 @@ dead letters, no recovery (an error ends it), no metrics, no logs. It even knows
 stands among the headers. So it is a lower bound for Python, not a rival.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 from typing import Any

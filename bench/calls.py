@@ -5,25 +5,20 @@ straggler   what the other partitions lose while a call of one partition takes 1
 visibility  from the time a record was due until a reader has its output, at half load
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from bench import latency, throughput, traffic
 from bench.contenders import Service
 from bench.measure import VoidRunError, noise
+from bench.results import Made, Run, Runs
 from bench.transforms import CALL_S, STRAGGLER, STRAGGLER_S
+from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from bench.results import Made, Run, Runs
-    from hapax.sandbox import Sandbox
 
 KEYS = 1000
 CALL_MS = int(CALL_S * 1000)

@@ -1,29 +1,27 @@
 """What claims cost: server CPU and Redis bytes for each id, alongside bare HSETNX commands.
 
-    python -m bench.claims [--ids 300000] [--batch 5000] [--rounds 9] [--bits 14] [--json]
+    python -m bench.claims [--ids 300000] [--batch 5000] [--rounds 9] [--json]
 
 Compared are the store and the yardstick between machines: HSETNX of 14 bytes of a digest in one of
-65,536 buckets, with 9 bytes of an owner, in a pipeline, and nothing else (nothing expires, and the
+65,536 hashes, with 9 bytes of an owner, in a pipeline, and nothing else (nothing expires, and the
 answer does not say who owns an id that is known).
 
-Each has a Redis of its own, with an append-only file as in production. All are filled with the
-same ids first; what that costs, with all buckets that are made, is told apart ("filling"). Then
-they take turns, batch by batch, so that a noisy machine hits all: ids that are new, the same again
-(own), the same at other coordinates (foreign). Told are medians, and the median of the ratios to
-the yardstick within a round.
+Each has a server of its own, with an append-only file as in production. All are filled from nothing
+with the same ids first ("filling"): the growth of the store is part of it. Then they take turns,
+batch by batch, so that a noisy machine hits all: ids that are new, the same again (own), the same
+at other coordinates (foreign). Told are medians, and the median of the ratios to the yardstick
+within a round; memory is resident, and as the server counts it.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
 import statistics
 import tempfile
 import time
-from functools import partial
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 
@@ -31,30 +29,21 @@ from bench.measure import server_cpu_s
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import connect
-from hapax.claims.redis_exchange import Exchange, Replies
-from hapax.claims.redis_layout import DIGEST_BYTES, Layout, setnx
 from hapax.core.records import Record
 from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Claim = Callable[[Sequence[bytes], Sequence[Record]], int]
-    """Claims ids, and returns how many were known before, as far as it can tell."""
+Claim = Callable[[Sequence[bytes], Sequence[Record]], int]
+"""Claims ids, and returns how many were known before, as far as it can tell."""
 
 APP = "bench"
 PARTITIONS = 4
 DAY_MS = 86_400_000
 BATCH = 5_000
 IDS, ROUNDS = 300_000, 9
-"""Up to the first division of the buckets (393,216 ids): an app that claims as many ids as it
-forgets has none. With more the rows hold some, which costs a new id as much again."""
 NOW, BARE = "", "bare HSETNX, "
 """What the names of their rows begin with."""
-YARDSTICK_BITS = 16
-BITS_HELP = "Compare bare commands into 2^BITS buckets, too. Again for more."
 NEW, OWN, FOREIGN = KINDS = ("new", "own", "foreign")
 FILLING = "filling"
 
@@ -78,11 +67,17 @@ class Contender:
         self.knows = (FOREIGN,) if name in STORES else (OWN, FOREIGN)
         self.spent: dict[str, list[Spent]] = {kind: [] for kind in (FILLING, *KINDS)}
         self._pid, self._admin = server.pid, redis.Redis(port=server.port)
-        self._empty = self._used_memory()
+        self._empty, self._empty_rss = self._used_memory(), self._rss()
         self._claim = make(server)
 
     def bytes_of(self, ids: int) -> float:
         return (self._used_memory() - self._empty) / ids
+
+    def resident_of(self, ids: int) -> float:
+        return (self._rss() - self._empty_rss) / ids
+
+    def _rss(self) -> int:
+        return int(self._admin.info("memory")["used_memory_rss"])
 
     def round(self, kind: str, start: int, size: int) -> None:
         known, spent = self._spend(*batch(start, size, shift=10**9 if kind == FOREIGN else 0))
@@ -107,21 +102,29 @@ class Contender:
 
 
 def store(server: Redis) -> Claim:
-    """Return the claim store."""
     claims = RedisClaims(server.url, StoreOptions(APP, DAY_MS))
     return lambda ids, records: len(claims.claim(ids, records, {}))
 
 
-def hsetnx(server: Redis, bits: int = YARDSTICK_BITS) -> Claim:
-    """Return bare commands into 2^bits buckets."""
-    client, layout = connect(server.url), Layout(bits, bits, 0)
+def hsetnx(server: Redis) -> Claim:
+    """Return bare commands into 65,536 hashes."""
+    client = connect(server.url)
+    form = b"*4\r\n$6\r\nHSETNX\r\n$3\r\nb%b\r\n$14\r\n%b\r\n$9\r\n%c%b\r\n"
 
     def claim(ids: Sequence[bytes], records: Sequence[Record]) -> int:
-        digests = [blake2b(each, digest_size=DIGEST_BYTES).digest() for each in ids]
-        owners = [b"%c%b" % (each.partition, each.offset.to_bytes(8, "big")) for each in records]
-        request = setnx(b"b", layout, digests, owners)
-        made = Exchange(client, request).read(lambda on: Replies(on).numbers(len(ids)))
-        return made.count(b"0")
+        digests = [blake2b(each, digest_size=16).digest() for each in ids]
+        request = b"".join(
+            form % (digest[:2], digest[2:], each.partition, each.offset.to_bytes(8, "big"))
+            for digest, each in zip(digests, records, strict=True)
+        )
+        connection = client.connection_pool.get_connection()
+        connection.send_packed_command([request])  # type: ignore[no-untyped-call]
+        replies = b""
+        while len(replies) < len(b":1\r\n") * len(ids):
+            # The client has no call for bytes as they come.
+            replies += connection._sock.recv(1 << 16)  # type: ignore[attr-defined]  # noqa: SLF001
+        client.connection_pool.release(connection)
+        return replies.count(b":0")
 
     return claim
 
@@ -143,7 +146,14 @@ def measured(contenders: Sequence[Contender], ids: int, size: int, rounds: int) 
     for start in range(0, ids, size):
         for each in contenders:
             each.round(FILLING, start, min(size, ids - start))
-    held = {each.name: round(each.bytes_of(ids), 1) for each in contenders}
+    held = {
+        each.name: {
+            "bytes_per_id": round(each.bytes_of(ids), 1),
+            "resident_per_id": round(each.resident_of(ids), 1),
+        }
+        for each in contenders
+    }
+    nothing = {"bytes_per_id": 0.0, "resident_per_id": 0.0}
     for number in range(rounds):
         # A kind at a time, and all right after one another; who is first changes by turns.
         for kind in KINDS:
@@ -153,7 +163,7 @@ def measured(contenders: Sequence[Contender], ids: int, size: int, rounds: int) 
                     each.round(kind, ids + (2 * number + step) * size, size)
     yardstick = contenders[-1]
     passes = [
-        row(each, kind, yardstick) | {"bytes_per_id": held[each.name] if kind == NEW else 0.0}
+        row(each, kind, yardstick) | (held[each.name] if kind == NEW else nothing)
         for each in contenders
         for kind in (FILLING, *KINDS)
         if kind != FOREIGN or each.name in STORES
@@ -176,14 +186,11 @@ def row(who: Contender, kind: str, yardstick: Contender) -> dict[str, Any]:
     }
 
 
-def run(
-    ids: int = IDS, size: int = BATCH, rounds: int = ROUNDS, bits: Sequence[int] = ()
-) -> dict[str, Any]:
-    """Measure all, each on a Redis of its own; ``bits``: of further bare commands' buckets."""
+def run(ids: int = IDS, size: int = BATCH, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Measure all, each on a server of its own."""
     watchdog, ports = ChildWatchdog(), Ports()
     started: list[Redis] = []
     makers: dict[str, Callable[[Redis], Claim]] = {**STORES}
-    makers |= {f"HSETNX into {2**each:,}, ": partial(hsetnx, bits=each) for each in bits}
     with tempfile.TemporaryDirectory() as folder:
         try:
             contenders = []
@@ -213,10 +220,9 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=IDS)
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--bits", type=int, action="append", default=[], help=BITS_HELP)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = run(asked.ids, asked.batch, asked.rounds, asked.bits)
+    found = run(asked.ids, asked.batch, asked.rounds)
     print(json.dumps(found) if asked.json else "\n".join(table(found)))
 
 

@@ -1,22 +1,16 @@
 """Who is measured: the service in its forms. The peers are in bench/peers/contenders.py."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from bench.measure import Child
 from bench.peers.environments import MissingError
+from hapax.core.guarantees import Guarantee
+from hapax.sandbox import Sandbox
 from hapax.settings import VARIABLES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.core.guarantees import Guarantee
-    from hapax.sandbox import Sandbox
 
 INTERVAL_MS = 100
 FUNCTION = "bench.transforms:unchanged"
@@ -59,7 +53,6 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
         """Make what it needs; raises MissingError when that cannot be had here."""
 
     def start(self, job: Job) -> Child:
-        """Run it."""
         raise NotImplementedError
 
 

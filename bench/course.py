@@ -1,13 +1,12 @@
 """One benchmark: its parts, one after another, each on a sandbox of its own."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bench import calls, claims, facts, latency, partitions, spark, throughput
 from bench.contenders import NATIVE, ON_SPARK, PYTHON, WEAKER, Contender
@@ -16,9 +15,6 @@ from bench.peers.environments import MissingError
 from bench.results import Made, Results, today, write
 from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 PARTS = ("throughput", "partitions", "latency", "calls", "claims", "spark", "cluster")
 SPARK_WORKERS = 2
@@ -94,7 +90,7 @@ def _load() -> float:
 @contextmanager
 def sandbox_and_folder(spark_workers: int = 0) -> Iterator[tuple[Sandbox, Path]]:
     """Give both for as long as the block lasts."""
-    servers = Sandbox(nodes=1).with_spark(spark_workers)
+    servers = Sandbox(nodes=1, spark_workers=spark_workers)
     with tempfile.TemporaryDirectory() as folder, servers as sandbox:
         yield sandbox, Path(folder)
 

@@ -1,11 +1,8 @@
 """What the figures depend on: the machine, and the versions of all that is measured."""
 
-from __future__ import annotations
-
 from bench.peers import environments
 from tests.fault.reporting import machine
 
 
 def of_machine() -> dict[str, str]:
-    """Return name and value."""
     return {"commit": machine.commit(), **machine.facts(), **environments.versions()}

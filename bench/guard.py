@@ -7,10 +7,8 @@ failure is believed. Counts of instructions would be exact, but the virtual mach
 let a program read them.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,12 +18,8 @@ from bench.course import sandbox_and_folder
 from bench.measure import noise
 from bench.peers.contenders import PLAIN
 from bench.peers.environments import MissingError
+from bench.throughput import Course
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.throughput import Course
 
 RECORDS = 500_000
 """Fewer, and what a start costs varies by more than the tolerance."""
@@ -104,7 +98,6 @@ def ratios(
 
 
 def excesses(found: dict[str, float], allowed: Bounds) -> list[str]:
-    """Return a line for each bound that is exceeded."""
     return [
         f"{bound.name} costs {found[bound.name]:.2f} of the plain loop, more than"
         f" {allowed.limit(bound):.2f} ({bound.ratio:g} and {allowed.tolerance - 1:.0%})."

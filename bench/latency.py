@@ -1,23 +1,18 @@
 """End to end latency at a given pace: from the time a record was due to be sent until a
 read_committed reader has its output."""
 
-from __future__ import annotations
-
 import multiprocessing
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from bench import traffic
 from bench.contenders import Contender, Job
 from bench.measure import VoidRunError, noise, percentile
+from bench.results import Made, Run, Runs
+from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from bench.results import Made, Run, Runs
-    from hapax.sandbox import Sandbox
 
 RATES = (1_000, 10_000)
 START_S = 3.0

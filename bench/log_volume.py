@@ -3,8 +3,6 @@
 python -m bench.log_volume                # 10 records/s for 30 s at info, with a function
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -8,12 +8,9 @@ import statistics
 import subprocess
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
 
 
 class VoidRunError(Exception):
@@ -63,7 +60,6 @@ class Child:
         self._process.stdin.flush()
 
     def stop(self) -> None:
-        """Ask it to leave."""
         self._process.send_signal(signal.SIGTERM)
 
     def wait(self, timeout_s: float) -> Spent:
@@ -82,7 +78,6 @@ class Child:
         return Spent(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
     def kill(self) -> None:
-        """End it if it still runs."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         if self._process.poll() is None:

@@ -9,13 +9,11 @@ run to run by what the client has read ahead when the first batch begins, so eac
 and again, in turn, and the least and the most are given. Docs: docs/capacity.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
@@ -24,9 +22,6 @@ from bench.measure import Summary, VoidRunError, noise
 from bench.traffic import apart, message_id
 from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PARTITIONS = 4
 TIMEOUT_S = 300.0

@@ -7,8 +7,6 @@ Each pair runs one after the other on the same backlog, and which one begins cha
 round; ratios are taken within a round. Every output is checked as those of ``bench`` are.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

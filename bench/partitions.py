@@ -1,19 +1,14 @@
 """Whether a record costs more when the backlog lies in many partitions."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from bench import throughput
+from bench.contenders import Contender
 from bench.measure import VoidRunError, noise
+from bench.results import Made, Runs
+from bench.throughput import Course
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from bench.contenders import Contender
-    from bench.results import Made, Runs
-    from bench.throughput import Course
 
 COUNTS = (1, 6, 32, 128)
 

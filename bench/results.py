@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from pathlib import Path  # noqa: TC003 - part of a public signature that msgspec never reads
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,7 +36,6 @@ class Made(msgspec.Struct, kw_only=True):
     voids: list[str] = msgspec.field(default_factory=list)
 
     def void(self, where: str, error: Exception) -> None:
-        """Name a run that does not count."""
         why = str(error).splitlines()[-1] if str(error) else type(error).__name__
         say(f"VOID: {where}: {error}")
         self.voids.append(f"{where}: {why}")
@@ -64,7 +63,6 @@ class Results(msgspec.Struct, kw_only=True):
 
     @property
     def voids(self) -> list[str]:
-        """All runs that do not count."""
         return [line for each in self.made.values() for line in each.voids]
 
     def joined(self, newer: Results) -> Results:

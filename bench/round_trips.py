@@ -8,8 +8,6 @@ are waited for one after another. It says nothing about what a broker does meanw
 2 ms and at once show what timers of the client add.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -39,7 +37,6 @@ FORMS = (
 
 
 def transaction(producer: Producer, member: object, form: Form) -> float:
-    """Return the milliseconds of one transaction."""
     began_s = time.perf_counter()
     producer.begin_transaction()
     for number in range(form.partitions):
@@ -66,7 +63,6 @@ def least_ms(form: Form, rtt_ms: int) -> float:
 
 
 def main() -> None:
-    """Print a table."""
     late, soon, at_once = RTTS_MS
     print(f"| |round trips|ms, answers of {soon} ms|ms, answers at once|\n|---|--:|--:|--:|")
     for form in FORMS:

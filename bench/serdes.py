@@ -1,12 +1,11 @@
 """CPU a record of decoding and encoding, beside the bare codec: ``python -m bench.serdes``."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time
+from collections.abc import Callable
 from io import SEEK_END, BytesIO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jsonschema_rs
 import msgspec
@@ -17,7 +16,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from hapax.core.formats import FormatOptions, RegistryOptions
+from hapax.core.formats import Format, FormatOptions, RegistryOptions
 from hapax.core.records import Output, Record
 from hapax.core.transform import form_of
 from hapax.schemas.codec import Decoder, Encoder
@@ -25,11 +24,6 @@ from hapax.schemas.data import with_data
 from hapax.schemas.lookup import lookup_of
 from hapax.schemas.registry import Schema
 from tests.kit.schema_registry import RegistryDouble
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.formats import Format
 
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -191,7 +185,6 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the figures."""
     cases = (_avro(), _protobuf(generated=True), _protobuf(generated=False), _json_schema())
     for case in cases:
         _measure(case)

@@ -8,8 +8,6 @@ every output is compared with the input.
 What cores allow is told by the machine: producers, the broker and Spark share them here.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

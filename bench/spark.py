@@ -5,30 +5,25 @@ of the sandbox, on the same topic; the rate is taken behind the first records, w
 warm, by the broker's clock.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped] # it has no types and no stubs are locked
 from confluent_kafka import Producer
 
 from bench import traffic
 from bench.contenders import NATIVE, native_environment
-from bench.measure import Child, VoidRunError, noise, percentile
+from bench.measure import Child, VoidRunError, noise
 from bench.peers.environments import MissingError
+from bench.results import Made, Runs
+from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from bench.results import Made, Runs
-    from hapax.sandbox import Sandbox
 
 MASTER = "local[2]"
 VALUE_BYTES = 200
@@ -236,15 +231,3 @@ def _await(log: Path, event: str) -> None:
         if time.monotonic() > until_s:
             raise VoidRunError(f"{event} never came:\n{log.read_text()[-2000:]}")
         time.sleep(0.1)
-
-
-def rounds_table(found: dict[str, Any]) -> list[str]:
-    lines = ["| |median ms|p95 ms|most ms|", "|---|---|---|---|"]
-    for name, title in (
-        ("gap_ms", "from one task's work to the next one's"),
-        ("oldest_ms", "oldest record at its commit"),
-    ):
-        values = found[name]
-        cells = [percentile(values, 0.5), percentile(values, 0.95), values[-1]]
-        lines.append(f"|{title}|" + "|".join(f"{cell:,.0f}" for cell in cells) + "|")
-    return [*lines, "", f"{found['ranges']} ranges at {RATE:,} records/s, {found['load']}"]

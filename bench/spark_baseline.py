@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.transforms import reversed_value
-from hapax.engines.spark import shipping
+from hapax.engines.spark import executors
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def main() -> None:
     topics = (asked.source, asked.target)
     with tempfile.TemporaryDirectory() as folder:
         if not asked.master.startswith("local"):
-            code = list(shipping.package("bench"))
-            shipping.ship(session.sparkContext, code, Path(folder))
+            code = list(executors.package("bench"))
+            executors.ship(session.sparkContext, code, Path(folder))
         run(session, asked.servers, topics, asked.form, asked.batch)
         session.stop()
 

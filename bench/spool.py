@@ -5,8 +5,6 @@ latency   what acceptance adds at 1,000 records/s, one call each
 drain     a full spool to Kafka, next to a plain transactional producer, in pairs
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import tempfile
@@ -14,17 +12,14 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
 from hapax.core.ports import Message
 from hapax.publish import Publisher
-from hapax.publish.environment import publish_settings
+from hapax.publish.publisher import publish_settings
 from hapax.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from hapax.settings import Settings
+from hapax.settings import Settings
 
 VALUE, KEY = b"v" * 200, b"customer-7"
 CHUNK = 500

@@ -9,25 +9,19 @@ TxnOffsetCommit, ``commit`` for what is left of AddPartitionsToTxn and Produce, 
 A stall is a batch that took more than 100 ms; the step that took most of it is named.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.contenders import Service
 from bench.latency import Pace
 from bench.measure import Summary, noise, percentile
+from bench.results import Run
 from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.results import Run
 
 STALL_MS = 100.0
 STEPS = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit")

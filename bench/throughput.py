@@ -4,21 +4,16 @@ Primary: CPU seconds of the process for a million records, without what its star
 shared machine that says more than records a second, which depend on all other programs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from bench import traffic
 from bench.contenders import Contender, Job
 from bench.measure import VoidRunError, noise, server_cpu_s
+from bench.results import Made, Runs
+from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from bench.results import Made, Runs
-    from hapax.sandbox import Sandbox
 
 RUN_TIMEOUT_S = 600.0
 FEW = 100

@@ -1,22 +1,18 @@
 """Records of the benchmark: made, written all at once or paced, read back and checked."""
 
-from __future__ import annotations
-
 import multiprocessing
 import random
 import struct
 import time
 from array import array
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.measure import VoidRunError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from multiprocessing.connection import Connection
 
 VALUE_BYTES = 100
 PARTITIONS = 4
@@ -63,7 +59,6 @@ def produce(
 
 
 def fill(servers: str, topic: str, records: int, keys: int = KEYS) -> None:
-    """Write a backlog."""
     producer = Producer(
         {"bootstrap.servers": servers, "linger.ms": 50, "queue.buffering.max.messages": 500_000}
     )

@@ -28,7 +28,6 @@ def wait(record: Record) -> Output:
 
 
 async def wait_async(record: Record) -> Output:
-    """The same with an async client."""
     await asyncio.sleep(CALL_S)
     return Output(record.value)
 
@@ -47,12 +46,10 @@ def wait_for_all(records: list[Record]) -> list[Output]:
 
 
 def reverse(record: Record) -> Output:
-    """As the service runs it."""
     return Output((record.value or b"")[::-1])
 
 
 def reversed_value(value: bytes) -> bytes:
-    """As a Python UDF."""
     return value[::-1]
 
 

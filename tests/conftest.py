@@ -15,9 +15,10 @@ from tests.kit.proxy import FaultProxy, ProxiedBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    InTime = Callable[[float, float], None]
+
 pytest_plugins = [
     "tests.gate.layers",
-    "tests.kit.alone",
     "tests.kit.failures",
     "tests.kit.proof",
     "tests.kit.skips",
@@ -87,3 +88,18 @@ def _started(nodes: int) -> Iterator[Sandbox]:
         pytest.fail(str(error), pytrace=False)
     yield servers
     servers.stop()
+
+
+@pytest.fixture(params=["in company", pytest.param("in time", marks=pytest.mark.alone)])
+def in_time(request: pytest.FixtureRequest) -> InTime:
+    """Return what asserts that something took less than was promised, in seconds.
+
+    A test that takes it is played twice: in company, where its seconds are not looked at, and once
+    more marked ``alone``, where it has the machine for itself.
+    """
+
+    def judge(took_s: float, promised_s: float) -> None:
+        kept = took_s < promised_s
+        assert kept or request.param == "in company", f"{took_s:.2f} s, promised {promised_s:g} s"
+
+    return judge

@@ -4,8 +4,6 @@ A peer that cannot be made here raises ``MissingError`` with the reason: the ben
 measures the others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

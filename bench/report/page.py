@@ -1,23 +1,91 @@
 """docs/performance.md from its template and the figures, and the table of the README."""
 
-from __future__ import annotations
-
 import re
+import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from bench import results
 from bench.contenders import NATIVE, PYTHON
 from bench.peers.contenders import ALL as PEERS
 from bench.report import tables
-from bench.report.goals import goals
+from bench.report.goals import CPU, goals
+from bench.results import Results, Runs
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+# -- Pictures of what was found: SVG, the same bytes for the same figures and library ------
 
-    from bench.results import Results
+_FRACTION = re.compile(r"(\d\.\d)\d+")
+_OURS, _THEIRS, _BROKER, _REDIS = "#1f6fb4", "#8a8a8a", "#d9d9d9", "#d9730d"
+
+
+def draw(found: Results, folder: Path) -> list[str]:
+    """Write the pictures for which there are figures; return their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("*.svg"):
+        stale.unlink()
+    names = []
+    if "throughput" in found.parts:
+        _save(_cpu(found.parts["throughput"]["runs"]), folder / "cpu.svg")
+        names.append("cpu.svg")
+    if "latency" in found.parts:
+        _save(_latency(found.parts["latency"]["rates"]), folder / "latency.svg")
+        names.append("latency.svg")
+    return names
+
+
+def _cpu(runs: Runs) -> Figure:
+    """Bars of CPU a record: the application, and what it costs broker and Redis."""
+    names = [name for name in runs if results.values(runs, name, CPU)]
+    names.sort(key=lambda name: -_median(runs, name, CPU))
+    figure = Figure(figsize=(10, 0.8 + 0.3 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    ends = [0.0] * len(names)
+    for key, label in (("", "process"), ("broker_", "broker"), ("redis_", "Redis")):
+        widths = [_median(runs, name, key + CPU) for name in names]
+        colors: Any = {"broker_": _BROKER, "redis_": _REDIS}.get(key) or [
+            _OURS if name.startswith("Hapax") else _THEIRS for name in names
+        ]
+        axes.barh(names, widths, left=ends, color=colors, label=label)
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    axes.set_xlabel("CPU, µs a record: process (blue: Hapax), broker (light), Redis (orange)")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _latency(rates: list[dict[str, Any]]) -> Figure:
+    """From p50 to p99 of each contender, a picture for each pace."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for each, axes in zip(rates, figure.subplots(1, len(rates), sharey=True), strict=True):
+        runs: Runs = each["runs"]
+        names = [name for name in runs if results.values(runs, name, "p50_ms")][::-1]
+        for name in names:
+            ends = [_median(runs, name, key) for key in ("p50_ms", "p99_ms")]
+            color = _OURS if name.startswith("Hapax") else _THEIRS
+            axes.plot(ends, [name, name], color=color, linewidth=5, solid_capstyle="butt")
+        axes.set_title(f"{each['rate']:,} records/s", loc="left")
+        axes.set_xlabel("ms until visible, p50 to p99")
+        axes.set_xscale("log")
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _median(runs: Runs, name: str, key: str) -> float:
+    return statistics.median(results.values(runs, name, key))
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with mpl.rc_context({"svg.hashsalt": "hapax", "svg.fonttype": "none"}):
+        figure.savefig(path, format="svg", metadata={"Date": None})
+    path.write_text(_FRACTION.sub(r"\1", path.read_text("utf-8")), "utf-8")
+
+
+# -- The page ------------------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
 PAGE, README = ROOT / "docs/performance.md", ROOT / "README.md"
@@ -32,7 +100,6 @@ _IN_SHORT.append(PYTHON[3].name)
 
 
 def page(found: Results) -> str:
-    """Return docs/performance.md."""
     parts = {
         name: "\n".join(table(found.parts[name])) if name in found.parts else NOT_MEASURED
         for name, table in tables.TABLES.items()
@@ -61,7 +128,6 @@ def page(found: Results) -> str:
 
 
 def short(found: Results) -> str:
-    """Return the table of the README."""
     part = found.parts.get("throughput")
     if not part:
         return NOT_MEASURED
@@ -71,7 +137,7 @@ def short(found: Results) -> str:
 
 def keep(newer: Sequence[Results]) -> None:
     """Join figures to those kept, and write page, pictures and the table of the README."""
-    from bench.report.plots import draw  # noqa: PLC0415 - slow to load, and for this alone
+    from bench.report.page import draw  # noqa: PLC0415 - slow to load, and for this alone
 
     found = results.read(KEPT) if KEPT.exists() else results.Results()
     for each in newer:

@@ -208,106 +208,41 @@ static PyObject *ids_digests(ids_t *ids, PyObject *salt) {
   return digests;
 }
 
-/* How a command names the bucket of an id: `head`, the first bits of the digest, `middle`, the rest. */
-typedef struct {
-  const char *head, *middle;
-  Py_ssize_t head_len, middle_len;
-  Py_ssize_t whole; /* bytes of the digest in the name, and of the next one the bits of the mask */
-  int mask;
-} form_t;
-
-/* One command an id: its bucket, what is between, the owner of its record. While buckets are divided
- * there are two forms: of those before the cursor, and of the others. */
-typedef struct {
-  form_t other, before;
-  unsigned cursor;
-  int shift; /* of the first 24 bits of a digest, to compare them with the cursor */
-  const char *between;
-  Py_ssize_t between_len, tail_len;
-} command_t;
-
-static unsigned bucket_of(const uint8_t *digest, int shift) {
-  return ((unsigned)digest[0] << 16 | (unsigned)digest[1] << 8 | digest[2]) >> shift;
-}
-
-static const form_t *form_of(const command_t *command, const uint8_t *digest) {
-  return bucket_of(digest, command->shift) < command->cursor ? &command->before : &command->other;
-}
-
-static Py_ssize_t size_of(const form_t *form) {
-  return form->head_len + (form->mask ? 1 : 0) + form->middle_len + 16;
-}
-
-static char *put(char *to, const void *from, Py_ssize_t size) {
-  memcpy(to, from, (size_t)size);
-  return to + size;
-}
-
-static char *put_command(char *to, const command_t *command, const uint8_t *digest, const char *tail, int64_t offset) {
-  const form_t *form = form_of(command, digest);
-  uint32_t low = __builtin_bswap32((uint32_t)offset);
-  to = put(to, form->head, form->head_len);
-  to = put(to, digest, form->whole);
-  if (form->mask) *to++ = (char)(digest[form->whole] & form->mask);
-  to = put(to, form->middle, form->middle_len);
-  to = put(to, digest + form->whole, 16 - form->whole);
-  to = put(to, command->between, command->between_len);
-  to = put(to, tail, command->tail_len);
-  to = put(to, &low, 4);
-  return put(to, "\r\n", 2);
-}
-
-/* The heads of owners, one for each run and all of one length; -1 with an exception. */
-static int read_tails(const records_t *records, PyObject *heads, command_t *command) {
-  if (PyList_GET_SIZE(heads) != records->run_count) {
-    PyErr_SetString(PyExc_ValueError, "one head for each run");
-    return -1;
+/* by_shard(digests, owners, shards): the indices of the ids in the order of their shards, how many each
+ * shard has, and in that order 14 bytes of each digest and of each owner. */
+static PyObject *ids_by_shard(ids_t *ids, PyObject *args) {
+  (void)ids;
+  const uint8_t *digests, *owners;
+  Py_ssize_t size, owners_size;
+  int shards;
+  if (!PyArg_ParseTuple(args, "y#y#i", &digests, &size, &owners, &owners_size, &shards)) return NULL;
+  Py_ssize_t count = size / 16, starts[257] = {0};
+  if (size % 16 || owners_size != count * 14 || shards < 1 || shards > 256)
+    return PyErr_Format(PyExc_ValueError, "16 bytes a digest, 14 an owner, and up to 256 shards");
+  PyObject *order = PyBytes_FromStringAndSize(NULL, count * 4), *counts = PyList_New(shards);
+  PyObject *named = PyBytes_FromStringAndSize(NULL, count * 14), *owned = PyBytes_FromStringAndSize(NULL, count * 14);
+  if (!order || !counts || !named || !owned) goto failed;
+  for (Py_ssize_t i = 0; i < count; i++) starts[digests[i * 16 + 15] % shards + 1]++;
+  for (int shard = 0; shard < shards; shard++) {
+    PyObject *number = PyLong_FromSsize_t(starts[shard + 1]);
+    if (!number) goto failed;
+    PyList_SET_ITEM(counts, shard, number);
+    starts[shard + 1] += starts[shard];
   }
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(heads); i++) {
-    PyObject *head = PyList_GET_ITEM(heads, i);
-    if (!PyBytes_Check(head) || (i && PyBytes_GET_SIZE(head) != command->tail_len)) {
-      PyErr_SetString(PyExc_ValueError, "heads are bytes of one length");
-      return -1;
-    }
-    command->tail_len = PyBytes_GET_SIZE(head);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Py_ssize_t place = starts[digests[i * 16 + 15] % shards]++;
+    uint32_t index = (uint32_t)i;
+    memcpy(PyBytes_AS_STRING(order) + place * 4, &index, 4);
+    memcpy(PyBytes_AS_STRING(named) + place * 14, digests + i * 16, 14);
+    memcpy(PyBytes_AS_STRING(owned) + place * 14, owners + i * 14, 14);
   }
-  return 0;
-}
-
-static int fits(const form_t *form) { return form->whole >= 0 && form->whole <= 15; }
-
-/* commands(digests, form, form before the cursor, (cursor, shift), between, heads): one command for
- * each id; a form is (head, middle, whole, mask). */
-static PyObject *ids_commands(ids_t *ids, PyObject *args) {
-  records_t *records = ids->records;
-  const char *digests;
-  Py_ssize_t size;
-  PyObject *heads;
-  command_t command = {0};
-  form_t *other = &command.other, *before = &command.before;
-  if (!is_held(records)) return NULL;
-  if (!PyArg_ParseTuple(args, "y#(y#y#ni)(y#y#ni)(Ii)y#O!", &digests, &size, &other->head, &other->head_len,
-                        &other->middle, &other->middle_len, &other->whole, &other->mask, &before->head,
-                        &before->head_len, &before->middle, &before->middle_len, &before->whole, &before->mask,
-                        &command.cursor, &command.shift, &command.between, &command.between_len, &PyList_Type,
-                        &heads) ||
-      read_tails(records, heads, &command))
-    return NULL;
-  if (size != records->count * 16) return PyErr_Format(PyExc_ValueError, "16 bytes of digest for each id");
-  if (!fits(other) || !fits(before) || command.shift < 0 || command.shift > 24)
-    return PyErr_Format(PyExc_ValueError, "a bucket is named by less than 16 bytes of a digest");
-  Py_ssize_t total = (command.between_len + command.tail_len + 6) * records->count;
-  for (Py_ssize_t i = 0; i < records->count; i++)
-    total += size_of(form_of(&command, (const uint8_t *)digests + i * 16));
-  PyObject *commands = PyBytes_FromStringAndSize(NULL, total);
-  if (!commands) return NULL;
-  char *to = PyBytes_AS_STRING(commands);
-  for (Py_ssize_t i = 0; i < records->count; i++) {
-    entry_t *entry = &records->entries[i];
-    const char *tail = PyBytes_AS_STRING(PyList_GET_ITEM(heads, entry->run));
-    to = put_command(to, &command, (const uint8_t *)digests + i * 16, tail, entry->message->offset);
-  }
-  return commands;
+  return Py_BuildValue("(NNNN)", order, counts, named, owned);
+failed:
+  Py_XDECREF(order);
+  Py_XDECREF(counts);
+  Py_XDECREF(named);
+  Py_XDECREF(owned);
+  return NULL;
 }
 
 static PyObject *ids_missing(ids_t *ids, void *closure) {
@@ -316,26 +251,6 @@ static PyObject *ids_missing(ids_t *ids, void *closure) {
   Py_ssize_t missing = 0;
   for (Py_ssize_t i = 0; i < ids->records->count; i++) missing += !ids->records->entries[i].id;
   return PyLong_FromSsize_t(missing);
-}
-
-/* between(digests, shift, low, high): indices of digests whose bucket is in that range. */
-static PyObject *ids_between(ids_t *ids, PyObject *args) {
-  (void)ids;
-  const char *digests;
-  Py_ssize_t size;
-  int shift;
-  unsigned low, high;
-  if (!PyArg_ParseTuple(args, "y#iII", &digests, &size, &shift, &low, &high)) return NULL;
-  if (size % 16 || shift < 0 || shift > 24) return PyErr_Format(PyExc_ValueError, "16 bytes a digest");
-  PyObject *found = PyList_New(0);
-  for (Py_ssize_t i = 0; found && i < size / 16; i++) {
-    unsigned bucket = bucket_of((const uint8_t *)digests + i * 16, shift);
-    if (bucket < low || bucket >= high) continue;
-    PyObject *index = PyLong_FromSsize_t(i);
-    if (!index || PyList_Append(found, index)) Py_CLEAR(found);
-    Py_XDECREF(index);
-  }
-  return found;
 }
 
 PyObject *py_digest(PyObject *module, PyObject *args) {
@@ -352,8 +267,7 @@ PyObject *py_digest(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef ids_methods[] = {
-    {"commands", (PyCFunction)ids_commands, METH_VARARGS, "one command for each id, with digest and owner"},
-    {"between", (PyCFunction)ids_between, METH_VARARGS, "indices of digests whose bucket is in a range"},
+    {"by_shard", (PyCFunction)ids_by_shard, METH_VARARGS, "ids in the order of their shards, with their owners"},
     {"digests", (PyCFunction)ids_digests, METH_O, "16 bytes an id, of BLAKE2b with this salt of 16 bytes"},
     {0}};
 static PyGetSetDef ids_fields[] = {{"missing", (getter)ids_missing, 0, "how many records have no id", 0}, {0}};

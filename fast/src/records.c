@@ -293,17 +293,29 @@ static PyObject *records_runs(records_t *records, void *closure) {
   return runs;
 }
 
-static PyObject *records_offsets(records_t *records, void *closure) {
-  (void)closure;
+/* owners(heads): for each record the head of its run and its offset, big endian. */
+static PyObject *records_owners(records_t *records, PyObject *heads) {
   if (!is_held(records)) return NULL;
-  PyObject *offsets = PyBytes_FromStringAndSize(NULL, records->count * 4);
-  if (!offsets) return NULL;
-  uint8_t *to = (uint8_t *)PyBytes_AS_STRING(offsets);
-  for (Py_ssize_t i = 0; i < records->count; i++, to += 4) {
-    uint32_t low = __builtin_bswap32((uint32_t)records->entries[i].message->offset);
-    memcpy(to, &low, 4);
+  if (!PyList_Check(heads) || PyList_GET_SIZE(heads) != (records->count ? records->run_count : 0))
+    return PyErr_Format(PyExc_ValueError, "one head for each run");
+  Py_ssize_t size = 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(heads); i++) {
+    PyObject *head = PyList_GET_ITEM(heads, i);
+    if (!PyBytes_Check(head) || (i && PyBytes_GET_SIZE(head) != size))
+      return PyErr_Format(PyExc_ValueError, "heads are bytes of one length");
+    size = PyBytes_GET_SIZE(head);
   }
-  return offsets;
+  PyObject *owners = PyBytes_FromStringAndSize(NULL, records->count * (size + 8));
+  if (!owners) return NULL;
+  char *to = PyBytes_AS_STRING(owners);
+  for (Py_ssize_t i = 0; i < records->count; i++) {
+    const entry_t *entry = &records->entries[i];
+    uint64_t offset = __builtin_bswap64((uint64_t)entry->message->offset);
+    memcpy(to, PyBytes_AS_STRING(PyList_GET_ITEM(heads, entry->run)), (size_t)size);
+    memcpy(to + size, &offset, 8);
+    to += size + 8;
+  }
+  return owners;
 }
 
 static PyObject *records_ids(records_t *records, void *tagged) { return ids_new(records, tagged != NULL); }
@@ -392,11 +404,11 @@ static PyMethodDef records_methods[] = {
     {"coordinates", (PyCFunction)records_coordinates, METH_O, "coordinates(index): topic, partition, offset"},
     {"messages", (PyCFunction)records_messages, METH_NOARGS, "all that was taken, one tuple a message"},
     {"headers", (PyCFunction)records_headers, METH_O, "headers(place): those of one of the messages"},
+    {"owners", (PyCFunction)records_owners, METH_O, "owners(heads): the head of its run and its offset, each"},
     {"close", (PyCFunction)records_close, METH_NOARGS, "give the messages back"},
     {0}};
 static PyGetSetDef records_fields[] = {
     {"runs", (getter)records_runs, 0, "(topic, partition, start, count, first, next, epochs) by partition", 0},
-    {"offsets", (getter)records_offsets, 0, "the low 4 bytes of all offsets, big endian", 0},
     {"ids", (getter)records_ids, 0, "ids by index", 0},
     {"claims", (getter)records_ids, 0, "ids with the tags of their sources", (void *)1},
     {"regular", (getter)records_regular, 0, "whether all of it may take the native path", 0},

@@ -18,12 +18,13 @@ import atexit
 import logging
 import os
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -33,9 +34,15 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.micro_batches import Marker
-from hapax.engines.spark.dataframe.parts import DeskAddress, JobDesk, LanePlan, LaneReport
-from hapax.engines.spark.dataframe.publication import Publishing
-from hapax.engines.spark.dataframe.sink import ExactlyOnceSink, SinkOptions
+from hapax.engines.spark.dataframe.parts import (
+    DeskAddress,
+    JobDesk,
+    LanePlan,
+    LaneReport,
+    Publishing,
+)
+from hapax.engines.spark.dataframe.rows import check_columns
+from hapax.engines.spark.dataframe.sink import SinkOptions, SinkWriter
 from hapax.engines.spark.dataframe.staging import StagedRowsError
 from hapax.engines.spark.session import connector_jars
 
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from hapax.kafka.produce.micro_batch import KafkaPublisher
     from hapax.settings import Settings
@@ -67,6 +75,10 @@ Everything else, secrets above all, comes from the driver's environment: options
 """
 _OURS = {"checkpointlocation", "spool", "inlinebytesmax", "report", "path", "queryname"}
 _NONE = "_"
+COMPLETE = (
+    "outputMode complete replaces what was written before, which a topic cannot: use append, and a"
+    " watermark where the pipeline aggregates"
+)
 NO_DESK = (
     "publish=parallel needs a session that runs in the process of its driver, which registers the"
     " sink by hapax.spark.register: Spark Connect has none; choose together"
@@ -117,10 +129,22 @@ def set_marker(query: str, number: int, **options: str) -> None:
         publisher.overwrite(Marker(number, query))
 
 
-class HapaxSink(ExactlyOnceSink):
+class HapaxSink(DataSource):
     """The data source that writes to Kafka."""
 
     desk: ClassVar[DeskAddress | None] = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "hapax"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark calls it so
+        """Return the writer. Spark calls it again for each micro-batch, in any process."""
+        if overwrite:
+            raise ConfigurationError([COMPLETE])
+        check_columns(schema)
+        return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
 
     @classmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
@@ -138,12 +162,13 @@ class HapaxSink(ExactlyOnceSink):
     @contextmanager
     def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
         """Give a publisher for these options."""
-        from hapax.kafka.admin.topic_limits import refused_rows
+        from hapax.kafka.admin.topics import refused_rows
         from hapax.kafka.read.input_logs import LogLookup
 
         settings = settings_of(options)
         publish = partial(publish_lanes, settings)
-        run, lanes = cls._one_by_one(publish), 0
+        run: Run = lambda plans: [*publish(plans)]  # noqa: E731 - one after the other
+        lanes = 0
         if options.durable and cls.desk is not None:
             lanes = settings.spark.lanes or cls.desk.lanes()
             run = partial(cls.desk.run, f"hapax-sink-{settings.app}", publish)
@@ -159,10 +184,6 @@ class HapaxSink(ExactlyOnceSink):
                 partial(refused_rows, settings),
             )
 
-    @classmethod
-    def _one_by_one(cls, publish: Publish) -> Run:
-        return lambda plans: [*publish(plans)]
-
 
 def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[LaneReport]:
     """Publish what each lane has; this is the function that executors import.
@@ -174,16 +195,22 @@ def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[Lan
 
 
 def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
-    from hapax.kafka.produce.micro_batch import LanePublished, LanePublisher
+    from hapax.kafka.produce.marked_transaction import MarkedTransaction, sink_lane_names
+    from hapax.kafka.produce.micro_batch import LanePublished, publish_lane
 
     published, problem, lost = LanePublished(), "", False
     try:
         with _watched(settings) as around:
-            lane = LanePublisher(settings, plan.lane, **around)
-            try:
-                lane.publish(plan.manifest, plan.parcels(), published)
-            finally:
-                lane.close()
+            names = sink_lane_names(settings.app, plan.lane)
+            with closing(MarkedTransaction(settings, names, **around)) as marked:
+                publish_lane(
+                    marked,
+                    plan.lane,
+                    plan.manifest,
+                    plan.parcels(),
+                    published,
+                    attempts_max=settings.retry.attempts,
+                )
     except StagedRowsError as error:
         problem, lost = error.what, True
     except PositionLostError as error:

@@ -1,22 +1,14 @@
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import redis_server
+from tests.kit.rulebook import TIMEOUT_S, GroupKind, MemoryRulebook, Rulebook
 from tests.kit.rulebook_kafka import KafkaRulebook
-from tests.kit.rulebook_memory import TIMEOUT_S, GroupKind, MemoryRulebook
 from tests.kit.worlds import KafkaWorld, MemoryWorld, World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.sandbox.redis_server import Redis
-    from tests.kit.rulebook import Rulebook
-
 
 FAST = {"kafka": "off", "kafka-native": "on"}
 """HAPAX_FAST by what a test runs on."""

@@ -23,7 +23,7 @@ def test_page_and_goals_can_be_made_of_what_the_benchmark_of_claims_finds():
         "| bare HSETNX, own",
     ]
     assert {goal.title for goal in goals(found) if goal.found} == {
-        "CPU of Redis for an id, new / a bare HSETNX",
+        "CPU of Redis for an id, filling / a bare HSETNX",
         "CPU of Redis for an id, own / a bare HSETNX",
-        "bytes of an id in Redis",
+        "resident bytes of an id in Redis",
     }

@@ -61,7 +61,7 @@ def test_keys_that_were_evicted_between_two_looks_are_counted_once(server):
     store.ping()  # what was evicted before it is not ours to tell
     store.claim(ids(1000), records(1000), {})
     gone = evict(server)
-    assert gone > 1000
+    assert gone >= 17, "a key for each shard, and what says which they are"
     for _ in range(2):
         store.ping()
     assert looks == [KEPT, ("", gone), KEPT]

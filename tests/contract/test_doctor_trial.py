@@ -1,6 +1,6 @@
 """The trial of a transactional id on a real broker: it says what is asked, and fences nobody."""
 
-from hapax.kafka.admin.answers import check_transactional_id_acl
+from hapax.kafka.admin.cluster import check_transactional_id_acl
 from tests.kit.topics import read_back, transaction
 
 

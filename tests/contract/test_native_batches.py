@@ -1,11 +1,9 @@
 """Native batches on a broker: sent in transactions, over rebalances, with routes that were lost."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -19,13 +17,11 @@ from hapax.kafka.consume.native_intake import ROUTES_S
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.native import record_path
 from hapax.kafka.properties import consumer_properties
+from hapax.sandbox import Sandbox
 from tests.kit.parts import MachineClock, Quiet, settings_of
 from tests.kit.rulebook_kafka import KafkaTopics
 from tests.kit.topics import Given, produce
 from tests.kit.worlds import BYTES_MAX, KafkaWorld, consumer_of, joined, take
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
 
 # Members of a group that take records natively and commit what they took, in one thread.
 
@@ -82,7 +78,6 @@ class Group(KafkaTopics):
         return member
 
     def leave(self) -> None:
-        """Let the oldest member go, with what it has taken and not committed."""
         member = self.members.pop(0)
         member.take(7, 0.0)
         member.close()
@@ -95,7 +90,6 @@ class Group(KafkaTopics):
         produce(self._bootstrap, self.topic, *given)
 
     def serve(self, seconds: float) -> None:
-        """Let members take and commit."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             for member in self.members:
@@ -138,7 +132,6 @@ class Group(KafkaTopics):
             self.serve(0.2)
 
     def missing(self) -> list[int]:
-        """Return the numbers that are not taken."""
         return [n for n in range(self._written) if not self.taken[b"%d" % n]]
 
     def doubled(self) -> list[bytes | None]:

@@ -1,10 +1,8 @@
 """What each failure of a registry means: an outage, a refusal, an id that it does not know."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,16 +11,13 @@ from hypothesis import strategies as st
 from hapax.core.errors import ConfigurationError, Poison, SchemasUnavailableError
 from hapax.core.formats import FormatOptions, RegistryOptions, Secret
 from hapax.core.records import Record
-from hapax.operations.doctor.check import Verdict
+from hapax.operations.doctor.check import CheckContext, Verdict
 from hapax.operations.doctor.examination import judge
 from hapax.schemas.codec import Decoder, Encoder, check_output
 from hapax.schemas.lookup import Lookup
 from tests.kit.doctor import healthy
 from tests.kit.schema_registry import RegistryDouble
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.operations.doctor.check import CheckContext
 
 ORDER = {
     "type": "record",

@@ -1,7 +1,5 @@
 """How long a call waits for a registry, and what a registry's odd answers and certificates mean."""
 
-from __future__ import annotations
-
 import ssl
 from typing import Any
 

@@ -1,9 +1,7 @@
 """Values against the official serializers and deserializers: the same bytes, the same data."""
 
-from __future__ import annotations
-
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,14 +17,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.json_format import ParseDict
 
-from hapax.core.formats import FormatOptions, Placement, RegistryOptions
+from hapax.core.formats import Format, FormatOptions, Placement, RegistryOptions
 from hapax.core.records import Record
 from hapax.schemas.codec import Decoder, Encoder
 from hapax.schemas.lookup import Lookup
 from tests.kit.schema_registry import RegistryDouble
-
-if TYPE_CHECKING:
-    from hapax.core.formats import Format
 
 TOPIC = "sales"
 ITEM = {"type": "record", "name": "shop.Item", "fields": [{"name": "sku", "type": "string"}]}

@@ -180,7 +180,6 @@ def test_a_producer_of_an_older_epoch_cannot_commit_with_live_metadata(classic):
 
 
 def codes(producer: Producer, metadata: bytes, app: Application) -> int:
-    """Return why offsets of this producer are refused."""
     with pytest.raises(KafkaException) as caught:
         producer.send_offsets_to_transaction([TopicPartition(app.input, 0, 2)], metadata, 30)
     return int(caught.value.args[0].code())

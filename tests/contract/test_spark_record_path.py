@@ -1,7 +1,5 @@
 """Which record path a task takes, on a real broker, and that it leaves no client behind."""
 
-from __future__ import annotations
-
 import gc
 import platform
 import sys
@@ -11,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from hapax.core.errors import ExitCode
+from hapax.core.errors import ConfigurationError
 from hapax.core.record_path import RecordPath
 from hapax.engines.spark.plan import RangeOutcome
 from hapax.kafka import native
 from hapax.kafka.consume.native_intake import NativeIntake
-from hapax.wiring.task import RangeParts
+from hapax.wiring.task import RangeTask
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce
 
@@ -50,9 +48,10 @@ def _without_native(monkeypatch):
 )
 def test_a_task_reports_its_record_path_and_where_it_ran(app, wanted, path):
     report = app.run(app.plan(app.member()), HAPAX_FAST=wanted)
-    assert (report.outcome, report.reason) == (RangeOutcome.DONE, "")
-    assert report.executor == platform.node()
-    assert report.record_path.startswith(path)
+    assert report.error is None
+    name, (executor, taken) = report.events[0]
+    assert (name, executor) == ("executor_seen", platform.node())
+    assert taken.startswith(path)
     assert app.values() == UPPER
 
 
@@ -74,15 +73,15 @@ def test_native_records_of_a_task_really_come_from_the_native_intake(app, monkey
 @pytest.mark.usefixtures("_without_native")
 def test_an_executor_without_the_native_part_takes_python_and_says_why(app):
     report = app.run(app.plan(app.member()), HAPAX_FAST="auto")
-    assert report.record_path == "python (hapax_fast is not installed)"
+    assert report.events[0][1][1] == "python (hapax_fast is not installed)"
     assert app.values() == UPPER
 
 
 @pytest.mark.usefixtures("_without_native")
 def test_an_executor_without_the_native_part_refuses_where_it_must_be_used(app):
     report = app.run(app.plan(app.member()), HAPAX_FAST="on")
-    assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.CONFIGURATION)
-    assert report.reason == (
+    assert isinstance(report.error, ConfigurationError)
+    assert str(report.error) == (
         f"executor {platform.node()}: HAPAX_FAST=on, but hapax_fast is not installed."
         " Cure that, or set HAPAX_FAST=auto"
     )
@@ -111,7 +110,7 @@ def test_ranges_leave_no_client_behind_however_they_end(app):
 
 def test_a_range_ends_although_its_batch_is_held_and_fetched_records_wait(app):
     """Librdkafka's destructor waits for ever for messages and queues that are open."""
-    parts = RangeParts(app.with_settings(HAPAX_FAST="on"), app.plan(app.member()))
+    parts = RangeTask(app.with_settings(HAPAX_FAST="on"), app.plan(app.member()))
     gc.collect()  # what earlier tests have left
     before = fast.clients()
     source, transaction = parts.clients()

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from hapax.core.errors import BatchAbortedError, ExitCode
+from hapax.core.errors import BatchAbortedError, ExitCode, StopError
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from hapax.kafka.consume.group_member import KafkaMember
-from hapax.kafka.produce.fences import fence
+from hapax.kafka.produce.standalone import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.wiring.task import run_plans
 from tests.kit.damage import damage
-from tests.kit.done import header, source
+from tests.kit.pipeline_under_test import header, source
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed, transaction
 from tests.kit.waiting import await_
@@ -50,7 +50,6 @@ def left_open(app: Application, member: KafkaMember, values: list[bytes], offset
 
 
 def refused(producer: Producer) -> KafkaError:
-    """Return why a commit is refused."""
     with pytest.raises(KafkaException) as caught:
         producer.commit_transaction(30)
     error: KafkaError = caught.value.args[0]
@@ -64,7 +63,7 @@ def test_a_range_is_committed_whole_with_its_headers(app):
     write(app, *TEN)
     member = app.member()
     report = app.run(app.plan(member))
-    assert (report.outcome, report.reason) == (RangeOutcome.DONE, "")
+    assert report.error is None
     assert report.progress == {(app.input, 0): 10}
     assert sum(settled.records for settled in report.settled) == 10
     assert app.values() == UPPER
@@ -82,7 +81,7 @@ def test_calls_of_each_form_overlap_within_a_batch_and_outputs_are_in_input_orde
         HAPAX_TRANSFORM=f"tests.kit.spark_business:{transform}",
         HAPAX_CALL__CONCURRENCY="8",
     )
-    assert (report.outcome, report.reason) == (RangeOutcome.DONE, "")
+    assert report.error is None
     assert (app.values(), app.letters()) == ([*UPPER, *UPPER], [b"boom"])
     assert app.committed() == {0: 21}
 
@@ -250,8 +249,9 @@ def test_what_brokers_refuse_aborts_the_range_and_names_a_suspect(app):
     assert (report.records, report.suspect) == (1, Coordinates(app.input, 0, 1))
     # Whether the refusal or the offsets come first is chance; any later attempt asks for reports.
     again = app.run(app.plan(member, batch_max=1, attempt=2))
-    assert again.content
-    assert list(again.culprits) == [Coordinates(app.input, 0, 1)]
+    assert isinstance(again.error, BatchAbortedError)
+    assert again.error.content
+    assert list(again.error.culprits) == [Coordinates(app.input, 0, 1)]
     assert (app.values(), app.committed()) == ([b"A"], {0: 1})
 
 
@@ -270,7 +270,8 @@ def test_a_transaction_that_outlived_half_its_time_halves_what_the_lane_takes_ne
         patch.setattr(KafkaTransaction, "commit", slow)
         known = frozenset({(app.input, 0)})  # no transaction of a mark before that of the records
         report = app.run(app.plan(member, trusted=known), HAPAX_TRANSACTION__TIMEOUT="2s")
-    assert (report.outcome, report.halved, report.pace) == (RangeOutcome.ABORTED, True, 5)
+    assert (report.outcome, report.pace) == (RangeOutcome.ABORTED, 5)
+    assert ("batch_halved", (5, "too slow")) in report.events
     report = app.run(app.plan(member, pace=report.pace), HAPAX_TRANSACTION__TIMEOUT="2s")
     assert report.settled[0].records == 5
     assert sum(settled.records for settled in report.settled) == 10
@@ -282,7 +283,7 @@ def test_marks_of_a_range_are_gone_with_its_report_and_its_partitions_are_truste
     report = app.run(app.plan(member))
     assert (report.trusted, report.marks) == ([(app.input, 0)], {})
     report = app.run(app.plan(member))
-    assert report.suspected == []
+    assert "records_isolated" not in dict(report.events)
 
 
 def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(app, sandbox):
@@ -308,7 +309,8 @@ def test_failures_of_other_lanes_count_in_the_rate(app):
     settings = {"HAPAX_DEAD_LETTER__RATE_MAX": "0.5", "HAPAX_DEAD_LETTER__RECORDS_MIN": "10"}
     member = app.member()
     report = app.run(app.plan(member, failed=(10, 9)), **settings)
-    assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.DEAD_LETTER_LIMIT)
+    assert isinstance(report.error, StopError)
+    assert report.error.exit_code is ExitCode.DEAD_LETTER_LIMIT
     assert (app.values(), app.letters(), app.committed()) == ([], [], {0: 0})
 
 
@@ -327,7 +329,6 @@ class Running:
         return self._report.done()
 
     def report(self) -> RangeReport:
-        """Wait for it."""
         report = self._report.result(60)
         self._pool.shutdown()
         return report
@@ -412,7 +413,8 @@ def test_a_task_of_a_member_that_has_left_is_refused_and_leaves_nothing(app):
     app.leave(member)
     report = app.run(plan)
     assert report.outcome is RangeOutcome.ABORTED
-    assert not report.content
+    assert isinstance(report.error, BatchAbortedError)
+    assert not report.error.content
     assert (app.values(), app.committed()) == ([], {0: None})
 
 
@@ -454,8 +456,9 @@ def test_offsets_that_were_set_back_stop_the_service(app):
     app.commit({(app.input, 0): 2})
     plan = app.plan(app.member(), starts={(app.input, 0): 6})
     report = app.run(plan)
-    assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.POSITION_LOST)
-    assert "2" in report.reason
+    assert isinstance(report.error, StopError)
+    assert report.error.exit_code is ExitCode.POSITION_LOST
+    assert "2" in str(report.error)
     assert app.values() == []
 
 
@@ -477,7 +480,9 @@ def test_a_request_that_may_have_gone_out_twice_is_fenced_off(app, monkeypatch):
     monkeypatch.setattr(KafkaTransaction, "open", counted)
     write(app, *TEN)
     report = app.run(app.plan(app.member(), pace=1))
-    assert report.doubts == ["commit_transaction: sent twice"]
+    assert [said for name, said in report.events if name == "in_doubt_fenced"] == [
+        ("commit_transaction: sent twice",)
+    ]
     assert len(opens) == 2
     assert app.values() == UPPER
     assert [header(record, "hapax-source") for record in app.outputs()] == [

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.errors import ExitCode, PositionLostError
+from hapax.core.errors import PositionLostError
 from hapax.core.ports import Batch
 from hapax.engines.spark.plan import RangeOutcome
 from hapax.kafka.consume.source import KafkaSource
@@ -51,7 +51,6 @@ class Topic:
         assert self.id() != before
 
     def id(self) -> str:
-        """Return the topic's id as Kafka's own tools print it."""
         asked = self._admin.describe_topics(TopicCollection([self.source]))
         found = str(asked[self.source].result(30).topic_id)
         return found.replace("+", "-").replace("/", "_")
@@ -62,7 +61,6 @@ class Topic:
         return f"hapax topic={self.id()} cluster={cluster}"
 
     def committed(self) -> tuple[int, str]:
-        """Return the group's offset, and what stands beside it."""
         with self._outside() as consumer:
             (found,) = consumer.committed([TopicPartition(self.source, 0)], 30)
         return found.offset, found.metadata or ""
@@ -93,7 +91,6 @@ def topic(sandbox, unique):
 
 
 def taken(source: KafkaSource, count: int = 1) -> list[Batch]:
-    """Take until so many records came."""
     batches: list[Batch] = []
     until_s = time.monotonic() + TAKE_S
     while sum(len(batch.records) for batch in batches) < count:
@@ -172,8 +169,8 @@ def test_a_task_never_reads_from_an_offset_of_another_topic(sandbox, unique):
         consumer.commit(offsets=[place], asynchronous=False)
         consumer.close()
         report = app.run(app.plan(app.member()))
-        assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.POSITION_LOST)
-        assert "belongs to a topic that was deleted" in report.reason
+        assert isinstance(report.error, PositionLostError)
+        assert "belongs to a topic that was deleted" in str(report.error)
         assert app.values() == []
         assert app.committed() == {0: 5}
     finally:
@@ -185,7 +182,7 @@ def test_a_task_names_the_topic_of_its_offsets(sandbox, unique):
     try:
         produce(app.bootstrap, app.input, *TEN)
         report = app.run(app.plan(app.member()))
-        assert report.outcome == RangeOutcome.DONE, report.reason
+        assert report.outcome == RangeOutcome.DONE, report.error
         consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
         (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
         consumer.close()

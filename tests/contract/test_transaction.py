@@ -10,7 +10,6 @@ TEN = [b"%d" % number for number in range(10)]
 
 @pytest.fixture
 def ready(world):
-    """Ten records taken, a producer open."""
     world.write(*TEN)
     joined(world)
     world.transaction.open()

@@ -1,7 +1,5 @@
 """What the tests of tests/deploy share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.deploy import tools

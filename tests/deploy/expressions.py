@@ -3,15 +3,11 @@
 promtool checks the grammar, so names can be picked out by simple patterns.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from hapax.telemetry.metrics import Metrics, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # What Prometheus adds to each series of a target, and PodMonitors do.
 TARGET_LABELS = {"job", "instance", "namespace", "pod"}
@@ -49,7 +45,6 @@ def known_metrics() -> dict[str, Known]:
 
 
 def metrics_in(expression: str) -> set[str]:
-    """Return the metrics that an expression names."""
     return {name for name, _matchers in _selectors(expression)}
 
 

@@ -1,33 +1,32 @@
 """Pages and files of deploy/ that are made from code: ``make generate`` writes them."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import inspect
 import json
 import re
 import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, cast
+from pathlib import Path
+from typing import Any, Final, cast
+
+from prometheus_client import Counter, Gauge, Histogram
 
 import hapax
 from hapax import publish, spark, testing
 from hapax.core.dead_letters import DeadLetter
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
-from hapax.engines.producer_startup import Opening
+from hapax.engines.membership import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
-from hapax.telemetry.metrics import metrics_reference
+from hapax.telemetry.metrics import Label, Row, rows
 from hapax.testing import pytest_plugin
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
 from tests.deploy.values_schema import THRESHOLDS, schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 DOCS: Final = DEPLOY.parent / "docs"
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
@@ -50,6 +49,15 @@ MARGINS: Final = {
 _DEFAULTS: Final = (
     "# Made from the code by make generate; a test compares. Seconds, unless a unit is given."
 )
+_METRICS: Final = """\
+# Metrics
+
+Written from the table in `service/hapax/telemetry/metrics.py`; a test compares.
+
+Every process exposes these on `/metrics`: Prometheus text or, when asked, OpenMetrics.
+The standard `process_…` and `python_gc_…` metrics are exposed as well.
+A label lists its values, or has at most so many, beyond which they count as `other`: {limits}.
+"""
 _RULE: Final = """\
 # Made from deploy/monitoring/alerts.yaml by make generate; a test compares.
 apiVersion: monitoring.coreos.com/v1
@@ -131,7 +139,6 @@ SECTIONS: Final[dict[str, list[Any]]] = {
 
 
 def api_page() -> str:
-    """Return the page."""
     parts = [_HEAD]
     for title, members in SECTIONS.items():
         parts.append(f"## {title}\n")
@@ -209,6 +216,38 @@ def _members(tree: ast.ClassDef, member: type) -> Iterator[str]:
 
 def _docstring(text: str | None) -> str:
     return inspect.cleandoc(text or "").replace("``", "`")
+
+
+def metrics_reference() -> str:
+    kinds = (("Counters", Counter), ("Histograms", Histogram), ("Gauges", Gauge))
+    parts = [_METRICS.format(limits=_limits())]
+    for title, kind in kinds:
+        parts.append(f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|\n")
+        parts.extend(_line(row) for row in rows() if row.kind is kind)
+    parts.append("\n## Buckets\n\n| upper bounds | histograms |\n|---|---|\n")
+    bounds: dict[str, list[str]] = defaultdict(list)
+    for row in rows():
+        if row.buckets:
+            bounds[", ".join(f"{bound:g}" for bound in row.buckets)].append(f"`{row.name}`")
+    parts.extend(f"| {each} | {', '.join(names)} |\n" for each, names in bounds.items())
+    return "".join(parts)
+
+
+def _limits() -> str:
+    """Return the labels that list no values, each with the most values that it may have."""
+    labels = {label.name: label.limit for row in rows() for label in row.labels if label.limit}
+    return ", ".join(f"`{name}` {limit:,}" for name, limit in sorted(labels.items()))
+
+
+def _line(row: Row[Any]) -> str:
+    labels = ", ".join(_label(label) for label in row.labels)
+    return f"| `{row.name}` | {labels} | {row.meaning} |\n"
+
+
+def _label(label: Label) -> str:
+    if label.values:
+        return f"`{label.name}`: {', '.join(f'`{value}`' for value in label.values)}"
+    return f"`{label.name}`"
 
 
 if __name__ == "__main__":

@@ -15,17 +15,15 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hapax.sandbox import SandboxError, machine
 from hapax.sandbox.machine import say
 from tests.deploy import tools
 from tests.deploy.steps import ROOT, lineage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 COMMAND: Final = "make image"
 _LOCKS: Final = ("requirements/build.txt", "requirements/worker.txt")

@@ -1,20 +1,16 @@
 """What Kustomize and Helm make of deploy/, as objects that can be compared and asked."""
 
-from __future__ import annotations
-
 import copy
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
 from tests.deploy import tools
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Object = dict[str, Any]
 

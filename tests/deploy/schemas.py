@@ -5,14 +5,10 @@ were compared with the definitions themselves, too: kedacore/keda 2.20, promethe
 apache/spark-kubernetes-operator 1.0; who adds a field here looks it up there.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import kubernetes_validate  # type: ignore[import-untyped] # it has none
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The oldest that knows every field, and the newest there is.
 VERSIONS: Final = ("1.27", "1.37")

@@ -1,14 +1,10 @@
 """The settings that a pod would find, and where it would find its secrets."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from hapax.settings import Settings, load_settings
 from tests.deploy.manifests import Object, driver, only
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRETS: Final = "/run/secrets/hapax"
 _CONTENTS: Final = {"redis-url": "rediss://hapax:geheim@redis:6380/0"}

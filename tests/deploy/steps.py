@@ -3,8 +3,6 @@
 Nothing of what a step says is changed but the paths that the image would own.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import os
@@ -42,7 +40,6 @@ class Stage(NamedTuple):
 
 
 def stages() -> dict[str, Stage]:
-    """Return the stages by name."""
     text = (ROOT / "Dockerfile").read_text()
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     found: dict[str, Stage] = {}

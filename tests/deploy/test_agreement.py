@@ -1,7 +1,5 @@
 """The manifests agree with the settings, with the service, and with each other."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 import yaml
 
 import hapax
-from hapax.engines.producer_startup import Opening
+from hapax.engines.membership import Opening
 from hapax.settings import VARIABLES
 from hapax.telemetry.health import Health
 from hapax.wiring import LIVENESS_MARGIN_S

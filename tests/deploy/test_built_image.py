@@ -1,22 +1,17 @@
 """The worker's image built by its own Dockerfile, entered as its user, with a read-only root."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 import hapax
+from hapax.sandbox import Sandbox
 from tests.deploy import image_build
+from tests.deploy.image_build import Image
 from tests.kit.pipeline_under_test import PipelineUnderTest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.deploy.image_build import Image
 
 # Its files are copied from layer to layer: seconds on an idle disk, minutes on a busy one.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -176,7 +171,6 @@ def run(
     app: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
     return subprocess.run(
         command(image, *words, entry=entry, app=app, variables=variables),
         capture_output=True,

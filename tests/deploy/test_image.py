@@ -1,7 +1,5 @@
 """The image: what its file says, and every step of it that can be carried out without an engine."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -10,8 +8,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +17,6 @@ import hapax
 from hapax.settings.reference import markdown
 from tests.deploy.steps import ROOT, Build, Step, environment, exec_form, lineage, stages
 from tests.kit.proof import at_length
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Libraries are installed, and perhaps fetched: that takes a while where much else goes on.
 pytestmark = pytest.mark.timeout(900)

@@ -1,22 +1,24 @@
 """docs/release.md: what is written there runs, up to where it leaves this machine."""
 
-from __future__ import annotations
-
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 import hapax
 from deploy.release import NAMES_VERSION, disagreements, native_wheels, write
+from hapax.engines.spark.session import CONNECTOR
+from hapax.jars import locked
 from tests.deploy.steps import ROOT, stages
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = ROOT / "docs/release.md"
 VERSION = hapax.__version__
@@ -160,3 +162,111 @@ def test_the_images_are_built_with_the_arguments_that_the_dockerfile_has():
     assert {"PYTHON_IMAGE", "REVISION"} <= set(given)
     assert set(re.findall(r"--target (\w+)", script)) == {"worker", "spark"}
     typed(f"docker() {{ :; }}\ngit() {{ :; }}\n{script}", ROOT)  # the shell can read it
+
+
+# -- The bill of materials names every library of the lock with every hash and the licence of it.
+
+
+@pytest.fixture(scope="module")
+def bills(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sbom")
+    subprocess.run([sys.executable, "-m", "deploy.sbom", folder], check=True, cwd=ROOT)
+    return folder
+
+
+def lock(image: str) -> set[tuple[str, str, str]]:
+    """Return name, version and hash, for each hash of each library of a lock."""
+    text = (ROOT / f"requirements/{image}.txt").read_text().replace("\\\n", " ")
+    found = set()
+    for line in text.splitlines():
+        if pin := re.match(r"([\w.-]+)==(\S+)", line):
+            hashes = re.findall(r"--hash=sha256:(\w+)", line)
+            found |= {(pin[1], pin[2], each) for each in hashes}
+    return found
+
+
+def told(component: Any) -> set[tuple[str, str, str]]:
+    sources = [component, *component.get("externalReferences", ())]
+    return {
+        (component["name"], component["version"], each["content"])
+        for source in sources
+        for each in source.get("hashes", ())
+    }
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("image", ["worker", "spark"])
+def test_the_bill_is_the_lock(image, bills):
+    bill = json.loads((bills / f"{image}.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    about = bill["metadata"]["component"]
+    assert (about["name"], about["version"]) == ("hapax-kafka", hapax.__version__)
+    jars = {(jar.artifact, jar.version, jar.sha256) for jar in locked(CONNECTOR)}
+    wanted = lock(image) | (jars if image == "spark" else set())
+    assert len(wanted) > 100
+    assert set().union(*map(told, bill["components"])) == wanted
+    purls = [component["purl"] for component in bill["components"]]
+    assert len(set(purls)) == len(purls)
+    assert all(purl.startswith(("pkg:pypi/", "pkg:maven/")) for purl in purls)
+    unstated = [each["name"] for each in bill["components"] if "licenses" not in each]
+    assert len(unstated) < 6, f"not installed here, or of another version: {unstated}"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("image", ["worker", "spark"])
+def test_the_bill_is_of_the_form_that_others_read(image, bills):
+    text = (bills / f"{image}.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+
+
+# -- make licences: what an image holds is under a licence that pyproject.toml allows ------
+
+ALLOWED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pip-licenses"]["allow-only"]
+
+
+def listed(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run the command of ``make licences``."""
+    makefile = (ROOT / "Makefile").read_text()
+    packages = makefile.partition("--packages $$(")[2].partition(")")[0]
+    names = subprocess.run(
+        ["/bin/sh", "-c", packages], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert len(names) > 60
+    return subprocess.run(
+        [sys.executable, "-m", "piplicenses", *options, "--packages", *names],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_library_of_the_images_is_under_a_licence_that_is_allowed():
+    done = listed()
+    assert done.returncode == 0, done.stderr
+    assert {"confluent-kafka", "kafka-python", "pyspark"} <= set(done.stdout.split())
+
+
+def test_a_licence_that_is_not_allowed_ends_it():
+    fewer = ";".join(name for name in ALLOWED.split(";") if name != "Apache-2.0")
+    done = listed(f"--allow-only={fewer}")
+    assert (done.returncode, "Apache-2.0" in done.stderr) == (1, True)
+
+
+# -- docs/ as a site: it builds offline, and what mkdocs would warn of is an error ---------
+
+
+@pytest.mark.deep  # meta tests find dead links without mkdocs
+def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(
+        list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"README"}
+    built = {page.parent.name for page in (tmp_path / "site").glob("*/index.html")}
+    assert pages - built == set()
+    index = (tmp_path / "site/index.html").read_text()
+    assert "quickstart/" in index
+    loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)', index)
+    assert loaded == [], "the site needs nothing from elsewhere"

@@ -1,12 +1,11 @@
 """KEDA asks for the true lag, and takes pods away more slowly than they leave."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -16,9 +15,6 @@ from tests.deploy.manifests import WORKLOADS, Object, charted, driver, kustomize
 from tests.deploy.schemas import problems
 from tests.deploy.settled import SECRETS, secret_files, settled
 from tests.deploy.test_values import BOTH, refusal, rendered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.deep  # needs kubectl and Helm
 SASL = {"SCRAM-SHA-512": "scram_sha512", "SCRAM-SHA-256": "scram_sha256", "PLAIN": "plaintext"}

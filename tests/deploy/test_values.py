@@ -1,29 +1,24 @@
 """The values of the chart: typos are refused on every level, and what is given arrives."""
 
-from __future__ import annotations
-
 import json
 import subprocess
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jsonschema  # of kubernetes-validate
 import pytest
 import yaml
 
 from hapax.settings import VARIABLES
+from hapax.settings.base import Variable
 from tests.deploy import tools
 from tests.deploy.manifests import CHART, Object, charted, driver, only
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.values_schema import OWNED, form, settable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hapax.settings.base import Variable
-
-    Tool = Callable[[], Path]
+Tool = Callable[[], Path]
 
 BOTH = pytest.mark.parametrize(
     "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)

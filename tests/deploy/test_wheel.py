@@ -1,7 +1,5 @@
 """The wheel: what is in it, and that it runs where nothing else of this checkout is."""
 
-from __future__ import annotations
-
 import email.parser
 import os
 import re

@@ -3,8 +3,6 @@
 Both come from packages of registries, pinned and compared with their hashes.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -15,13 +13,11 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hapax.sandbox import SandboxError, machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TIMEOUT_S: Final = 300.0
 # A layer for functions in a cloud: nobody else puts current programs into a package of PyPI.

@@ -4,21 +4,17 @@ The settings have their names and forms from the code, and what Kubernetes defin
 affinity, sidecars) its own schemas, without the descriptions.
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import kubernetes_validate  # type: ignore[import-untyped] # it has none
 
 from hapax.settings import VARIABLES
 from tests.deploy.schemas import VERSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Schema = dict[str, Any]
 
@@ -76,7 +72,7 @@ _FORMS: Final[dict[str, tuple[str, list[str]]]] = {
     "`package.module:function`": (r"[^\s:]+:[^\s:]+", ["string"]),
     "`https://…` or `http://…`": ("https?://.+", ["string"]),
     "1 to 200 letters": ("[A-Za-z0-9._-]{1,200}", _PLAIN),
-    "JSON object of librdkafka names and plain values": (r"\s*\{(.|\s)*\}\s*", ["string"]),
+    "JSON object of librdkafka properties and plain values": (r"\s*\{(.|\s)*\}\s*", ["string"]),
     "JSON object of Spark properties and plain values": (r"\s*\{(.|\s)*\}\s*", ["string"]),
 }
 """By what the reference says of a setting: the texts of its form, and its types in YAML."""

@@ -18,8 +18,7 @@ from tests.fault.plan import CALLS
 from tests.fault.plans import PLANS, Wish
 from tests.fault.results import write_run
 from tests.fault.striking.strikes import CATALOGUE
-from tests.kit.box import Box
-from tests.kit.turn import turn
+from tests.kit.turn import Box, turn
 
 
 def main() -> int:

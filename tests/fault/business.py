@@ -1,9 +1,8 @@
-"""The rules as a transform: what ``HAPAX_TRANSFORM=tests.fault.business:split`` names.
+"""Business code of campaigns and fault tests."""
 
-There is a gate in it, which is open unless the environment names a folder of gates.
-"""
-
+import ctypes
 import os
+import time
 from collections.abc import Iterator
 
 from hapax import Output, Record
@@ -21,3 +20,19 @@ def split(record: Record) -> Iterator[Output]:
     who = () if content is not None and rules.is_plain(content.number) else (("who", _WHO),)
     for way, value in rules.results(record.value or b""):
         yield Output(value, topic=second if way else None, headers=who)
+
+
+def sleep(record: Record) -> Output:
+    """Copy the record, after the seconds in its header ``sleep-s``."""
+    time.sleep(float(dict(record.headers).get("sleep-s") or b"0"))
+    return Output(record.value)
+
+
+def hold(record: Record) -> Output:
+    """Do the same in C code that keeps the interpreter lock: no other thread of Python runs.
+
+    The watchdog does not count meanwhile; librdkafka's threads go on.
+    """
+    seconds = float(dict(record.headers).get("sleep-s") or b"0")
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    return Output(record.value)

@@ -4,8 +4,6 @@
 is in the catalogue (striking/strikes.py), who judges is judge.py.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess
@@ -14,29 +12,22 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
 from tests.fault.checking.judge import judge
 from tests.fault.cluster import complaints
-from tests.fault.plan import PROMISES
+from tests.fault.feeding.ledger import Ledger
+from tests.fault.members import Member
+from tests.fault.plan import PROMISES, Fault, Plan, Step
 from tests.fault.reporting import machine
-from tests.fault.results import Judgement, Run, Strike
-from tests.fault.scene import Scene
-from tests.fault.stage import Stage
+from tests.fault.results import Counts, Judgement, Run, Strike
+from tests.fault.scene import Scene, Stage
+from tests.fault.watching.live import LiveHistory
 from tests.kit.waiting import reaches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fault.feeding.ledger import Ledger
-    from tests.fault.members import Member
-    from tests.fault.plan import Fault, Plan, Step
-    from tests.fault.results import Counts
-    from tests.fault.watching.live import LiveHistory
 
 EXAMPLES_MAX = 20
 

@@ -1,24 +1,18 @@
 """Three brokers as a nemesis sees them: who leads what, who is in step, and who is to lead next."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import ResourceType
 
+from hapax.sandbox import Broker, Sandbox
 from hapax.sandbox.broker import metadata_client
 from tests.fault.watching import wire
-from tests.kit.configs import configure
+from tests.fault.watching.wire import Place
+from tests.kit.topics import configure
 from tests.kit.waiting import reaches
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from hapax.sandbox import Broker, Sandbox
-    from tests.fault.watching.wire import Place
 
 INTERNAL = {"offsets": "__consumer_offsets", "transactions": "__transaction_state"}
 ASK_S = 5.0
@@ -128,7 +122,6 @@ class Cluster:
         }
 
     def configure(self, topics: Iterable[str], name: str, value: str) -> None:
-        """Set one configuration of topics."""
         configure(self._admin, ResourceType.TOPIC, topics, {name: value})
 
     def configure_group(self, group: str, values: dict[str, str]) -> None:

@@ -1,15 +1,9 @@
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.kit.at_work import QUICK, TEN
-from tests.kit.routes import a_route
-
-if TYPE_CHECKING:
-    import pytest
-
-_LONG = "test_checker_broker"
+from tests.kit.routes import a_route, routes_of
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,10 +12,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         inside = item.path.is_relative_to(here)
         of_row = item.get_closest_marker("row") is not None
-        if inside and (of_row or item.path.stem == _LONG or item.path.parent.name == "controls"):
+        if inside and (of_row or item.path.parent.name == "controls"):
             item.add_marker("real")
             item.add_marker("long")
 
 
+route_of = routes_of()
 route = a_route(*TEN, **QUICK)
 """A route with quick timeouts and ten records in its input; most files have their own."""

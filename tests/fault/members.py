@@ -4,24 +4,19 @@ A member is ``python -m hapax run``, a Spark driver, or any other command that t
 environment. Whoever ends one says so; an end that nobody asked for is told by ``surprise``.
 """
 
-from __future__ import annotations
-
 import http.client
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import psutil  # type: ignore[import-untyped] # it carries no types
 
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.probes import ask, free_port
 from tests.kit.spark_process import SparkProcess
 from tests.kit.waiting import reaches
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.kit.managed_process import WorkerProcess
 
 WORDS = 12
 """Lines of a log that say why a process left."""
@@ -95,7 +90,6 @@ class Member:
         self.kills += 1
 
     def restart(self) -> None:
-        """SIGKILL, and back at once."""
         self.kill()
         self.start()
 

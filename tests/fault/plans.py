@@ -1,22 +1,25 @@
 """The campaigns that are run, by name."""
 
-from __future__ import annotations
-
 import math
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
-from typing import TYPE_CHECKING
 
-from tests.fault.plan import CALLS, CLUSTER, MEMBERSHIPS, PAUSED, SHORT, SPARK, Plan
+from tests.fault.plan import (
+    CALLS,
+    CLUSTER,
+    MEMBERSHIPS,
+    PAUSED,
+    SHORT,
+    SPARK,
+    Fault,
+    Plan,
+    Step,
+    Steps,
+)
 from tests.fault.striking import strikes
-from tests.kit.box import Box
-from tests.kit.turn import share
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tests.fault.plan import Fault, Step, Steps
+from tests.kit.turn import Box, share
 
 BROKERS = (*strikes.B_KILLS, *strikes.B_FREEZES, *strikes.B_MOVES, *strikes.B_OUTAGES)
 MEMBERS = (*strikes.P_ROWS, *strikes.TAKE_OVERS, *strikes.CRASHES, *strikes.Z_ROWS, *strikes.STOPS)
@@ -61,7 +64,6 @@ class Wish:
     box: Box = field(default_factory=Box)
 
     def apply(self, plan: Plan) -> Plan:
-        """Return the plan as wished."""
         return replace(
             plan,
             seed=self.seed,

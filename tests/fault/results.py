@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from pathlib import Path  # noqa: TC003 - part of a public signature that msgspec never reads
+from pathlib import Path
 
 import msgspec
 
@@ -236,7 +236,6 @@ def read_runs(folder: Path) -> list[Run]:
 
 
 def note_case(case: Case, folder: Path) -> None:
-    """Add the outcome of a test."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "cases.jsonl").open("ab") as file:
         file.write(msgspec.json.encode(case) + b"\n")

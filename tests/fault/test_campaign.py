@@ -1,7 +1,5 @@
 """The nemesis itself: its catalogue, its measures, and one short campaign on a real cluster."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math
@@ -9,11 +7,12 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaException
@@ -21,7 +20,7 @@ from confluent_kafka import KafkaException
 from tests.fault import campaign, plans
 from tests.fault.cluster import java_hash
 from tests.fault.members import Member, await_exit
-from tests.fault.plan import CALLS, PAUSED, Fault
+from tests.fault.plan import CALLS, PAUSED, Fault, Plan, Step
 from tests.fault.plans import Wish
 from tests.fault.reporting.matrix import MATRIX
 from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
@@ -30,16 +29,11 @@ from tests.fault.scene import Scene
 from tests.fault.striking import strikes
 from tests.fault.striking.crash import POINTS
 from tests.fault.striking.strikes_requests import INVALID_PRODUCER_EPOCH
+from tests.fault.versions import BEGIN, END, PAGE, Row, write_table
 from tests.fault.watching.monitor import Progress
-from tests.kit.box import Box
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.proof import at_length
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.fault.plan import Plan, Step
+from tests.kit.turn import Box
 
 ROWS = {
     *(f"P{number}" for number in range(1, 24)),
@@ -282,3 +276,39 @@ def test_a_short_campaign_strikes_with_each_kind_and_finds_nothing(form):
     assert f"late request {INVALID_PRODUCER_EPOCH}" in late.note, late
     assert counts.committed > 20
     assert len(found.samples) >= 10
+
+
+FACTS = {"Kafka": "3.9.2", "Redis": "7.0.15", "Python": "3.11.7", "confluent-kafka": "2.16.1"}
+
+
+def test_the_table_replaces_what_stands_between_the_marks_and_nothing_else(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}an older table\n{END}after\n")
+    rows = [
+        Row("Kafka 3.9.2", FACTS, 4, 12345, {}, "2026-01-02", "abc"),
+        Row("Redis 8", FACTS, 4, 10, {"lost": 2}, "2026-01-02", "abc"),
+        Row("Valkey 8", why="no apt-get"),
+    ]
+
+    write_table(page, rows)
+
+    text = page.read_text()
+    assert text.startswith(f"before\n{BEGIN}| | Kafka |")
+    assert text.endswith(f"{END}after\n")
+    assert "an older table" not in text
+    assert "| Kafka 3.9.2 | 3.9.2 | 7.0.15 | 3.11.7 | 2.16.1 | 4 | 12,345 | none |" in text
+    assert "| 10 | lost 2 |" in text
+    assert "| Valkey 8 | not run: no apt-get |" in text
+
+
+def test_a_page_without_marks_is_not_written(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("no marks\n")
+    with pytest.raises(SystemExit, match="no marks"):
+        write_table(page, [])
+    assert page.read_text() == "no marks\n"
+
+
+def test_the_page_of_versions_has_the_marks():
+    assert BEGIN in PAGE.read_text()
+    assert END in PAGE.read_text()

@@ -1,5 +1,7 @@
 """Topics that change under a worker: made again, widened, offline in part, truncated."""
 
+import time
+
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
@@ -14,13 +16,16 @@ from tests.kit.at_work import (
     delete_topic,
     numbers,
     partitions_known,
+    refused,
     values,
 )
 from tests.kit.kept_clients import close_all
 from tests.kit.managed_process import WorkerProcess
+from tests.kit.night import Desk
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import Proof
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce, unmarked
 from tests.kit.waiting import await_
 
@@ -147,12 +152,7 @@ def test_partitions_that_are_added_under_a_worker_are_read_from_their_beginning(
 # -- three brokers ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def wide(cluster, tmp_path):
-    """A route on three brokers."""
-    route = PipelineUnderTest(cluster, tmp_path, **QUICK)
-    yield route
-    route.close()
+wide = a_route(servers="cluster", created=False, **QUICK)
 
 
 def create_at(
@@ -234,3 +234,40 @@ def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_
 
 def _in_sync(route: PipelineUnderTest) -> list[int]:
     return list(partitions_known(route, route.source)[0].isrs)
+
+
+# -- Positions that are lost: by retention, with the group's offsets, with the topic itself
+
+
+@pytest.mark.row("M4")
+def test_retention_that_overtakes_a_frozen_worker_makes_it_leave_with_6_and_skip_nothing(
+    sandbox, route, proof
+):
+    worker = route.worker()
+    at_work(worker)
+    worker.freeze()
+    time.sleep(0.5)  # the fetch that is under way brings nothing: brokers hold it for 100 ms
+    route.write(*TEN)
+    sandbox.delete_records(route.source, 0, 15)
+    worker.thaw()
+    await_exit(worker, 6, f"{route.source}/0", "next record is 10", "15 to 20")
+    assert route.committed() == {0: 10}
+    assert values(route) == sorted(TEN)
+    proof.note(struck=5, note="records deleted before they were read")
+
+
+@pytest.mark.row("M5")
+def test_a_group_whose_offsets_were_deleted_does_not_start_over_where_that_is_refused(route, proof):
+    route.run_to_end(GROUP__MEMBERSHIP="dynamic")
+    assert route.committed() == {0: 10}
+    client = admin(route)
+    client.delete_consumer_groups([route.app])[route.app].result(30)
+    assert route.committed() == {0: None}
+    refused(route, 6, f"{route.source}/0", "HAPAX_INPUT__START=refuse", INPUT__START="refuse")
+    refused(route, 6, f"{route.source}/0/10", "hapax offsets set")
+    assert values(route) == sorted(TEN)
+    # The control: where starting over is asked for it does.
+    Desk(route).ask("offsets", "set", route.source, "earliest", "--yes")
+    route.run_to_end()
+    assert values(route) == sorted(TEN * 2)
+    proof.note(struck=1, note="begun from the start on purpose, the same deletion doubles")

@@ -35,14 +35,11 @@ def apart(tmp_path_factory):
 
 
 @pytest.fixture
-def route(apart, tmp_path):
-    sandbox, _proxy = apart
+def route(apart, route_of):
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "50"}
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=PARTITIONS, **(QUICK | settings))
-    route.create()
+    route = route_of(PARTITIONS, servers=apart[0], **(QUICK | settings))
     route.write(*MANY)
-    yield route
-    route.close()
+    return route
 
 
 def in_sync(route: PipelineUnderTest, *topics: str) -> dict[tuple[str, int], int]:

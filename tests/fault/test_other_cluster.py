@@ -17,8 +17,6 @@ from tests.kit.proof import rounds
 from tests.kit.waiting import await_
 
 pytestmark = pytest.mark.long
-FREEZE_S = 8.0
-"""Longer than a session: the partitions of who is frozen go to another."""
 
 
 class Frozen(WorkerProcess):

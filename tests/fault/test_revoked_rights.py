@@ -1,9 +1,10 @@
 """Rights that are revoked and passwords that change while a worker is at work."""
 
-from typing import NamedTuple
+from contextlib import closing
 
 import pytest
 
+from hapax.core.cluster_state import Right
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import (
     QUICK,
@@ -14,6 +15,7 @@ from tests.kit.at_work import (
     untouched,
     values,
 )
+from tests.kit.guarded import GUARDED, WholeGuard, tokens_of
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_
@@ -21,19 +23,10 @@ from tests.kit.waiting import await_
 USER, PASSWORD, ANOTHER = "hapax", "open-sesame", "close-sesame"
 
 
-class Right(NamedTuple):
-    """One grant, by the words of Rights; ``named`` is what the reason of a stop must say."""
-
-    resource: str
-    name: str
-    operation: str
-    named: str
-
-
 @pytest.fixture(scope="module")
 def guarded():
     """A broker that asks for a password and knows rights; no Redis."""
-    with Sandbox(redis=False, guarded=True) as sandbox:
+    with Sandbox(redis=False, guarded=WholeGuard) as sandbox, closing(tokens_of(sandbox)):
         sandbox.rights.set_password(USER, PASSWORD)
         yield sandbox
 
@@ -44,11 +37,10 @@ def rights(guarded):
 
 
 @pytest.fixture
-def route(guarded, rights, tmp_path):
-    route = PipelineUnderTest(
-        guarded,
-        tmp_path,
-        KAFKA__BOOTSTRAP_SERVERS=guarded.kafka.guarded_bootstrap_servers,
+def route(guarded, rights, route_of):
+    route = route_of(
+        servers=guarded,
+        KAFKA__BOOTSTRAP_SERVERS=guarded.kafka.guarded(GUARDED),
         KAFKA__SECURITY__PROTOCOL="sasl_plaintext",
         KAFKA__SECURITY__SASL_MECHANISM="SCRAM-SHA-256",
         KAFKA__SECURITY__USERNAME=USER,
@@ -56,15 +48,12 @@ def route(guarded, rights, tmp_path):
         TRANSFORM="tests.kit.orders:slow",
         **QUICK,
     )
-    route.create()
     for right in needed(route).values():
-        rights.grant(USER, right.resource, right.name, right.operation)
-    yield route
-    route.close()
+        rights.allow(USER, right)
+    return route
 
 
 def needed(route: PipelineUnderTest) -> dict[str, Right]:
-    """Return all that a worker needs, and no more."""
     return {
         "topic read": Right("TOPIC", route.source, "READ", "TOPIC_AUTHORIZATION"),
         "topic write": Right("TOPIC", route.target, "WRITE", "TOPIC_AUTHORIZATION"),
@@ -85,13 +74,13 @@ def test_a_worker_whose_right_is_revoked_says_so_and_goes_on_exactly_once_after_
     route.write(*numbers(range(3000)))
     worker = route.worker()
     at_work(worker, 2)
-    revoked = rights.revoke(USER, right.resource, right.name, right.operation)
-    await_exit(worker, 1, "not allowed", right.named)
+    revoked = rights.withdraw(USER, right)
+    await_exit(worker, 1, "not allowed", right.reason)
     (done,) = route.committed().values()
     assert done is not None
     assert 0 < done < 3000
     assert len(route.outputs()) == done
-    rights.grant(USER, right.resource, right.name, right.operation)
+    rights.allow(USER, right)
     route.run_to_end(TRANSFORM="tests.kit.orders:obey")
     assert values(route) == sorted(numbers(range(3000)))
     proof.note(struck=revoked, note=f"{which}: exit 1")
@@ -130,6 +119,6 @@ def test_control_without_rights_or_with_another_password_nothing_starts(route, r
         route.worker(KAFKA__SECURITY__PASSWORD=ANOTHER), 3, "no broker answered", "credentials"
     )
     for right in needed(route).values():
-        assert rights.revoke(USER, right.resource, right.name, right.operation) == 1
+        assert rights.withdraw(USER, right) == 1
     refused(route, 3, route.source, route.target, "may not be read")
     assert untouched(route)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.spark_cluster import driver_properties
+from hapax.sandbox.spark_cluster import SparkDaemon, driver_properties
 from tests.kit.at_work import QUICK, await_told, numbers, values
 from tests.kit.pipeline_chaos import run
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -21,7 +21,6 @@ from tests.kit.spark_process import SparkProcess, executors, send
 from tests.kit.waiting import await_, reaches
 
 if TYPE_CHECKING:
-    from hapax.sandbox.spark_cluster import SparkDaemon
     from tests.kit.pipeline_chaos import Harm
 
 DISK_BYTES = 64 << 20
@@ -46,7 +45,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(tmp_path,
     home = tmp_path / "sandbox"
     with (
         small_disk(home / "spark" / "worker-2" / "work", DISK_BYTES) as disk,
-        Sandbox(data_dir=home).with_spark(2) as sandbox,
+        Sandbox(data_dir=home, spark_workers=2) as sandbox,
     ):
         route = PipelineUnderTest(
             sandbox,
@@ -90,7 +89,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(tmp_path,
 @at_length
 def test_windows_without_doubles_come_out_once_through_kills_of_a_cluster(unique, tmp_path, proof):
     struck: list[int] = []
-    with Sandbox().with_spark(2) as sandbox:
+    with Sandbox(spark_workers=2) as sandbox:
         spark = sandbox.spark
         one, other = spark.workers
 

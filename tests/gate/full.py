@@ -4,18 +4,14 @@ A round plays each part once. ``docs/proof/full.json`` has when each part was la
 commit and with what counts; a round that is not complete goes on where the last call ended.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.gate import parts
 from tests.gate.parts import PYTHON, ROOT, Part, tests
 from tests.gate.rotating import PROOF
-
-if TYPE_CHECKING:
-    from tests.gate.running import Outcome
+from tests.gate.running import Outcome
 
 FILE = ROOT / "docs" / "proof" / "full.json"
 WARNS_AT_COMMITS, FAILS_AT_COMMITS = 40, 150
@@ -27,7 +23,6 @@ _LIMIT_S = 3 * 3600.0
 
 
 def every() -> list[Part]:
-    """Return all parts: most take less than half an hour, rounds of a long test may take more."""
     return [
         Part("promises in seconds", (*tests("alone", lanes=1), "tests"), limit_s=_LIMIT_S),
         *(_shares("deep", number, _DEEP, lanes=4) for number in range(_DEEP)),
@@ -94,7 +89,6 @@ def recorded() -> dict[str, Any]:
 
 
 def due() -> list[Part]:
-    """Return what this round still has to play; all of it once the last one is complete."""
     record = recorded()
     done = {name for name, line in record["parts"].items() if line.get("round") == record["round"]}
     left = [part for part in every() if part.name not in done]
@@ -102,7 +96,6 @@ def due() -> list[Part]:
 
 
 def note(outcome: Outcome) -> None:
-    """Record a part that was played and is right."""
     record = recorded()
     names = {part.name for part in every()}
     if all(record["parts"].get(name, {}).get("round") == record["round"] for name in names):

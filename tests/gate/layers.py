@@ -8,10 +8,8 @@ long      faults that take minutes, in shares, too
 alone     what asserts seconds: ``make full`` gives it the machine
 
 A run may have a time box (``--minutes``). What it did not reach is skipped as owed (``--owed``),
-and a later run plays that first (``--first``), as tests/kit/box.py has it for faults.
+and a later run plays that first (``--first``), as tests/kit/turn.py has it for faults.
 """
-
-from __future__ import annotations
 
 import os
 import time
@@ -33,7 +31,6 @@ _BOX_ENDS = "GATE_BOX_ENDS"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of a gate."""
     group = parser.getgroup("gate")
     group.addoption("--layer", choices=LAYERS, help="play the tests of one layer")
     group.addoption("--share", type=int, default=1, help="play one in so many, by the turn")
@@ -44,7 +41,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def layer_of(item: pytest.Item, now: int) -> str:
-    """Return the layer of a test in a turn."""
     for mark in ("alone", "long", "deep"):
         if item.get_closest_marker(mark):
             return mark

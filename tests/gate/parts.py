@@ -1,7 +1,5 @@
 """The parts of a run: what each plays, in how much processor time, and how it is played again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +36,6 @@ class Part(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """Where its output goes."""
         return LOGS / f"{self.name.replace(' ', '-')}.log"
 
 
@@ -59,7 +56,6 @@ def gate() -> list[list[Part]]:
 
 
 def tests(layer: str, *, lanes: int) -> tuple[str, ...]:
-    """Return the command that plays a layer."""
     return (*PYTEST, "-n", str(lanes), "--no-loadscope-reorder", "--layer", layer)
 
 

@@ -4,19 +4,15 @@ The boxes share what is left of the time, whatever the machine has made of it so
 off without a verdict, a slow one plays less and says what it owes.
 """
 
-from __future__ import annotations
-
 import os
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.gate import parts
 from tests.gate.parts import PYTHON, Part
 from tests.kit.turn import turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SCHEDULES = 20_000
 _SPARK_NAMES = ("faults on a Spark cluster", "faults on both engines")

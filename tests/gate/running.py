@@ -1,19 +1,15 @@
 """Runs parts side by side, shows how far they are, and measures what they took."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from tests.gate.parts import LOGS, ROOT, Part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _POLL_S = 0.5
 _LINE_EVERY_S = 15.0
@@ -45,7 +41,6 @@ class Outcome(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing failed."""
         return self.exit_code == 0 and not self.over_budget
 
 
@@ -74,7 +69,6 @@ def run(parts: Sequence[Part]) -> list[Outcome]:
 
 
 def tail(part: Part, size: int = _TAIL_BYTES) -> bytes:
-    """Return the end of what a part has printed."""
     if not part.log.is_file():
         return b""
     with part.log.open("rb") as file:

@@ -4,19 +4,14 @@ A run plays all that is asked for once. Each pass counts for its test in ``admit
 sets its count back to nothing, for what made it fail is a cause that has to be found.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tests.gate import admission, parts, running
 from tests.gate.admission import Admitted
 from tests.gate.parts import PYTHON, Part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _BURNER = "while True: pass"
 _VERDICT = re.compile(r"^(PASSED|FAILED|ERROR) (tests/\S+?::.+?)(?: - .*)?$", re.MULTILINE)

@@ -1,23 +1,17 @@
 """The last lines of a run: what ran, what was not played, what failed and how to play it again."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import shutil
 import subprocess
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from tests.gate import admission
 from tests.gate.parts import PYTEST, ROOT
 from tests.gate.rotating import ON_TRIAL
-from tests.gate.running import tail
+from tests.gate.running import Outcome, tail
 from tests.kit import redis_with_tls
-
-if TYPE_CHECKING:
-    from tests.gate.running import Outcome
 
 _FAILED = re.compile(r"^failed: (\S.*) \((?:setup|call|teardown|None|collect)\)$", re.MULTILINE)
 AGAIN = ".venv/bin/pytest"
@@ -28,7 +22,6 @@ _ALONE_MAX, _ALONE_RUNS, _ALONE_LIMIT_S = 2, 3, 60.0
 
 
 def tell(title: str, outcomes: list[Outcome], wall_s: float) -> bool:
-    """Print the verdict; return whether all is right."""
     failed = [one for one in outcomes if not one.is_right]
     for one in failed:
         _tell_failure(one)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,12 +10,11 @@ import pytest
 from hapax.sandbox import Sandbox
 from tests.kit import redis_with_tls
 from tests.kit.calls import STAMPS, Stamps
+from tests.kit.guarded import WholeGuard, tokens_of
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.routes import routes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 def guarded() -> Iterator[Sandbox]:
     """A broker that asks who you are and knows rights, and a Redis that speaks TLS."""
     redis_with_tls.need()
-    with Sandbox(guarded=True) as servers:
+    with Sandbox(guarded=WholeGuard) as servers, closing(tokens_of(servers)):
         yield servers
 
 
@@ -40,11 +42,11 @@ def stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stamps:
     return Stamps(path)
 
 
+route_of = routes_of()
+
+
 @pytest.fixture
-def route(sandbox: Sandbox, tmp_path: Path, stamps: Stamps) -> Iterator[PipelineUnderTest]:
+def route(route_of: Callable[..., PipelineUnderTest], stamps: Stamps) -> PipelineUnderTest:
     """A pipeline of two partitions whose processes leave stamps; other files have their own."""
     assert not stamps.calls()
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2)
-    route.create()
-    yield route
-    route.close()
+    return route_of(2)

@@ -1,29 +1,56 @@
-"""hapax audit on a real broker: the worker's output is clean, what others leave is not."""
+"""``hapax audit``: the worker's output is clean, what others leave is not."""
+
+from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hapax.operations.audit.result import NAMES
+from hapax.operations.audit.result import (
+    ACCOUNTS,
+    NAMES,
+    Audit,
+    Compare,
+    InputBounds,
+    InputFindings,
+    OutputBounds,
+    Scope,
+    total,
+)
+from hapax.operations.audit.rows import (
+    DEAD_SLOT,
+    POISON,
+    VISIBLE,
+    WAITING,
+    InputRow,
+    id_hash,
+    number_of,
+)
 from hapax.sandbox import SandboxTopic
-from tests.kit.audited import Pipeline, audited
+from tests.fault.checking import checker_anomalies as anomalies
+from tests.fault.checking.checker_anomalies import Plant
+from tests.fault.checking.checker_histories import PARTITIONS, World, due, right
+from tests.kit import histories
+from tests.kit.audited import Pipeline, audited, judged_rows
 from tests.kit.commands import run_captured
 from tests.kit.flow import Flow
+from tests.kit.histories import PLANTED, planted
 from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
 from tests.kit.orders import told
 from tests.kit.proof import at_length
-from tests.kit.topics import (
-    Given,
-    ends,
-    produce,
-    produce_aborted,
-    produce_committed,
-    produce_open,
-)
+from tests.kit.topics import Given, ends, produce, produce_aborted, produce_committed, produce_open
 from tests.kit.waiting import await_
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# -- On a real broker ----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -240,3 +267,265 @@ def test_the_command_tells_a_broken_pipeline_by_its_exit_code(pipeline, options)
     assert told_["anomalies"] == {"missing": 1}
     assert told_["examples"]["missing"] == [f"{p.source}/0/0"]
     assert "judging" in done.stderr
+
+
+# -- What hapax audit makes of records that share an id, one situation in each input partition.
+
+
+COMMITTED, END = 10, 20
+
+
+class In(NamedTuple):
+    """An input record of the event; every one of a situation has the same id."""
+
+    offset: int
+    due: int = 1
+    replay_of: int | None = None
+
+
+class Out(NamedTuple):
+    """An effect of the record at ``offset``."""
+
+    offset: int
+    slot: int = 1
+    unchecked: bool = False
+
+
+class Situation(NamedTuple):
+    inputs: list[In]
+    effects: list[Out]
+    found: dict[str, int]
+    start: int = 0
+    compacted: bool = False
+
+
+SITUATIONS = {
+    "the owner need not be the first": Situation(
+        [In(1), In(2)], [Out(2)], {"with_outputs": 1, "duplicates": 1}
+    ),
+    "two owners": Situation([In(1), In(2)], [Out(1), Out(2)], {"with_outputs": 2, "repeated": 1}),
+    "three owners": Situation(
+        [In(1), In(2), In(3)], [Out(1), Out(2), Out(3)], {"with_outputs": 3, "repeated": 2}
+    ),
+    "passed while the claim store was away": Situation(
+        [In(1), In(2)],
+        [Out(1), Out(2, unchecked=True)],
+        {"with_outputs": 2},
+    ),
+    "first unchecked, then claimed": Situation(
+        [In(1), In(2)],
+        [Out(1, unchecked=True), Out(2)],
+        {"with_outputs": 2},
+    ),
+    "all dropped": Situation([In(1), In(2)], [], {"dedup_loss": 1, "duplicates": 1}),
+    "alone and dropped": Situation([In(1)], [], {"missing": 1}),
+    "the owner is not committed yet": Situation([In(1), In(12)], [], {"duplicates": 1}),
+    "the owner was filtered": Situation(
+        [In(1, due=0), In(2)], [], {"filtered": 1, "duplicates": 1}
+    ),
+    "the owner is a dead letter": Situation(
+        [In(1, due=POISON), In(2)],
+        [Out(1, slot=DEAD_SLOT)],
+        {"dead_letters": 1, "duplicates": 1},
+    ),
+    "the dead letter was replayed": Situation(
+        [In(1, due=POISON), In(2, due=POISON), In(3, replay_of=1)],
+        [Out(1, slot=DEAD_SLOT), Out(3)],
+        {"dead_letters": 1, "duplicates": 1, "with_outputs": 1},
+    ),
+    "the replay was dropped": Situation(
+        [In(1, due=POISON), In(3, replay_of=1)],
+        [Out(1, slot=DEAD_SLOT)],
+        {"dead_letters": 1, "missing": 1},
+    ),
+    "the owner is gone, its output is not": Situation(
+        [In(5)], [Out(2)], {"duplicates": 1}, start=4
+    ),
+    "the owner is gone with its output": Situation([In(5)], [], {"missing": 1}, start=4),
+    "the owner stands before the part that is judged": Situation(
+        [In(2), In(5)], [], {"duplicates": 1}, start=4
+    ),
+    "a record is gone by compaction": Situation([], [Out(3)], {}, compacted=True),
+    "it waits for a later try": Situation([In(1)], [Out(1, slot=WAITING)], {}),
+    "the owner waits": Situation([In(1), In(2)], [Out(1, slot=WAITING)], {"duplicates": 1}),
+    "a dead letter that would be an output today": Situation(
+        [In(1)], [Out(1, slot=DEAD_SLOT)], {"dead_letters": 1}
+    ),
+}
+
+REMARKED = {
+    "passed while the claim store was away": ("unchecked", 1),
+    "first unchecked, then claimed": ("unchecked", 1),
+    "the owner is gone, its output is not": ("before", 1),
+    "a record is gone by compaction": ("gone", 1),
+    "it waits for a later try": ("waiting", 1),
+    "the owner waits": ("waiting", 1),
+    "a dead letter that would be an output today": ("unexpected_dead", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def of_events(spark):
+    return judged_events(spark)
+
+
+def judged_events(spark: SparkSession) -> Audit:
+    inputs, effects, bounds, lanes = [], [], [], []
+    for place, (name, one) in enumerate(SITUATIONS.items()):
+        event = id_hash(name.encode())
+        for given in one.inputs:
+            owner = given.offset if given.replay_of is None else given.replay_of
+            row = InputRow(
+                given.offset, VISIBLE, number_of(place, owner), event + b"\0", given.due, None, None
+            )
+            inputs.append((place, *row, None))
+        for at, out in enumerate(one.effects):
+            gone = event if out.offset < one.start else None
+            effect = (place, at, place, out.offset, out.slot, 1, 0, out.unchecked, gone)
+            effects.append((*effect, None, None, None))
+        bounds.append(
+            InputBounds(
+                topic="in",
+                partition=place,
+                low=0,
+                start=one.start,
+                until=COMMITTED,
+                committed=COMMITTED,
+                end=END,
+                compacted=one.compacted,
+            )
+        )
+        lanes.append(
+            OutputBounds(topic="out", partition=place, low=0, settled=END, end=END, high=END)
+        )
+    scope = Scope(
+        app="a",
+        inputs=bounds,
+        outputs=lanes,
+        claimed=True,
+        known=True,
+        compare=Compare.COUNTS,
+        examples_max=2,
+    )
+    return judged_rows(spark, inputs, effects, scope)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_records_of_one_event_have_one_owner(of_events, name):
+    counts = of_events.inputs[list(SITUATIONS).index(name)].counts
+    fates = {key: counts[key] for key in (*ACCOUNTS, *NAMES) if counts.get(key)}
+    assert fates == SITUATIONS[name].found
+    if name in REMARKED:
+        remark, count = REMARKED[name]
+        assert counts[remark] == count
+
+
+def test_examples_name_records_and_effects(of_events):
+    alone = list(SITUATIONS).index("alone and dropped")
+    assert of_events.examples["missing"][0] == f"in/{alone}/1"
+    two = list(SITUATIONS).index("two owners")
+    assert of_events.examples["repeated"][0] == f"in/{two}/2 at out/{two}/1"
+    assert len(of_events.examples["repeated"]) == 2
+
+
+# -- Its judges: what is right passes, each planted anomaly is called by its name
+# No broker; one Spark job judges many histories, and SQLite must come to the same.
+
+
+CLEAN = 200
+EACH = 6
+PLANTS = [plant for plants in PLANTED.values() for plant in plants]
+
+
+def judged(
+    spark: SparkSession,
+    found: list[World],
+    *,
+    claimed: bool = True,
+    known: bool = True,
+    compare: Compare = Compare.VALUES,
+) -> Audit:
+    inputs, effects, input_bounds, output_bounds = histories.rows(found, known=known)
+    scope = Scope(
+        app="a",
+        inputs=input_bounds,
+        outputs=output_bounds,
+        claimed=claimed,
+        known=known,
+        compare=compare,
+        examples_max=3,
+    )
+    return judged_rows(spark, inputs, effects, scope)
+
+
+def found_in(audit: Audit, number: int) -> dict[str, int]:
+    """Return what was found in the history with this number."""
+    found: dict[str, int] = {}
+    for one in audit.inputs[number * PARTITIONS : (number + 1) * PARTITIONS]:
+        for name in NAMES:
+            if one.counts.get(name):
+                found[name] = found.get(name, 0) + one.counts[name]
+    return found
+
+
+class Judged(NamedTuple):
+    """Histories that were judged in one job: those that are right first, then the planted ones."""
+
+    right: list[World]
+    planted: list[tuple[Plant, int]]
+    audit: Audit
+
+
+@pytest.fixture(scope="module")
+def all_judged(spark):
+    kept = [right(seed, whole=False) for seed in range(CLEAN)]
+    cases = [(plant, *case) for plant in PLANTS for case in planted(plant, EACH)]
+    audit = judged(spark, [*kept, *(history for _plant, history, _count in cases)])
+    return Judged(kept, [(plant, count) for plant, _history, count in cases], audit)
+
+
+def check_accounts(found: Iterable[InputFindings], kept: list[World], *, claimed: bool) -> None:
+    totals = total(list(found), {})
+    assert {name: totals[name] for name in NAMES if totals[name]} == {}
+    assert totals["records"] == sum(len(history.done()) for history in kept)
+    fates = ("with_outputs", "dead_letters", "filtered", "duplicates")
+    assert totals["records"] == sum(totals[name] for name in fates)
+    assert min(totals["with_outputs"], totals["dead_letters"], totals["filtered"]) > 100
+    assert (totals["duplicates"] > 100) == claimed
+
+
+def test_random_histories_that_kept_the_promise_are_clean(all_judged):
+    found = all_judged.audit.inputs[: CLEAN * PARTITIONS]
+    check_accounts(found, all_judged.right, claimed=True)
+
+
+def test_without_claims_every_record_of_an_event_must_have_its_effect(spark):
+    kept = [right(seed, claims=False, whole=False) for seed in range(CLEAN)]
+    lossy, _count = planted(anomalies.dedup_loss, 1)[0]
+    audit = judged(spark, [*kept, lossy], claimed=False)
+    check_accounts(audit.inputs[: CLEAN * PARTITIONS], kept, claimed=False)
+    assert found_in(audit, CLEAN).keys() == {"missing"}
+
+
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    [(name, plant) for name, plants in PLANTED.items() for plant in plants],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_one_anomaly_is_found_by_its_name_and_nothing_else_is(all_judged, name, plant):
+    cases = [
+        (found_in(all_judged.audit, number), count)
+        for number, (planted_, count) in enumerate(all_judged.planted, start=CLEAN)
+        if planted_ is plant
+    ]
+    assert len(cases) == EACH
+    assert [found for found, _count in cases] == [{name: count} for _found, count in cases]
+
+
+def test_without_a_transform_a_record_without_effect_is_told_and_not_judged(spark):
+    cases = [planted(plant, 1)[0] for plant in (anomalies.lost, anomalies.torn_txn)]
+    audit = judged(spark, [history for history, _count in cases], known=False)
+    assert audit.anomalies == {"torn": 1}
+    filtered = sum(not due(one) for history, _count in cases for one in history.done())
+    assert 1 <= audit.totals["unexplained"] <= filtered + 1
+    assert audit.totals["filtered"] == 0

@@ -10,7 +10,7 @@ from bench.contenders import PYTHON
 from hapax import Output, Record
 from hapax.sandbox import Sandbox
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 SLOWER_US = 25
 

@@ -1,3 +1,5 @@
+"""``hapax demo``: faults strike, nothing is lost, and everything that was started ends."""
+
 import json
 import os
 import re
@@ -11,9 +13,11 @@ import psutil  # type: ignore[import-untyped]  # it carries no types
 import pytest
 
 from tests.kit.commands import run_captured
+from tests.kit.proof import at_length
 
 COMMAND = [sys.executable, "-m", "hapax", "demo"]
 ROOT = Path(__file__).parents[2]
+
 BROKEN = """
 from hapax.__main__ import main
 from hapax.demo.stage import Stage
@@ -22,7 +26,6 @@ right = Stage.environment
 Stage.environment = lambda stage: {**right(stage), "HAPAX_GUARANTEE": "at_least_once"}
 main()
 """
-pytestmark = pytest.mark.real
 
 
 @pytest.mark.timeout(280)
@@ -103,3 +106,104 @@ def test_ctrl_c_ends_everything_that_was_started(tmp_path):
     assert (out, err) == ("", "Interrupted; everything that was started has ended.\n")
     assert psutil.wait_procs(family, timeout=10)[1] == []
     assert list(tmp_path.iterdir()) == []
+
+
+# -- On Spark ------------------------------------------------------------------------------
+
+ON_SPARK = [sys.executable, "-m", "hapax", "demo", "--engine", "spark"]
+MARK = "DEMO_STARTED_BY"
+"""Everything that a demo starts inherits it: that is how what it left behind would be found."""
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if _mark_of(process) == mark]
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    try:
+        return str(process.environ().get(MARK))
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return None
+
+
+@pytest.mark.timeout(560)
+@pytest.mark.long
+@pytest.mark.rounds
+@at_length
+def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost_or_doubled(
+    unique, tmp_path
+):
+    mark = unique("demo")
+    done = run_captured(
+        [*ON_SPARK, "--json", "--seconds", "5", "--rate", "1500"],
+        cwd=ROOT,
+        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    figures: dict[str, Any] = json.loads(done.stdout)
+    ours, ordinary = figures["hapax"], figures["ordinary"]
+
+    assert figures["engine"] == "spark"
+    assert figures["exact"] is ours["exact"] is True
+    anomalies = ("lost", "doubled", "out_of_order", "wrong", "from_aborted")
+    assert {name: ours[name] for name in anomalies} == dict.fromkeys(anomalies, 0)
+    assert figures["exit_codes"] == [0]
+
+    # There was something to get wrong, and the faults struck.
+    assert [fault["kind"] for fault in figures["faults"]] == ["Python worker kill", "driver kill"]
+    for fault in figures["faults"]:
+        assert fault["while_doing"] == "inside a transaction of a range"
+        assert fault["back_after_s"] > 0
+    assert figures["aborted"] > 0
+    assert ours["dead_letters"] > 0
+    assert ours["duplicates_removed"] == ours["records_in"] - ours["events"] > 0
+
+    # Both hand-overs happened, while records came in.
+    ways = [(one["predecessor"], one["successor"]) for one in figures["hand_overs"]]
+    assert ways == [("Spark", "worker"), ("worker", "Spark")]
+    for one in figures["hand_overs"]:
+        assert one["exit_code"] == 0
+        assert one["published"] > 0
+        # Rounded to tenths of a second: a worker may leave at once.
+        assert 0 <= one["left_after_s"] < one["commits_after_s"]
+
+    # The ordinary loop read the same input, and the judge sees what came of it.
+    assert len(figures["ordinary_faults"]) == 2
+    assert ordinary["records_in"] == ours["records_in"]
+    assert ordinary["doubled_by_repeats"] > 0
+    assert ordinary["exact"] is False
+
+    assert marked(mark) == []
+    assert list(tmp_path.glob("hapax-*")) == []
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.long
+def test_ctrl_c_ends_spark_with_its_jvm_and_its_python_workers(unique, tmp_path):
+    mark = unique("demo")
+    demo = subprocess.Popen(
+        ON_SPARK,
+        cwd=ROOT,
+        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "kill -9 a Python worker" in line:
+                break
+        commands = [" ".join(process.cmdline()) for process in marked(mark)]
+        demo.send_signal(signal.SIGINT)
+        out, err = demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+    assert any("org.apache.spark" in command for command in commands)
+    assert sum("pyspark.daemon" in command for command in commands) >= 2
+    assert demo.returncode == 130
+    assert out == ""
+    assert err.endswith("Interrupted; everything that was started has ended.\n")
+    assert psutil.wait_procs(marked(mark), timeout=10)[1] == []
+    assert list(tmp_path.glob("hapax-*")) == []

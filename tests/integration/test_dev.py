@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from hapax.dev.changes import FileChanges
 from hapax.dev.project import create_project
+from hapax.dev.session import FileChanges
 from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured
 from tests.kit.waiting import await_
@@ -86,7 +86,6 @@ def running(project: Path, environ: dict[str, str]) -> Iterator[Dev]:
             process.wait(WITHIN_S)
 
 
-@pytest.mark.real
 def test_what_is_piped_in_is_processed_and_what_came_out_is_printed(project, environ):
     with (project / "events.jsonl").open() as events:
         done = run_captured(
@@ -101,7 +100,6 @@ def test_what_is_piped_in_is_processed_and_what_came_out_is_printed(project, env
     ]
 
 
-@pytest.mark.real
 def test_a_typed_line_comes_out_and_a_change_of_the_function_counts_for_the_next(project, environ):
     rule = project / "pipeline.py"
     with running(project, environ) as dev:
@@ -120,7 +118,6 @@ def test_a_typed_line_comes_out_and_a_change_of_the_function_counts_for_the_next
     assert dev.process.returncode == 0
 
 
-@pytest.mark.real
 def test_a_killed_command_leaves_no_process_behind(project, environ):
     with running(project, environ) as dev:
         dev.await_said("service_ready")

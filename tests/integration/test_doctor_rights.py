@@ -1,7 +1,9 @@
-"""The doctor on a cluster that asks who it is: with the least rights, without one, and refused."""
+"""The doctor where it is refused, and where a broker's file does nothing."""
 
 import json
+import sys
 import tarfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,21 @@ from hapax.commands.tree import app
 from hapax.core.cluster_state import Right
 from hapax.operations.doctor.acls import target_rights
 from hapax.sandbox import Sandbox
+from hapax.sandbox.broker import java
 from hapax.sandbox.guard import Authority
 from tests.kit.at_work import await_exit
+from tests.kit.commands import run_captured
 from tests.kit.mirrors import Mirror, given
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed, settings_of
 from tests.kit.waiting import await_
 
+# -- The doctor on a cluster that asks who it is: with the least rights, without one, and refused.
+
+
 PASSWORD = "ask-me-anything"  # noqa: S105 - of a user that lives for seconds
 PATIENCE_S = 60.0
+
 LEFT_OUT_THERE = (
     (1, ["TOPIC_AUTHORIZATION_FAILED", "grant the right"]),
     (3, ["HAPAX_DEAD_LETTER__TOPIC", "may not be read"]),
@@ -34,14 +42,12 @@ lacks one leaves."""
 
 
 @pytest.fixture
-def route(guarded, tmp_path, unique):
+def route(guarded, route_of, unique):
     """Topics, and a user of its own that was granted nothing yet."""
     user = unique("doctor")
     guarded.rights.set_password(user, PASSWORD, "SCRAM-SHA-256")
     settings = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD=PASSWORD)
-    made = PipelineUnderTest(guarded, tmp_path, **settings)
-    made.create()
-    return made
+    return route_of(servers=guarded, **settings)
 
 
 def findings(route: PipelineUnderTest, **settings: str) -> list[dict[str, Any]]:
@@ -185,3 +191,47 @@ def test_an_archive_from_a_guarded_cluster_holds_no_password(route, tmp_path):
         content = b"".join(file.read() for file in files if file is not None)
     assert route.source.encode() in content
     assert PASSWORD.encode() not in content
+
+
+# -- A broker's file that does nothing: the cluster's dynamic default precedes it ----------
+
+
+@pytest.fixture(scope="module")
+def ignoring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A cluster that was formatted with 1, and whose broker's file says 2 since."""
+    folder = tmp_path_factory.mktemp("sandbox")
+    with Sandbox(redis=False, data_dir=folder):
+        pass
+    more = {"min.insync.replicas": "2"}
+    with Sandbox(redis=False, data_dir=folder, properties=more) as sandbox:
+        yield sandbox
+
+
+def durability(route: PipelineUnderTest) -> list[dict[str, Any]]:
+    done = run_captured(
+        [sys.executable, "-m", "hapax", "doctor", "--json"], env=route.environment()
+    )
+    findings = json.loads(done.stdout)["findings"]
+    return [one for one in findings if one["check"] == "durability" and "files" in one["saw"]]
+
+
+def test_what_the_file_says_and_what_is_served_are_named_with_what_works(
+    route_of, ignoring: Sandbox
+):
+    route = route_of(servers=ignoring)
+    [found] = durability(route)
+    assert found["verdict"] == "WARN"
+    assert "files say min.insync.replicas=2, the cluster serves 1" in found["saw"]
+    assert "--entity-default --add-config min.insync.replicas=2" in found["fix"]
+
+    named = (
+        "--entity-type",
+        "brokers",
+        "--entity-default",
+        "--add-config",
+        "min.insync.replicas=2",
+    )
+    words = ("--bootstrap-server", ignoring.bootstrap_servers, "--alter", *named)
+    done = run_captured([str(word) for word in java("kafka.admin.ConfigCommand", *words)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert durability(route) == [], "the fix that is named works"

@@ -11,20 +11,22 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.kafka.produce import producer as kafka_producer
-from hapax.kafka.produce.producer import ClientLog, NativeRequests
+from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS, build
 from hapax.sandbox import Broker, SandboxTopic
 from tests.fault.cluster import Cluster
-from tests.kit.fast import needs_fast
 from tests.kit.faults import Rule
+from tests.kit.native_build import needs_fast
 from tests.kit.parts import Parts
 from tests.kit.proof import at_length, rounds
 from tests.kit.proxy import FaultProxy
@@ -32,9 +34,6 @@ from tests.kit.topics import produce
 from tests.kit.waiting import PATIENCE_S, await_, reaches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
     from hapax.kafka.produce.producer import LogLine
 
 # Both sources of doubt on the same transactions: requests as they are counted, and the lines.
@@ -99,7 +98,7 @@ class Trial:
 
         def built(client: Callable[..., Any], properties: Any, log: Any) -> Any:
             made = build(client, {**properties, **self.more}, log)
-            log.watch(NativeRequests(self._fast, self._fast.captured()))
+            log.watch(self._fast, self._fast.captured())
             return made
 
         self.reset()
@@ -164,7 +163,6 @@ class Row(NamedTuple):
     lines: int = 0
 
     def plus(self, verdicts: Iterable[Verdict]) -> Row:
-        """Return the row with these, too."""
         ended = list(verdicts)
         return Row(
             self.ended + len(ended),

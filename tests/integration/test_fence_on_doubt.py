@@ -1,6 +1,6 @@
-"""Requests that something on the way keeps and lets go into a later transaction (KAFKA-17754).
+"""Doubts of a transaction whose requests or answers are lost, and the fence that ends them.
 
-Each case runs with the fence and, as control, without it: the control must lose or regress.
+What a late request does is in tests/contract/test_rules_late_requests.py (KAFKA-17754).
 """
 
 import time
@@ -8,13 +8,11 @@ import time
 import pytest
 
 from hapax.sandbox import SandboxTopic
-from tests.kit.fast import PATHS
 from tests.kit.faults import Rule
+from tests.kit.native_build import PATHS
 from tests.kit.parts import Parts
-from tests.kit.rulebook import disregard
 from tests.kit.topics import committed, produce, read_back
 
-INVALID_PRODUCER_EPOCH = 47
 TEN = [b"%d" % number for number in range(10)]
 
 pytestmark = pytest.mark.parametrize("fast", PATHS)
@@ -32,68 +30,6 @@ def route(sandbox, unique):
 
 def values(bootstrap: str, target: str) -> list[bytes | None]:
     return [record.value for record in read_back(bootstrap, target)]
-
-
-@pytest.mark.row("S-K1")
-@pytest.mark.parametrize("fenced", [True, False])
-def test_a_late_abort_changes_nothing_in_the_next_transaction(
-    route, proxied_broker, fast, *, fenced
-):
-    source, target, app = route
-    with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
-        late = proxied_broker.proxy.add(Rule("EndTxn", "hold"))
-        batch = parts.take(10)
-        parts.begin(batch)
-        parts.transaction.abort()  # the client sends EndTxn again by itself, and is content
-        assert late.hit.is_set()
-        assert parts.transaction.doubts
-        parts.source.rewind(batch.first)
-        if fenced:
-            parts.fence_doubt()
-        else:
-            disregard(parts.transaction)
-        batch = parts.take(10)
-        parts.begin(batch)
-        outbox = parts.transaction._outbox
-        assert outbox is not None
-        assert outbox.producer.flush(10) == 0
-        late.release()
-        assert late.wait_answered() == (INVALID_PRODUCER_EPOCH if fenced else 0)
-        parts.transaction.send_offsets(batch.next)
-        parts.transaction.commit()
-    assert committed(proxied_broker.direct, app, source) == {0: 10}
-    assert values(proxied_broker.direct, target) == (TEN if fenced else [])
-
-
-@pytest.mark.row("S-K1")
-@pytest.mark.parametrize("fenced", [True, False])
-def test_late_offsets_do_not_move_the_progress_back(route, proxied_broker, fast, *, fenced):
-    source, target, app = route
-    with Parts(proxied_broker.proxied, source, target, app, HAPAX_FAST=fast) as parts:
-        late = proxied_broker.proxy.add(Rule("TxnOffsetCommit", "hold"))
-        batch = parts.take(5)
-        parts.begin(batch)
-        # What is held stalls all behind it on its connection: the outputs must be there before.
-        outbox = parts.transaction._outbox
-        assert outbox is not None
-        assert outbox.producer.flush(10) == 0
-        parts.transaction.send_offsets(batch.next)
-        parts.transaction.commit()
-        parts.source.mark_processed(batch.next)
-        assert late.hit.is_set()
-        assert parts.transaction.doubts
-        if fenced:
-            parts.fence_doubt()
-        else:
-            disregard(parts.transaction)
-        batch = parts.take(4)
-        parts.begin(batch)
-        parts.transaction.send_offsets(batch.next)
-        late.release()
-        assert late.wait_answered() == (INVALID_PRODUCER_EPOCH if fenced else 0)
-        parts.transaction.commit()
-    assert values(proxied_broker.direct, target) == TEN[:9]
-    assert committed(proxied_broker.direct, app, source) == {0: 9 if fenced else 5}
 
 
 @pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"])

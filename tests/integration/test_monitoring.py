@@ -1,27 +1,41 @@
-"""A new operator's first outage: the alert, the probe, the doctor, the runbook. All of it real."""
+"""What operators see of workers: alerts, probes, logs and spans."""
 
+import fcntl
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from hapax.sandbox import machine
-from tests.deploy.test_monitoring_dashboard import everywhere
+from hapax.sandbox import machine, monitoring
+from tests.deploy.test_monitoring import everywhere
+from tests.kit.claim_stores import redis_server
 from tests.kit.commands import run_captured
-from tests.kit.managed_process import WorkerProcess
-from tests.kit.probes import ask, ready
+from tests.kit.managed_process import HANG_S, SERVICE, WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
+from tests.kit.probes import ask, free_port, ready
 from tests.kit.prometheus import firing, impatient_rules, query
+from tests.kit.routes import a_route
+from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
+
+# -- A new operator's first outage: the alert, the probe, the doctor, the runbook. All of it real.
+
 
 ALERT = "HapaxClaimStoreDown"
 PAGE = Path(__file__).parents[2] / "docs/alerts.md"
@@ -50,7 +64,6 @@ class Stopped(NamedTuple):
 
 
 def stop_redis(command: subprocess.Popen[str], port: str) -> Stopped:
-    """Kill the sandbox's Redis."""
     children = psutil.Process(command.pid).children(recursive=True)
     (redis,) = (one for one in children if one.name() == "redis-server")
     folder = redis.cwd()
@@ -133,7 +146,6 @@ class Operator:
         await_(lambda: "claim-store" not in self.doctor(), PATIENCE_S, self.worker.text)
 
 
-@pytest.mark.real
 def test_redis_stops_and_an_operator_learns_it_finds_out_why_and_ends_it_by_the_runbook(tmp_path):
     rules = impatient_rules(tmp_path)
     topics = ["--topic", "orders:1", "--topic", "orders-clean:1"]
@@ -205,3 +217,240 @@ def promtool_has_no_complaint(operator: Operator) -> None:
     _status, exposition = ask(operator.port, "/metrics")
     checked = run_captured([machine.promtool(), "check", "metrics"], input=exposition)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+# -- A topic is about to lose records that nobody has read: told while there is time -------
+
+ALERTS = {"HapaxRetentionHalfUsed", "HapaxRecordsAboutToBeDeleted"}
+MINUTE_MS = 60_000
+
+
+def test_records_that_retention_will_delete_in_minutes_are_told_until_they_are_read(
+    sandbox, tmp_path
+):
+    with (
+        redis_server(tmp_path / "redis") as redis,
+        monitoring(rules=impatient_rules(tmp_path)) as prometheus,
+    ):
+        port = prometheus.environment()["HAPAX_TELEMETRY__PORT"]
+        route = PipelineUnderTest(
+            sandbox,
+            tmp_path,
+            DEDUP__REDIS_URL=redis.url,
+            TELEMETRY__PORT=port,
+            TELEMETRY__LAG_INTERVAL="1s",
+            TRANSFORM=None,
+        )
+        route.create(source={"retention.ms": str(60 * MINUTE_MS)})
+        worker = route.worker()
+        try:
+            await_(lambda: ready(int(port))[0], PATIENCE_S, worker.text)
+            redis.kill()
+            written_ms = int(time.time() * 1000) - 50 * MINUTE_MS
+            named = (("message-id", b"1"),)  # without an id nobody asks for a claim
+            route.write(Given(b"old", headers=named, timestamp_ms=written_ms))
+            await_(lambda: firing(prometheus.url).keys() >= ALERTS, PATIENCE_S, worker.text)
+            alert = firing(prometheus.url)["HapaxRecordsAboutToBeDeleted"]
+            assert alert["labels"]["topic"] == route.source
+            assert 0 < float(alert["value"]) < 11 * 60
+
+            redis.start()
+            await_(lambda: not ALERTS & firing(prometheus.url).keys(), PATIENCE_S, worker.text)
+            route.await_outputs(1, PATIENCE_S)
+            assert [one.value for one in route.outputs()] == [b"old"]
+        finally:
+            route.close()
+
+
+# -- Nobody reads the log, or not any more: the work goes on, and a stop is a stop ---------
+
+SMALL = 4096
+RECORDS = [b"%d" % number for number in range(200)]
+route = a_route(TRANSACTION__RECORDS_MAX="1", TELEMETRY__LOG_LEVEL="debug")
+
+
+class Piped:
+    """A worker whose output goes into a small pipe, which is read for as long as wanted."""
+
+    def __init__(self, route: PipelineUnderTest, *, errors_too: bool) -> None:
+        self.port = free_port()
+        self.reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, SMALL)
+        self.process = subprocess.Popen(
+            SERVICE,
+            env=route.environment(INSTANCE="w-0", TELEMETRY__PORT=str(self.port)),
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=writer if errors_too else subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(writer)
+
+    def read_until(self, word: bytes) -> None:
+        found = b""
+        while word not in found:
+            more = os.read(self.reader, SMALL)
+            assert more, found
+            found = found[-len(word) :] + more
+
+    def dropped(self) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as page:
+            return metric(page.read().decode(), "hapax_log_lines_dropped_total")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(HANG_S)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        with suppress(OSError):  # the test has closed it
+            os.close(self.reader)
+
+
+@pytest.fixture(params=[False, True], ids=["stdout", "with stderr"])
+def piped(route, request) -> Iterator[Piped]:
+    worker = Piped(route, errors_too=request.param)
+    worker.read_until(b"service_ready")
+    yield worker
+    worker.close()
+
+
+def test_a_reader_that_goes_away_ends_nothing_and_a_stop_leaves_with_0(route, piped):
+    os.close(piped.reader)
+    route.write(*RECORDS)
+    route.await_lag_0()
+    assert piped.dropped() > 0
+    assert piped.stop() == 0
+    assert len(route.outputs()) == len(RECORDS)
+
+
+def test_a_full_pipe_holds_nothing_and_a_stop_leaves_with_0(route, piped):
+    route.write(*RECORDS)
+    route.await_lag_0()
+    assert piped.stop() == 0
+    assert len(route.outputs()) == len(RECORDS)
+
+
+def test_without_any_standard_stream_it_works_and_stops(route):
+    environment = route.environment(INSTANCE="w-0")
+    words = " ".join(("exec", *SERVICE, "<&-", ">&-", "2>&-"))
+    route.write(*RECORDS)
+    process = subprocess.Popen(["/bin/sh", "-c", words], env=environment, start_new_session=True)
+    route.await_lag_0()
+    process.terminate()
+    assert process.wait(HANG_S) == 0
+    assert len(route.outputs()) == len(RECORDS)
+
+
+# -- Spans of real processes, as a collector gets them; and what the Spark engine shows of itself.
+
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01".encode()
+
+
+class Collector:
+    """Takes spans over HTTP, as an OpenTelemetry collector does."""
+
+    def __init__(self) -> None:
+        self.spans: list[Any] = []
+        self.names: set[str] = set()
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                collector.take(ExportTraceServiceRequest.FromString(body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def take(self, request: Any) -> None:
+        for resource in request.resource_spans:
+            for attribute in resource.resource.attributes:
+                if attribute.key == "service.name":
+                    self.names.add(attribute.value.string_value)
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    collector = Collector()
+    thread = Thread(target=collector.server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield collector
+    finally:
+        collector.server.shutdown()
+        collector.server.server_close()
+        thread.join(30)
+
+
+@pytest.fixture
+def collector(monkeypatch):
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield collector
+
+
+def traced(value: bytes) -> Given:
+    return Given(value, partition=0, headers=(("traceparent", PARENT),))
+
+
+def test_a_workers_spans_reach_the_collector_before_it_leaves(route_of, collector):
+    route = route_of(TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug")
+    route.write(traced(b"1"), traced(b"2"))
+    worker = route.run_to_end()
+    assert collector.names == {route.app}
+    lines = worker.lines("transaction_committed")
+    assert {span.span_id.hex() for span in collector.spans} == {line["span_id"] for line in lines}
+    assert {span.trace_id.hex() for span in collector.spans} == {line["trace_id"] for line in lines}
+    links = {link.span_id.hex() for span in collector.spans for link in span.links}
+    assert links == {SPAN}
+    assert [dict(output.headers)["traceparent"] for output in route.outputs()] == [PARENT] * 2
+
+
+def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(route_of, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    route = route_of(TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug")
+    route.write(b"1", b"2")
+    worker = route.run_to_end()
+    assert worker.lines("transaction_committed")
+    assert sorted(output.value or b"" for output in route.outputs()) == [b"1", b"2"]
+
+
+@pytest.mark.long
+def test_on_spark_tasks_make_the_spans_and_the_driver_shows_its_partitions(route_of, collector):
+    port = free_port()
+    route = route_of(
+        kind=SparkProcess,
+        TELEMETRY__TRACING="on",
+        TELEMETRY__PORT=str(port),
+        TELEMETRY__LAG_INTERVAL="1s",
+    )
+    driver = route.worker()
+    route.write(traced(b"1"), traced(b"2"))
+    route.await_outputs(2)
+    await_(lambda: bool(collector.spans), 60, driver.text)
+    await_(lambda: bool(driver.lines("transaction_committed")), 60, driver.text)
+    route.await_lag_0()
+
+    def marks() -> dict[str, Any]:
+        (row,) = json.loads(ask(port, "/status.json")[1])["partitions"]
+        return dict(row)
+
+    await_(lambda: marks().get("committed") == 2 == marks().get("high_watermark"), 60, driver.text)
+    assert marks()["retention_margin_seconds"] == "never"
+    told = {line["span_id"] for line in driver.lines("transaction_committed")}
+    assert told == {span.span_id.hex() for span in collector.spans}

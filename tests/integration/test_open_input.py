@@ -1,24 +1,25 @@
 """Bounded runs whose input has an open transaction of another producer."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
+from confluent_kafka import Producer
 
 from hapax.core.errors import StopError
 from hapax.core.partition_offsets import HeldBack
 from hapax.core.ports import Interrupt
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.dataframe import query
-from hapax.engines.spark.dataframe.run import QueryRun
+from hapax.engines.spark.dataframe.query import QueryRun
 from hapax.kafka.read.offsets_client import input_logs
 from hapax.settings import load_settings
+from hapax.telemetry.events import Events
 from tests.kit.commands import run_captured
 from tests.kit.doubles import Told
 from tests.kit.managed_process import WorkerProcess
@@ -35,14 +36,6 @@ from tests.kit.topics import (
 )
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from contextlib import AbstractContextManager
-
-    from confluent_kafka import Producer
-
-    from hapax.telemetry.events import Events
-
 WORDS = [b"word %02d" % number for number in range(35)]
 BEFORE, OPEN, BEHIND = WORDS[:10], WORDS[10:15], WORDS[15:]
 ABORTED, MARKED = [b"aborted"], [b"marked"]
@@ -58,9 +51,8 @@ def given(values: Iterable[bytes], partition: int = 0) -> list[Given]:
 
 
 @pytest.fixture
-def route_of(sandbox, tmp_path):
+def route_of(route_of, tmp_path):
     """Return what makes a route whose partition 0 has ten records."""
-    made: list[PipelineUnderTest] = []
 
     def make(form: str = "worker", **settings: str | None) -> PipelineUnderTest:
         if form == "dataframe":
@@ -71,18 +63,14 @@ def route_of(sandbox, tmp_path):
             }
         kind = WorkerProcess if form == "worker" else SparkProcess
         settings = {"TRANSFORM": None, **settings}
-        route = PipelineUnderTest(sandbox, tmp_path, partitions=3, kind=kind, **settings)
-        route.create()
-        made.append(route)
+        route: PipelineUnderTest = route_of(3, kind=kind, **settings)
         route.write(*given(BEFORE))
         produce_aborted(route.bootstrap, route.source, *given(ABORTED, 1))
         produce_committed(route.bootstrap, route.source, *given(MARKED, 2))
         await_(lambda: ends(route.bootstrap, route.source) == {0: 10, 1: 2, 2: 2}, 10)
         return route
 
-    yield make
-    for route in made:
-        route.close()
+    return make
 
 
 def values(route: PipelineUnderTest) -> list[bytes | None]:

@@ -1,11 +1,10 @@
 """Outputs on another cluster: a mirror that is exact to the byte, whatever dies."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
@@ -18,6 +17,8 @@ from confluent_kafka.admin import (
 )
 
 from hapax.core.headers import SOURCE, coordinates
+from hapax.core.offset_moves import Translated
+from hapax.core.records import Record
 from hapax.operations.offsets import translated
 from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
@@ -27,12 +28,6 @@ from tests.kit.night import Desk
 from tests.kit.topics import Given, committed, ends, produce_aborted, produce_committed, read_back
 from tests.kit.topics import ends as topic_ends
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hapax.core.offset_moves import Translated
-    from hapax.core.records import Record
 
 # Offsets of a topic to those of its mirror, each compared with what is on both clusters.
 #
@@ -480,7 +475,6 @@ def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror):
 
 
 def cluster_of(bootstrap: str) -> str:
-    """Return the id of a cluster."""
     return str(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).cluster_id)
 
 

@@ -1,25 +1,40 @@
-"""The commands of the pages that a newcomer types, read from the pages and typed as they are."""
+"""What the pages have people type, typed as it is."""
 
 import os
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
+import threading
 from contextlib import closing
+from http.server import ThreadingHTTPServer
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured
+from tests.kit.night import Desk, ran
+from tests.kit.pages import section, type_section
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
+from tests.kit.routes import a_route
+from tests.kit.topics import Given
+
+# -- The commands of the pages that a newcomer types, read from the pages and typed as they are.
+
 
 ROOT = Path(__file__).parents[2]
 WORDS_MAX = 900
 COMMANDS_MAX = 8
 """From a clone to a record that went through a function of one's own; the clone is the first."""
 WITHIN_S = 300
+
 NOT_HERE = (
     "docker ",
     "pip install --require-hashes",
@@ -31,8 +46,7 @@ NOT_HERE = (
 service that runs elsewhere."""
 
 
-def section(page: str, first: str, last: str) -> str:
-    """Return a page from one title up to another."""
+def pages_part(page: str, first: str, last: str) -> str:
     text = (ROOT / page).read_text()
     return f"## {first}\n" + text.partition(f"\n## {first}\n")[2].partition(f"\n## {last}\n")[0]
 
@@ -115,7 +129,7 @@ def test_the_readme_is_short_before_its_reference():
 
 
 def test_a_function_of_ones_own_is_a_few_commands_away():
-    wanted = steps(section("docs/quickstart.md", "Install", "Stay with it"))
+    wanted = steps(pages_part("docs/quickstart.md", "Install", "Stay with it"))
     [edited] = [number for number, step in enumerate(wanted) if step.startswith("cat > ")]
     # The run before the edit shows what the generated function does; it is not needed for it.
     needed = [step for step in wanted[:edited] if "--once" not in step] + wanted[edited + 1 :]
@@ -124,10 +138,9 @@ def test_a_function_of_ones_own_is_a_few_commands_away():
 
 
 @pytest.mark.long
-@pytest.mark.real
 @pytest.mark.timeout(WITHIN_S * 3)
 def test_the_quickstart_of_the_readme_works_as_it_is_typed(tmp_path):
-    done = typed(section("README.md", "Install", "What it promises"), tmp_path)
+    done = typed(pages_part("README.md", "Install", "What it promises"), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
     assert (
@@ -137,13 +150,12 @@ def test_the_quickstart_of_the_readme_works_as_it_is_typed(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.real
 @pytest.mark.timeout(WITHIN_S * 3)
 @pytest.mark.rounds
 @at_length
 def test_the_quickstart_works_as_it_is_typed_and_in_five_minutes(tmp_path):
     began_s = busy_s()
-    page = section("docs/quickstart.md", "Install", "Locked libraries")
+    page = pages_part("docs/quickstart.md", "Install", "Locked libraries")
     done = typed(page, tmp_path, cold=True)
     took_s = busy_s() - began_s
     assert done.returncode == 0, done.stdout + done.stderr
@@ -153,8 +165,8 @@ def test_the_quickstart_works_as_it_is_typed_and_in_five_minutes(tmp_path):
         r"(?ms)^```\n(orders-dead.*?)^```$", (ROOT / "docs/quickstart.md").read_text()
     )
     assert shown is not None
-    assert values(first) == values(shown[1])
-    assert [key for key, _value in values(own)] == ["a-1", "a-2", "a-3", "a-4"]
+    assert lines_of(first) == lines_of(shown[1])
+    assert [key for key, _value in lines_of(own)] == ["a-1", "a-2", "a-3", "a-4"]
     [consumed] = (part for part in parts if part.startswith("hapax consume"))
     assert "hapax-source: orders/" in consumed
     assert list((tmp_path / "cache/hapax").glob("kafka-*")), "Kafka was not fetched by the page"
@@ -171,7 +183,237 @@ def busy_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def values(text: str) -> list[tuple[str, str]]:
+def lines_of(text: str) -> list[tuple[str, str]]:
     """Return key and value of each line of output, sorted: partitions and offsets may differ."""
     lines = [line.split("  ", 2) for line in text.splitlines() if line.startswith("orders-")]
     return sorted((line[1], line[2]) for line in lines)
+
+
+# -- The examples: their tests pass, and the commands of their pages do what is written there.
+
+
+EXAMPLES = sorted(file.parent for file in (ROOT / "examples").glob("*/settings.env"))
+BIN = Path(sys.executable).parent
+REDIS = "HAPAX_DEDUP__REDIS_URL"
+
+
+@pytest.fixture
+def example_environ():
+    """The environment, which counts more than settings.env: ports that are free here."""
+    with closing(Ports()) as ports:
+        kafka, store = ports.reserve(), ports.reserve()
+    return os.environ | {
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka}",
+        REDIS: f"redis://127.0.0.1:{store}/0",
+        "HAPAX_TELEMETRY__PORT": "0",
+    }
+
+
+@pytest.fixture
+def names():
+    """The service of the enrichment, at a free port."""
+    spec = spec_from_file_location("names_of_example", ROOT / "examples/enrichment/names.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with ThreadingHTTPServer(("127.0.0.1", 0), module.Names) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def commands(example: Path) -> list[str]:
+    """Return the commands of the page's first block."""
+    blocks = re.findall(r"(?ms)^```console\n(.*?)^```$", (example / "README.md").read_text())
+    return [line.removeprefix("$ ") for line in blocks[0].splitlines()]
+
+
+def test_every_example_is_listed_and_has_all_its_files():
+    page = (ROOT / "examples/README.md").read_text()
+    assert re.findall(r"\[(\w+)\]\(\1/README\.md\)", page) == sorted(
+        (example.name for example in EXAMPLES), key=page.index
+    )
+    for example in EXAMPLES:
+        names = {file.name for file in example.iterdir()}
+        assert names >= {
+            "README.md", "test_pipeline.py", "settings.env", "events.jsonl", "expected.txt",
+            "pytest.ini",
+        }  # fmt: skip
+
+
+def with_long_ones(word: str, *marks: pytest.MarkDecorator) -> list[Any]:
+    """Return all examples as parameters; those with the word in their names take a while."""
+    long = [pytest.mark.long, *marks]
+    return [
+        pytest.param(example, id=example.name, marks=long if word in example.name else [])
+        for example in EXAMPLES
+    ]
+
+
+@pytest.mark.rounds
+@pytest.mark.parametrize("example", with_long_ones("stateful", at_length))
+def test_the_tests_of_an_example_pass(example, example_environ):
+    assert commands(example)[0] == "python -m pytest"
+    inherited = {
+        name: text for name, text in example_environ.items() if not name.startswith("HAPAX_")
+    }
+    done = run_captured(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=example, env=inherited
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("example", with_long_ones("spark"))
+def test_what_the_page_types_brings_what_is_expected(example, example_environ, names):
+    command = commands(example)[-1]
+    if REDIS not in (example / "settings.env").read_text():
+        del example_environ[REDIS]
+    done = run_captured(
+        ["/bin/sh", "-c", command],
+        cwd=example,
+        env=example_environ | {"NAMES_URL": f"http://127.0.0.1:{names}"},
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("  ", 2) for line in done.stdout.splitlines()]
+    found = sorted(f"{line[0].split('/')[0]} {line[2]}" for line in lines)
+    assert found == (example / "expected.txt").read_text().splitlines()
+
+
+# -- The two commands of README on a machine that has Python, git and make: the rest is hidden.
+
+
+HIDDEN = re.compile(
+    r"java|jar|keytool|jcmd|mvn|redis|valkey|gcc|[cg]\+\+|cc$|c89|c99|clang|tcc|.*-gcc|uvx?$|cjdk|helm"
+)
+BARE_WITHIN_S = 600
+
+PROMISES = (
+    "tests/integration/test_worker_records.py",
+    "tests/integration/test_spark_records.py::test_a_run_of_so_many_records_takes_exactly_those",
+)
+"""Of `make test`: some on Kafka and Valkey, and one on Spark."""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """Return a clone and the environment of a user without caches, on whose PATH they are not."""
+    folder = tmp_path_factory.mktemp("bare")
+    programs = folder / "bin"
+    programs.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in Path(place).iterdir() if Path(place).is_dir() else ():
+            if not HIDDEN.match(program.name) and not (programs / program.name).exists():
+                (programs / program.name).symlink_to(program)
+    (programs / "python3").unlink(missing_ok=True)
+    (programs / "python3").symlink_to(sys._base_executable)  # type: ignore[attr-defined] # typeshed does not know it
+    clone = folder / "hapax"
+    subprocess.run(["/usr/bin/env", "git", "clone", "--quiet", ROOT, clone], check=True)
+    where = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "UV_", "SSL_"))}
+    return clone, {**where, "PATH": str(programs), "HOME": str(folder), "LANG": "C.UTF-8"}
+
+
+def typed_bare(bare, *words: str) -> subprocess.CompletedProcess[str]:
+    clone, environment = bare
+    return run_captured(words, cwd=clone, env=environment, timeout=BARE_WITHIN_S)
+
+
+@pytest.mark.parametrize("program", ["java", "mvn", "redis-server", "valkey-server", "gcc", "uv"])
+def test_control_no_such_program_is_found(bare, program):
+    assert shutil.which(program, path=bare[1]["PATH"]) is None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(BARE_WITHIN_S)
+def test_the_demo_runs_and_is_exact(bare):
+    done = typed_bare(bare, "make", "demo")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "Exactly once: every event had its whole effect once" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.timeout(BARE_WITHIN_S)
+def test_promises_of_make_test_hold_on_what_wheels_bring(bare):
+    done = typed_bare(bare, "make", "setup")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    done = typed_bare(bare, ".venv/bin/python", "-m", "pytest", "-q", *PROMISES)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert re.search(r"\d+ passed", done.stdout)
+    assert "skipped" not in done.stdout
+
+
+# -- docs/disaster-recovery.md and docs/node-loss.md: their commands do what the pages promise.
+# A mirror that takes over is in test_two_clusters.py.
+
+
+PAGE = "disaster-recovery.md"
+claiming = a_route(redis=True)
+
+
+def event(name: str, *headers: tuple[str, bytes]) -> Given:
+    return Given(name.encode(), b"k", (("message-id", name.encode()), *headers))
+
+
+def output_values(route: PipelineUnderTest) -> list[bytes | None]:
+    return [record.value for record in route.outputs()]
+
+
+def test_claims_of_a_lost_store_are_rebuilt_by_the_commands_of_the_page(claiming, sandbox):
+    claiming.write(event("one"), event("two"))
+    ran(claiming)
+    sandbox.redis.flush()
+    type_section(Desk(claiming), claiming, PAGE, "The claim store is lost")
+    claiming.write(event("two"), event("three"))
+    ran(claiming)
+    assert output_values(claiming) == [b"one", b"two", b"three"]
+
+
+def test_lost_offsets_are_set_by_the_commands_of_the_page(claiming: PipelineUnderTest) -> None:
+    # Dynamic members leave at once; a group with static ones cannot be deleted for a session.
+    refuse = {"INPUT__START": "refuse", "GROUP__MEMBERSHIP": "dynamic"}
+    claiming.write(*(event(f"e-{number}") for number in range(4712)))
+    ran(claiming, **refuse | {"INPUT__START": "earliest"})
+    client = AdminClient({"bootstrap.servers": claiming.bootstrap})
+    client.delete_consumer_groups([claiming.app])[claiming.app].result(30)
+    claiming.write(event("e-7"), event("new"))
+    worker = claiming.worker("w-0", **refuse)
+    worker.ends_with(6)
+    said = type_section(Desk(claiming), claiming, PAGE, "The offsets are lost")
+    shown, *_ = said.values()
+    assert "Nothing was changed: add --yes" in shown
+    assert claiming.committed() == {0: 4712}, "behind the last record that an output names"
+    ran(claiming, **refuse)
+    assert output_values(claiming)[4711:] == [b"e-4711", b"new"], "the repeat of e-7 is dropped"
+
+
+def test_what_the_page_of_a_lost_node_has_people_type_answers(claiming):
+    claiming.write(event("one"), event("poison", ("raise", b"1")))
+    ran(claiming)
+    for title in ("A worker's node", "A broker's node", "After any of them"):
+        type_section(Desk(claiming), claiming, "node-loss.md", title)
+    said = type_section(Desk(claiming), claiming, "capacity.md", "Redis")
+    assert "claim-memory" in said["doctor --all"]
+    memory = "Memory of a process"
+    (less,) = re.findall(r"(?m)^\$ export HAPAX_(\w+)='(.+)'$", section("capacity.md", memory))
+    said = type_section(Desk(claiming, **dict([less])), claiming, "capacity.md", memory)
+    assert "settings are fine" in said["config check"]
+
+
+def test_the_pattern_of_the_page_finds_every_key_of_the_app_and_no_other(
+    claiming, sandbox, redis_url
+):
+    """``redis-cli`` is not on each machine: its pattern is used through the client."""
+    from redis import Redis  # noqa: PLC0415 - only here
+
+    pattern = section(PAGE, "A mirror takes over").partition("--pattern '")[2].partition("'")[0]
+    assert pattern.count("orders-clean") == 1
+    sandbox.redis.flush()
+    claiming.write(event("one"))
+    ran(claiming)
+    with Redis.from_url(redis_url) as redis:
+        assert list(redis.scan_iter(pattern)) == []
+        own = set(redis.scan_iter(pattern.replace("orders-clean", claiming.app), count=10_000))
+        assert own == set(redis.scan_iter("hapax*", count=10_000))
+        assert len(own) > 2

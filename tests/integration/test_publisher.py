@@ -7,11 +7,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import PositionLostError, StopError
-from hapax.core.fixed_batches import FixedBatch
-from hapax.core.micro_batches import Marker, MicroBatch
+from hapax.core.micro_batches import FixedBatch, Marker, MicroBatch, PublishedBatch
 from hapax.core.ports import Message
 from hapax.kafka.produce.marked_transaction import sink_names
-from hapax.kafka.produce.micro_batch import KafkaPublisher, Published
+from hapax.kafka.produce.micro_batch import KafkaPublisher
 from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.managed_process import required
@@ -65,8 +64,8 @@ class Stage(NamedTuple):
         return lambda: [self.messages(value) for value in values]
 
 
-def whole(found: Published | FixedBatch) -> Published:
-    assert isinstance(found, Published)
+def whole(found: PublishedBatch | FixedBatch) -> PublishedBatch:
+    assert isinstance(found, PublishedBatch)
     return found
 
 

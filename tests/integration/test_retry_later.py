@@ -1,43 +1,33 @@
 """Later tries on a real broker: due in time, through kills, with the claim of the original."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from hapax.core.records import Record
 from hapax.core.retry_later import LEVELS, WAITS_MS
+from hapax.operations.audit.result import Audit
 from tests.kit.accounted import accounted
 from tests.kit.later import assigned, waits
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
+from tests.kit.routes import a_route
 from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from hapax.core.records import Record
-    from hapax.operations.audit.result import Audit
-    from tests.kit.managed_process import WorkerProcess
-
-
-@pytest.fixture
-def route(sandbox, tmp_path):
-    given: dict[str, Any] = {
-        name.removeprefix("HAPAX_"): text for name, text in sandbox.environment().items()
-    }
-    given |= {"TRANSFORM": "tests.kit.later:patient", "DEDUP__ID": "header:id"}
-    route = PipelineUnderTest(sandbox, tmp_path, partitions=2, **given)
-    route.create(
-        target={"message.timestamp.type": "LogAppendTime"},
-        dead_letters={"message.timestamp.type": "LogAppendTime"},
-    )
-    yield route
-    route.close()
+IN_ORDER = {"message.timestamp.type": "LogAppendTime"}
+route = a_route(
+    redis=True,
+    config={"target": IN_ORDER, "dead_letters": IN_ORDER},
+    partitions=2,
+    TRANSFORM="tests.kit.later:patient",
+    DEDUP__ID="header:id",
+)
 
 
 def topic_of(route: PipelineUnderTest, partitions: int = LEVELS) -> str:

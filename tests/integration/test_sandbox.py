@@ -206,7 +206,6 @@ def servers_of(command: subprocess.Popen[str]) -> list[psutil.Process]:
     return children
 
 
-@pytest.mark.real
 def test_the_command_prints_the_environment_and_ends_all_when_told_to():
     with up("--json", "--topic", "orders:3") as command:
         assert command.stdout is not None
@@ -222,7 +221,6 @@ def test_the_command_prints_the_environment_and_ends_all_when_told_to():
     assert psutil.wait_procs(servers, timeout=0)[1] == []
 
 
-@pytest.mark.real
 def test_a_killed_command_leaves_no_server_and_no_folder_behind():
     with up() as command:
         assert command.stdout is not None
@@ -237,7 +235,6 @@ def test_a_killed_command_leaves_no_server_and_no_folder_behind():
     assert not folder.exists()
 
 
-@pytest.mark.real
 def test_chosen_ports_are_taken_and_the_environment_is_in_a_file(tmp_path):
     with closing(Ports()) as ports:
         kafka, store = ports.reserve(), ports.reserve()

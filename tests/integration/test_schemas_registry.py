@@ -22,7 +22,7 @@ from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length, rounds
 from tests.kit.topics import Given
 
-pytestmark = [pytest.mark.long, pytest.mark.real]
+pytestmark = pytest.mark.long
 
 _INTEGERS = {"type": "object", "additionalProperties": False}
 DEAD_S = 600.0
@@ -37,7 +37,7 @@ JSON_TOTAL = {
 
 @pytest.fixture(scope="module")
 def servers():
-    with Sandbox(redis=False).with_registry() as servers:
+    with Sandbox(redis=False, registry=True) as servers:
         yield servers
 
 
@@ -52,14 +52,13 @@ def client(servers):
 
 
 @pytest.fixture
-def route(servers, tmp_path):
+def route(servers, route_of, tmp_path):
     """Its outputs have a schema, and an id that the registry denies is a dead letter at once."""
     schema = tmp_path / "total.avsc"
     schema.write_text(json.dumps(TOTAL))
-    route = PipelineUnderTest(
-        servers,
-        tmp_path,
-        partitions=2,
+    return route_of(
+        2,
+        servers=servers,
         TRANSFORM="tests.kit.priced:price",
         INPUT__FORMAT="avro",
         OUTPUT__FORMAT="avro",
@@ -70,9 +69,6 @@ def route(servers, tmp_path):
         REGISTRY__GRACE="0s",
         REGISTRY__AFTER_GRACE="dead-letter",
     )
-    route.create()
-    yield route
-    route.close()
 
 
 def added(client: SchemaRegistryClient, route: PipelineUnderTest, schema: dict[str, Any]) -> int:
@@ -81,7 +77,7 @@ def added(client: SchemaRegistryClient, route: PipelineUnderTest, schema: dict[s
 
 def test_the_environment_names_the_registry_and_a_sandbox_without_one_says_how_to_get_it(servers):
     assert servers.environment()["HAPAX_REGISTRY__URL"] == servers.registry.url
-    with pytest.raises(SandboxError, match="with_registry"):
+    with pytest.raises(SandboxError, match="registry=True"):
         _ = Sandbox().registry
 
 
@@ -236,31 +232,6 @@ def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_de
     route.await_lag_0()
     assert [one.value for one in route.dead()] == [denied]
     assert worker.terminate() == 0
-
-
-def test_control_a_plain_loop_skips_the_record_whose_schema_a_frozen_registry_holds(
-    servers, route, client
-):
-    values = [
-        avro(added(client, route, schema), schema, {"id": number})
-        for number, schema in enumerate([ORDER, WIDER])
-    ]
-    context = SerializationContext(route.source, MessageField.VALUE)
-    told = {"url": servers.registry.url, "max.retries": 0, "timeout": 2}
-    seen = []
-    with SchemaRegistryClient(told) as impatient:
-        read = AvroDeserializer(impatient, conf={"subject.name.strategy": _of_topic})
-        for number, value in enumerate([*values, values[0]]):
-            (servers.registry.pause if number == 1 else servers.registry.resume)()
-            try:
-                seen.append(read(value, context)["id"])
-            except Exception:  # noqa: BLE001, S112 - the loop that people write
-                continue
-    assert seen == [0, 0]
-
-
-def _of_topic(context: SerializationContext, _name: str | None) -> str:
-    return f"{context.topic}-value"
 
 
 @at_length

@@ -1,9 +1,12 @@
-"""The worker on every way into a cluster that asks who it is, with the least rights that it prints.
+"""Ways into a cluster that asks who it is: with the least rights, and refused with the reason."""
 
-All workers of this file start together: what takes time is the start of a process.
-"""
-
+import json
+import os
+import subprocess
+import sys
+import tarfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple
@@ -13,13 +16,20 @@ import pytest
 from hapax.core.cluster_state import Right
 from hapax.kafka.connection import access
 from hapax.sandbox import Sandbox
+from hapax.sandbox.guard import Authority
+from hapax.sandbox.processes import Ports
 from hapax.settings import load_settings
 from tests.kit.at_work import untouched
 from tests.kit.doctor import ENVIRON
+from tests.kit.forwarder import Forwarder
+from tests.kit.guarded import tokens_of
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.probes import ask, free_port
+from tests.kit.routes import a_route
 from tests.kit.secured import (
     INSTANCE,
+    KEY_PASSWORD,
     SCRAM_PASSWORD,
     WAYS,
     Way,
@@ -30,6 +40,10 @@ from tests.kit.secured import (
     way,
 )
 from tests.kit.waiting import await_
+
+# -- The worker on every way in, with the least rights that it prints
+# Its workers start together: what takes time is the start of a process.
+
 
 TEN = [b"%d" % number for number in range(10)]
 WITHIN_S = 90.0
@@ -146,7 +160,7 @@ def test_the_broker_sees_the_token_that_the_signer_gives(guarded, monkeypatch):
     settings = load_settings(
         {**ENVIRON, "HAPAX_DEDUP__REDIS_URL": ""} | {f"HAPAX_{k}": v for k, v in chosen.items()}
     )
-    tokens, asked = guarded.guard.tokens, []
+    tokens, asked = tokens_of(guarded), []
 
     def sign(region: str) -> tuple[str, int]:
         asked.append(region)
@@ -164,7 +178,7 @@ def test_the_broker_sees_the_token_that_the_signer_gives(guarded, monkeypatch):
 
 @pytest.mark.long
 def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
-    tokens, chosen = guarded.guard.tokens, way(guarded, "token file")
+    tokens, chosen = tokens_of(guarded), way(guarded, "token file")
     lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
     route, stop = _route(guarded, tmp_path / "file", chosen), Event()
     written: list[float] = []
@@ -201,7 +215,7 @@ def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
 
 @pytest.mark.long
 def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
-    tokens, chosen = guarded.guard.tokens, way(guarded, "tokens")
+    tokens, chosen = tokens_of(guarded), way(guarded, "tokens")
     lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
     route = _route(guarded, tmp_path / "tokens", chosen)
     try:
@@ -220,3 +234,341 @@ def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
         tokens.lifetime_s = lifetime_s
         route.close()
     assert len(route.outputs()) == 2 * len(TEN)
+
+
+# -- Who is not let in says why, in one sentence, and shows no secret to anybody.
+# Its workers start together: each waits ten seconds for a broker to change its mind.
+
+
+SECURITY = "KAFKA__SECURITY__"
+ELSEWHERE = "127.0.0.2"
+WRONG = "wr0ng-and-secret-4711"
+Settings = dict[str, Any]
+
+
+class Refusal(NamedTuple):
+    """What is wrong, what the exit code is, and what the reason says."""
+
+    settings: Settings
+    code: int
+    words: list[str]
+
+
+def _logins(guarded: Sandbox) -> dict[str, Refusal]:
+    plain, scram = way(guarded, "PLAIN").settings, way(guarded, "SCRAM-SHA-256").settings
+    tokens = way(guarded, "tokens").settings
+    return {
+        "another password": Refusal(scram | {f"{SECURITY}PASSWORD": WRONG}, 3, ["AUTHENTICATION"]),
+        "another password, PLAIN": Refusal(
+            plain | {f"{SECURITY}PASSWORD": WRONG}, 3, ["AUTHENTICATION"]
+        ),
+        "another secret for tokens": Refusal(
+            tokens | {f"{SECURITY}OAUTH_CLIENT_SECRET": WRONG}, 3, ["token", "invalid_client"]
+        ),
+        "a token file that is not there": Refusal(
+            way(guarded, "token file").settings | {f"{SECURITY}OAUTH_TOKEN_FILE": "/nowhere"},
+            3,
+            ["OAUTH_TOKEN_FILE: /nowhere: No such file"],
+        ),
+        "no encryption": Refusal(
+            scram | {f"{SECURITY}PROTOCOL": "sasl_plaintext", f"{SECURITY}CA_FILE": None},
+            3,
+            ["no broker answered", "speaks TLS"],
+        ),
+    }
+
+
+def _certificates(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
+    authority, stranger = guarded.guard.authority, Authority(folder / "stranger")
+    known = way(guarded, "certificate").settings
+    locked = way(guarded, "locked key").settings
+    old, strange = authority.issue("old", days=-1), stranger.issue("strange")
+    ca, certificate, key = (
+        f"{SECURITY}{name}" for name in ("CA_FILE", "CERTIFICATE_FILE", "KEY_FILE")
+    )
+    return {
+        "an unknown authority": Refusal(
+            known | {ca: str(stranger.ca_file)}, 3, ["SSL", "certificate verify failed"]
+        ),
+        "no certificate": Refusal(
+            known | {certificate: None, key: None}, 3, ["the client certificate is refused"]
+        ),
+        "an expired certificate": Refusal(
+            known | {certificate: str(old.certificate_file), key: str(old.key_file)},
+            3,
+            ["the client certificate is refused"],
+        ),
+        "a stranger's certificate": Refusal(
+            known | {certificate: str(strange.certificate_file), key: str(strange.key_file)},
+            3,
+            ["the client certificate is refused"],
+        ),
+        "a missing file": Refusal(
+            known | {ca: str(folder / "nowhere.pem")}, 2, ["nowhere.pem", "No such file"]
+        ),
+        "a wrong password of the key": Refusal(
+            locked | {f"{SECURITY}KEY_PASSWORD": WRONG}, 2, ["ssl.key"]
+        ),
+    }
+
+
+def _elsewhere(guarded: Sandbox, stack: ExitStack) -> dict[str, Refusal]:
+    """Servers whose certificates are good, at an address that does not stand in them."""
+    known = way(guarded, "certificate").settings
+    server = "KAFKA__BOOTSTRAP_SERVERS"
+    port = int(known[server].rpartition(":")[2])
+    broker = stack.enter_context(Forwarder(port, ELSEWHERE))
+    redis = stack.enter_context(Forwarder(guarded.redis.tls_port or 0, ELSEWHERE))
+    return {
+        "a broker at another address": Refusal(
+            known | {server: f"{ELSEWHERE}:{broker.port}"}, 3, ["SSL", "certificate verify failed"]
+        ),
+        "Redis at another address": Refusal(
+            {
+                "KAFKA__BOOTSTRAP_SERVERS": guarded.bootstrap_servers,
+                "DEDUP__REDIS_URL": f"rediss://nobody:{WRONG}@{ELSEWHERE}:{redis.port}/0",
+                "DEDUP__CA_FILE": str(guarded.guard.authority.ca_file),
+            },
+            3,
+            ["certificate is not", ELSEWHERE],
+        ),
+    }
+
+
+def _claims(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
+    stranger = Authority(folder / "redis-stranger")
+    plain = {"KAFKA__BOOTSTRAP_SERVERS": guarded.bootstrap_servers}
+    ca = str(guarded.guard.authority.ca_file)
+    url = guarded.redis.tls_url("nobody", WRONG)
+    return {
+        "Redis, another password": Refusal(
+            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": ca}, 3, ["user or password"]
+        ),
+        "Redis, an unknown authority": Refusal(
+            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": str(stranger.ca_file)},
+            3,
+            ["certificate is not trusted"],
+        ),
+        "Redis, a missing file": Refusal(
+            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": str(folder / "none.pem")},
+            2,
+            ["none.pem", "No such file"],
+        ),
+    }
+
+
+NAMES = [
+    "another password",
+    "another password, PLAIN",
+    "another secret for tokens",
+    "a token file that is not there",
+    "no encryption",
+    "an unknown authority",
+    "no certificate",
+    "an expired certificate",
+    "a stranger's certificate",
+    "a missing file",
+    "a wrong password of the key",
+    "Redis, another password",
+    "Redis, an unknown authority",
+    "Redis, a missing file",
+    "a broker at another address",
+    "Redis at another address",
+]
+
+
+closed = a_route(b"1", servers="guarded", scope="module")
+"""A route on which nothing ever starts; its record must still be there."""
+
+
+@pytest.fixture(scope="module")
+def refusals(guarded, closed, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    wrong = _logins(guarded) | _certificates(guarded, folder) | _claims(guarded, folder)
+    with ExitStack() as stack:
+        wrong |= _elsewhere(guarded, stack)
+        assert list(wrong) == NAMES
+        yield {
+            name: (closed.worker(f"w-{number}", **refusal.settings), refusal)
+            for number, (name, refusal) in enumerate(wrong.items())
+        }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_is_not_let_in_leaves_with_the_reason_and_shows_no_secret(closed, refusals, name):
+    worker, refusal = refusals[name]
+    await_(lambda: not worker.running, WITHIN_S, worker.text)
+    said = worker.text()
+    assert worker.exit_code() == refusal.code, said
+    reason = "\n".join(line for line in said.splitlines() if "service_started" not in line)
+    assert all(word in reason for word in refusal.words), said
+    assert WRONG not in said
+    assert KEY_PASSWORD not in said
+    assert "Traceback" not in said
+    assert untouched(closed)
+
+
+# -- A secret of its own in every place that can hold one, looked for in all that is written.
+# No broker is needed: what a start, a refusal and a doctor without an answer say leaks first.
+
+
+SAID_WITHIN_S = 60.0
+PATHS = ("/", "/status.json", "/metrics", "/livez", "/readyz", "/startupz")
+S = "HAPAX_KAFKA__SECURITY__"
+MARK = "canary"
+
+# Each has the mark in it, and no other letter in common that a test could mistake.
+KAFKA_PROPERTIES = {
+    "sasl.oauthbearer.extensions": "logicalCluster=lkc,secret=canary01",
+    "client.rack": "http://u:canary02@rack.example/?token=canary03",
+}
+
+SPARK_PROPERTIES = {
+    "spark.hadoop.fs.s3a.access.key": "canary04",
+    "spark.hadoop.fs.s3a.secret.key": "canary05",
+    "spark.hadoop.fs.azure.account.key.shop.blob.core.windows.net": "canary06",
+    "spark.driver.extraJavaOptions": "-Xmx1g -Djavax.net.ssl.trustStorePassword=canary07",
+    "spark.hadoop.orders.db": "jdbc:postgresql://db/orders?user=u&password=canary08",
+    "spark.executorEnv.AWS_SECRET_ACCESS_KEY": "canary09",
+    "spark.hadoop.fs.s3a.endpoint": "https://u:canary10@s3.example",
+}
+
+
+@pytest.fixture
+def environ(tmp_path):
+    ports = Ports()
+    password = tmp_path / "password"
+    password.write_text("canary11\n")
+    kafka, redis = ports.reserve(), ports.reserve()
+    yield {
+        "PATH": os.environ["PATH"],
+        "HAPAX_APP": "shop",
+        "HAPAX_INSTANCE": "shop-0",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka}",
+        "HAPAX_INPUT__TOPICS": "in",
+        "HAPAX_OUTPUT__TOPIC": "out",
+        f"{S}PROTOCOL": "sasl_plaintext",
+        f"{S}SASL_MECHANISM": "OAUTHBEARER",
+        f"{S}OAUTH_TOKEN_URL": f"http://127.0.0.1:{kafka}/token?client=canary12#canary13",
+        f"{S}OAUTH_CLIENT_ID": "shop",
+        f"{S}OAUTH_CLIENT_SECRET": "canary14",
+        f"{S}PASSWORD_FILE": str(password),
+        f"{S}USERNAME": "shop",
+        "HAPAX_DEDUP__REDIS_URL": f"redis://shop:canary15@127.0.0.1:{redis}/0?password=canary16",
+        "HAPAX_KAFKA__PROPERTIES": json.dumps(KAFKA_PROPERTIES),
+        "HAPAX_SPARK__PROPERTIES": json.dumps(SPARK_PROPERTIES),
+        "HAPAX_SPARK__MASTER": "k8s://https://u:canary17@cluster.example:6443",
+        "HAPAX_SPARK__CHECKPOINT": "s3a://id:canary18@orders/checkpoints",
+        "AWS_SECRET_ACCESS_KEY": "canary19",
+        "HAPAX_TELEMETRY__LOG_LEVEL": "debug",
+        "HAPAX_TELEMETRY__ADDRESS": "127.0.0.1",
+        "HAPAX_TELEMETRY__PORT": str(free_port()),
+    }
+    ports.close()
+
+
+def said(environ: dict[str, str], *words: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "hapax", *words],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=SAID_WITHIN_S,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode()
+
+
+def test_no_planted_secret_is_shown_by_commands_and_what_is_none_stays(environ, tmp_path):
+    target = tmp_path / "support.tar.gz"
+    seen = {
+        " ".join(words): said(environ, *words)
+        for words in (
+            ["config", "show"],
+            ["config", "show", "--json"],
+            ["config", "check"],
+            ["doctor", "--all"],
+            ["doctor", "--json", "--bundle", str(target)],
+            ["offsets"],
+            ["doctor", "--acls"],
+        )
+    }
+    assert {name: text for name, (_, text) in seen.items() if MARK in text} == {}
+    shown = json.loads(seen["config show --json"][1])
+    assert json.loads(shown["HAPAX_SPARK__PROPERTIES"]["value"]).keys() == SPARK_PROPERTIES.keys()
+    assert "s3.example" in shown["HAPAX_SPARK__PROPERTIES"]["value"]
+    assert shown["HAPAX_SPARK__CHECKPOINT"]["value"].endswith("@orders/checkpoints")
+    assert seen["config check"][0] == 0, seen["config check"]
+    with tarfile.open(target) as archive:
+        files = {each.name: archive.extractfile(each) for each in archive.getmembers()}
+        content = {name: file.read() for name, file in files.items() if file is not None}
+    assert len(content) >= 5
+    assert {name for name, text in content.items() if MARK.encode() in text} == set()
+    assert b"s3.example" in content["hapax-doctor/settings.json"]
+
+
+def test_no_planted_secret_is_shown_by_a_start_that_finds_no_broker(environ):
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "hapax", "run"],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        port = int(environ["HAPAX_TELEMETRY__PORT"])
+        pages = _pages(port, worker)
+    finally:
+        worker.terminate()
+        log = worker.communicate(timeout=SAID_WITHIN_S)[0].decode()
+    first = json.loads(log.splitlines()[0])
+    assert first["event"] == "service_started"
+    assert "s3.example" in first["settings"]["HAPAX_SPARK__PROPERTIES"]
+    assert MARK not in log
+    assert {path for path, text in pages.items() if MARK in text} == set()
+    assert set(pages) == set(PATHS)
+
+
+def _pages(port: int, worker: subprocess.Popen[bytes]) -> dict[str, str]:
+    until_s = time.monotonic() + SAID_WITHIN_S
+    while worker.poll() is None and time.monotonic() < until_s:
+        try:
+            return {path: ask(port, path)[1] for path in PATHS}
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the worker never answered")
+
+
+MISTAKES = [
+    {"HAPAX_SPARK__PROPERTIES": '{"spark.hadoop.fs.s3a.secret.key": "canary"'},
+    {"HAPAX_SPARK__PROPERTIES": '{"spark.master": "spark://u:canary@h"}'},
+    {"HAPAX_SPARK__PROPERTIES": '{"spark.hadoop.fs.s3a.secret.key": {"a": "canary"}}'},
+    {"HAPAX_KAFKA__PROPERTIES": '{"sasl.password": "canary"}'},
+    {"HAPAX_KAFKA__PROPERTIES_FILE": "canary", "HAPAX_KAFKA__PROPERTIES": ""},
+    {"HAPAX_DEDUP__REDIS_URL": "redis://u:canary@h:99999"},
+    {"HAPAX_KAFKA__BOOTSTRAP_SERVERS": "https://u:canary@h:9092"},
+    {f"{S}OAUTH_TOKEN_URL": "https://u:canary@h/token"},
+    {f"{S}PASWORD": "canary"},
+    {"HAPAX_SPARK__CHECKPOINT": "s3a://id:canary@orders\x01"},
+]
+
+REFUSED_BY_OTHERS = [
+    {"HAPAX_KAFKA__PROPERTIES": '{"nosuch.password": "canary"}'},
+    {"HAPAX_KAFKA__PROPERTIES": '{"compression.type": "http://u:canary@h"}'},
+    {"HAPAX_KAFKA__PROPERTIES": '{"linger.ms": "http://u:canary@h"}'},
+    {"HAPAX_TRANSFORM": "tests.kit.canary_:f", "MY_TOKEN": "tests.kit.canary_"},
+]
+
+
+@pytest.mark.parametrize("wrong", MISTAKES, ids=" ".join)
+def test_no_mistake_in_the_settings_repeats_what_may_be_a_secret(environ, wrong):
+    for words in (["config", "check"], ["config", "show", "--json"], ["run"], ["doctor"]):
+        code, text = said(environ | wrong, *words)
+        assert (code, MARK in text) == (2, False), text
+
+
+@pytest.mark.parametrize("wrong", REFUSED_BY_OTHERS, ids=" ".join)
+def test_no_secret_is_repeated_from_the_refusal_of_a_library(environ, wrong):
+    code, text = said(environ | wrong, "run")
+    assert code == 2, text
+    assert "service_stopped" in text
+    assert MARK not in text

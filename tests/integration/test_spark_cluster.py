@@ -69,7 +69,7 @@ def pipeline(records):
 @pytest.fixture(scope="module")
 def servers():
     """A broker, a Redis, and a Spark cluster of two workers."""
-    sandbox = Sandbox().with_spark(2)
+    sandbox = Sandbox(spark_workers=2)
     try:
         sandbox.start()
     except SandboxError as error:
@@ -91,9 +91,7 @@ def code(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def route_of(servers, tmp_path, code):
-    routes = []
-
+def route_of(route_of, servers, code):
     def make(**settings: str | None) -> PipelineUnderTest:
         ours = {
             "SPARK__MASTER": servers.spark.url,
@@ -102,17 +100,13 @@ def route_of(servers, tmp_path, code):
             "STOP_AFTER__AT_END": "true",
             "SPARK__EXECUTOR_TIMEOUT": "2m",  # where many want the same two cores
         }
-        route = PipelineUnderTest(
-            servers, tmp_path, partitions=2, kind=SparkProcess, **{**ours, **settings}
+        route: PipelineUnderTest = route_of(
+            2, servers=servers, kind=SparkProcess, **{**ours, **settings}
         )
-        route.create()
         route.write(*(Given(value, partition=number % 2) for number, value in enumerate(VALUES)))
-        routes.append(route)
         return route
 
-    yield make
-    for route in routes:
-        route.close()
+    return make
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,13 @@
 """Pipelines with state, as in examples/spark_stateful: killed, started again, each result once."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -20,15 +19,9 @@ from tests.kit.naive_pipeline import PIPELINES
 from tests.kit.pipeline_process import environment
 from tests.kit.proof import at_length, rounds
 from tests.kit.spark_process import SPARK, SparkProcess, executors
-from tests.kit.stateful import SHAPES
+from tests.kit.stateful import SHAPES, Feed, Shape
+from tests.kit.topics import Given
 from tests.kit.waiting import WORDS_MAX, await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.kit.stateful import Feed, Shape
-    from tests.kit.topics import Given
 
 # Pipelines with state as processes, killed while a micro-batch is being written.
 #
@@ -321,7 +314,7 @@ def test_state_is_recovered_when_executors_of_a_cluster_are_killed_one_and_all(
     unique, tmp_path, proof
 ):
     shape = SHAPES[-1]
-    with Sandbox(redis=False).with_spark(2) as sandbox:
+    with Sandbox(redis=False, spark_workers=2) as sandbox:
         route = Route(sandbox, shape, unique("cluster"), tmp_path, EVENTS)
         with driver_of(route, settings=route.on_cluster()) as driver:
             driver.kill_executors(1)

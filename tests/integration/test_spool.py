@@ -1,18 +1,41 @@
-"""``hapax.publish.Publisher`` on a real broker: killed, copied, restored, left alone."""
+"""``hapax.publish.Publisher`` on a real broker: killed, copied, restored, refused, left alone."""
 
 import asyncio
+import random
 import shutil
+import subprocess
+import sys
 import threading
 import uuid
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient, ResourceType
 
+from hapax.core.errors import DuplicateInstanceError, OtherClusterError, StopError
 from hapax.core.ports import Message
-from hapax.publish import Publisher, Receipt, SpoolDisagreesError, SpoolMovedError, SpoolOwnedError
+from hapax.kafka.produce.marked_transaction import MarkedTransaction
+from hapax.publish import (
+    Publisher,
+    Receipt,
+    RecordRefusedError,
+    SpoolDisagreesError,
+    SpoolFullError,
+    SpoolMovedError,
+    SpoolOwnedError,
+    acceptance,
+)
+from hapax.publish.acceptance import Acceptance
+from hapax.spool.folder import Folder
+from hapax.spool.spool import SpoolStore
 from tests.kit import topics
+from tests.kit.proof import rounds
 from tests.kit.sink_parts import sink_settings
+from tests.kit.topics import configure
+from tests.kit.waiting import await_
+
+# -- ``hapax.publish.Publisher`` on a real broker: killed, copied, restored, left alone ----
 
 
 class Stage(NamedTuple):
@@ -22,15 +45,18 @@ class Stage(NamedTuple):
     topic: str
     folder: Path
 
-    def publisher(self, folder: Path | None = None, **more: object) -> Publisher:
-        settings = sink_settings(self.servers, self.topic)
-        return Publisher(folder or self.folder, settings, **more)  # type: ignore[arg-type]
+    def publisher(self, folder: Path | None = None, servers: str = "", **more: Any) -> Publisher:
+        settings = sink_settings(servers or self.servers, self.topic)
+        return Publisher(folder or self.folder, settings, **more)
 
     def values(self) -> list[bytes | None]:
         return [record.value for record in topics.read_back(self.servers, self.topic)]
 
     def messages(self, *values: bytes) -> list[Message]:
         return [Message(self.topic, value, None, -1, 0, []) for value in values]
+
+    def group(self, publisher: Publisher) -> str:
+        return f"{self.topic}--spool-{publisher.spool_id}"
 
 
 @pytest.fixture
@@ -131,3 +157,258 @@ def test_a_copied_folder_is_refused_and_adopted_only_where_it_agrees_with_its_ma
     with pytest.raises(SpoolDisagreesError, match="old copy"):
         stage.publisher()
     assert stage.values() == [b"a", b"b"]
+
+
+# -- ``hapax.publish.Publisher`` when things go wrong, on a real broker --------------------
+
+ROOT = Path(__file__).parents[2]
+
+
+class Killed(BaseException):
+    """A process ends here."""
+
+
+def killed_in_a_loop(stage: Stage, form: str, kills: int) -> tuple[list[int], list[int]]:
+    """Let the process publish and kill it again and again; return what it said, what is there."""
+    chance, said, until = random.Random(1), [0], 10**9
+    for kill in range(kills + 1):
+        if kill == kills:
+            until = said[-1] + 30
+        words = [form, stage.servers, stage.topic, str(stage.folder), str(until)]
+        command = [sys.executable, "-m", "tests.kit.spool_process", *words]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            lines = chance.randrange(5, 60)
+            for line in process.stdout:
+                said.append(int(line))
+                lines -= 1
+                if kill < kills and not lines:
+                    process.kill()
+            if kill == kills:
+                assert process.wait(60) == 0
+    return said, [int(value or b"0") for value in stage.values()]
+
+
+@pytest.mark.rounds
+def test_a_process_killed_in_a_loop_loses_no_record_and_doubles_none(stage):
+    kills = rounds(3, 40)
+    said, found = killed_in_a_loop(stage, "spool", kills)
+    assert found == list(range(1, said[-1] + 1))
+
+
+@pytest.mark.rounds
+def test_control_a_plain_producer_with_a_buffer_loses_or_doubles(stage):
+    said, found = killed_in_a_loop(stage, "plain", rounds(3, 40))
+    assert found != list(range(1, said[-1] + 1))
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_process_that_dies_around_its_commit_doubles_nothing(stage, monkeypatch, *, answered):
+    struck = []
+    commit = MarkedTransaction.commit
+
+    def dying(self: MarkedTransaction, number: int, *more: Any) -> None:
+        if number > 1:
+            struck.append(number)
+            if answered:
+                commit(self, number, *more)
+            raise Killed
+        commit(self, number, *more)
+
+    publisher = stage.publisher()
+    with monkeypatch.context() as patch:
+        patch.setattr(MarkedTransaction, "commit", dying)
+        patch.setattr("threading.excepthook", lambda _args: None)
+        publisher.publish_many(stage.messages(*(b"%d" % n for n in range(9))))
+        await_(lambda: struck)
+        publisher._drainer._thread.join()
+        publisher.close(timeout_s=0)
+    with stage.publisher() as publisher:
+        publisher.publish(stage.topic, b"9")
+        assert publisher.flush(30)
+    assert struck == [10]
+    assert stage.values() == [b"%d" % n for n in range(10)]
+
+
+def test_of_two_copies_that_both_publish_one_stops_and_nothing_is_doubled(stage, tmp_path):
+    copy = tmp_path / "copy"
+    with stage.publisher() as first:
+        first.publish(stage.topic, b"a")
+        assert first.flush(30)
+        shutil.copytree(stage.folder, copy)
+        with stage.publisher(copy, adopt=True) as second:
+            second.publish(stage.topic, b"b")
+            assert second.flush(30)
+            first.publish(stage.topic, b"c")
+            with pytest.raises((SpoolDisagreesError, DuplicateInstanceError)):
+                first.flush(30)
+            second.publish(stage.topic, b"d")
+    assert stage.values() == [b"a", b"b", b"d"]
+
+
+def test_a_marker_that_is_gone_is_no_new_spool(stage):
+    with stage.publisher() as publisher:
+        publisher.publish(stage.topic, b"a")
+        group = stage.group(publisher)
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    admin.delete_consumer_groups([group])[group].result(30)
+    with pytest.raises(SpoolDisagreesError, match="is gone"):
+        stage.publisher()
+    with pytest.raises(SpoolDisagreesError, match="has records"):
+        stage.publisher(resume_at=9)
+    with stage.publisher(resume_at=2) as publisher:
+        publisher.publish(stage.topic, b"b")
+    assert stage.values() == [b"a", b"b"]
+
+
+def test_an_idle_publisher_keeps_its_marker_alive(stage, monkeypatch):
+    numbers: list[int] = []
+    commit = MarkedTransaction.commit
+
+    def noted(self: MarkedTransaction, number: int, *more: Any) -> None:
+        commit(self, number, *more)
+        numbers.append(number)
+
+    monkeypatch.setattr(MarkedTransaction, "commit", noted)
+    with stage.publisher() as publisher:
+        publisher.publish(stage.topic, b"a")
+        assert publisher.flush(30)
+    numbers.clear()
+    with stage.publisher():
+        await_(lambda: numbers)  # by a start alone
+    monkeypatch.setattr("hapax.publish.drainer.KEEP_ALIVE_S", 0.05)
+    with stage.publisher():
+        await_(lambda: len(numbers) > 3)
+    assert set(numbers) == {2}
+    assert stage.values() == [b"a"]
+
+
+def test_a_folder_restored_from_before_is_refused_also_when_it_has_gone_on(
+    stage, tmp_path, monkeypatch
+):
+    backup = tmp_path / "backup"
+    with stage.publisher() as publisher:
+        publisher.publish(stage.topic, b"a")
+        assert publisher.flush(30)
+    shutil.copytree(stage.folder, backup)
+    with stage.publisher() as publisher:
+        publisher.publish(stage.topic, b"b")
+    shutil.copytree(backup, stage.folder, dirs_exist_ok=True)
+    for gone in {one.name for one in stage.folder.iterdir()} - {
+        one.name for one in backup.iterdir()
+    }:
+        (stage.folder / gone).unlink()
+    monkeypatch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
+    away = stage.publisher(servers="127.0.0.1:1")
+    for value in (b"x", b"y", b"z"):
+        away.publish(stage.topic, value)
+    away.close(timeout_s=0)
+    monkeypatch.undo()
+    with pytest.raises(SpoolDisagreesError, match="another copy"):
+        stage.publisher()
+    assert stage.values() == [b"a", b"b"]
+
+
+def test_a_spool_of_another_app_or_cluster_is_refused(stage):
+    with stage.publisher() as publisher:
+        publisher.publish(stage.topic, b"a")
+    with pytest.raises(SpoolMovedError, match="not of other"):
+        Publisher(stage.folder, sink_settings(stage.servers, "other"))
+    spool = SpoolStore(Folder(stage.folder), stage.topic, disk_max_bytes=1 << 30)
+    assert spool.meta.cluster is not None
+    spool.settle("another", stage.topic)
+    spool.close()
+    with pytest.raises(OtherClusterError, match="cluster another"):
+        stage.publisher()
+
+
+def test_what_brokers_would_refuse_is_refused_to_the_caller(stage):
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    configure(admin, ResourceType.TOPIC, [stage.topic], {"max.message.bytes": "2000"})
+    with stage.publisher() as publisher:
+        with pytest.raises(RecordRefusedError, match="takes 2,000"):
+            publisher.publish(stage.topic, bytes(3000))
+        with pytest.raises(RecordRefusedError, match="does not exist"):
+            publisher.publish("no-such-topic", b"a")
+        publisher.publish(stage.topic, bytes(1500))
+    assert stage.values() == [bytes(1500)]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\0"])
+def test_a_header_name_that_the_client_would_cut_is_refused_before_it_is_accepted(stage, name):
+    with stage.publisher() as publisher:
+        with pytest.raises(RecordRefusedError, match="without NUL"):
+            publisher.publish(stage.topic, b"cut", headers=[("whole", b"1"), (name, b"2")])
+        whole, cut = (Message(stage.topic, b"a", None, -1, 0, [(n, None)]) for n in ("n", name))
+        with pytest.raises(RecordRefusedError, match="without NUL"):
+            publisher.publish_many([whole, cut])
+        publisher.publish(stage.topic, b"b", headers=[("", b""), ("x", None), ("x", b"1")])
+    assert stage.values() == [b"b"]
+
+
+def test_a_timestamp_or_a_lack_of_a_key_that_the_topic_refuses_is_refused_to_the_caller(
+    stage, monkeypatch
+):
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    limits = {"message.timestamp.before.max.ms": "3600000", "cleanup.policy": "compact"}
+    configure(admin, ResourceType.TOPIC, [stage.topic], limits)
+    with stage.publisher() as publisher:
+        with pytest.raises(RecordRefusedError, match="no key, and topic"):
+            publisher.publish(stage.topic, b"a")
+        with pytest.raises(RecordRefusedError, match=r"before\.max\.ms=3600000"):
+            publisher.publish(stage.topic, b"b", key=b"k", timestamp_ms=1)
+        publisher.publish(stage.topic, b"c", key=b"k")
+        monkeypatch.setattr(acceptance, "ASK_AGAIN_S", 0.0)  # settings of a topic change
+        configure(admin, ResourceType.TOPIC, [stage.topic], {"cleanup.policy": "delete"})
+        await_(lambda: accepted(publisher, stage.topic), 10)
+    assert stage.values() == [b"c", b"d"]
+
+
+def accepted(publisher: Publisher, topic: str) -> bool:
+    try:
+        publisher.publish(topic, b"d")
+    except RecordRefusedError:
+        return False
+    return True
+
+
+def test_a_record_refused_late_stops_it_with_its_number_and_is_published_once_it_fits(
+    stage, monkeypatch
+):
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    configure(admin, ResourceType.TOPIC, [stage.topic], {"max.message.bytes": "2000"})
+    monkeypatch.setattr(Acceptance, "check", lambda *_, **__: None)
+    values = [b"a", bytes(3000), b"b"]
+    publisher = stage.publisher()
+    publisher.publish_many(stage.messages(*values))
+    with pytest.raises(StopError, match="record 2 of the spool was refused"):
+        publisher.flush(60)
+    assert publisher.state == "stopped"
+    with pytest.raises(StopError, match="record 2"):
+        publisher.publish(stage.topic, b"c")
+    publisher.close()
+    configure(admin, ResourceType.TOPIC, [stage.topic], {"max.message.bytes": "5000"})
+    with stage.publisher() as publisher:
+        publisher.publish(stage.topic, b"c")
+    assert stage.values() == [*values, b"c"]
+
+
+def test_a_full_spool_refuses_and_takes_records_again_once_it_is_drained(stage, monkeypatch):
+    monkeypatch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(Acceptance, "check", lambda *_, **__: None)
+    bounds: dict[str, Any] = {"disk_max_bytes": 300_000, "on_full": "error"}
+    publisher = stage.publisher(servers="127.0.0.1:1", **bounds)
+    accepted = 0
+    while publisher.state != "full":
+        try:
+            publisher.publish(stage.topic, b"%d" % accepted + bytes(5000))
+            accepted += 1
+        except SpoolFullError as error:
+            assert "300,000" in str(error)  # noqa: PT017 - of however many calls, the last
+    assert accepted > 30
+    assert publisher.state == "full"
+    publisher.close(timeout_s=0)
+    with stage.publisher(disk_max_bytes=300_000) as publisher:
+        for number in range(accepted, 2 * accepted):
+            publisher.publish(stage.topic, b"%d" % number + bytes(5000))
+    assert stage.values() == [b"%d" % number + bytes(5000) for number in range(2 * accepted)]

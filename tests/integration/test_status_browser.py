@@ -16,7 +16,7 @@ from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import LogOffsets
 from hapax.sandbox import SandboxError, machine
 from hapax.telemetry.http.server import TelemetryServer
-from tests.kit.status_page import Told
+from tests.kit.status_page import WITH_CLAIMS, Told
 from tests.unit.test_telemetry_events import IDLE, OUT_LAG, WHERE
 from tests.unit.test_telemetry_survey import OURS
 
@@ -27,7 +27,6 @@ from tests.unit.test_telemetry_survey import OURS
 
 
 def chromium() -> Path:
-    """Return Debian's Chromium."""
     found = machine._find(lambda: machine._on_path("chromium"), ("chromium",))
     if found is None:
         raise SandboxError("chromium is not on the PATH. Run: sudo apt-get install chromium")
@@ -101,7 +100,7 @@ def shown(browser: Browser, server: TelemetryServer, **options: Any) -> Iterator
 
 def many(count: int) -> Told:
     """Return a worker with so many partitions, whose lag grows with their numbers."""
-    told = Told(claim_store=True)
+    told = Told(WITH_CLAIMS)
     told.events.partitions_assigned([("orders", at) for at in range(count)])
     told.work(
         *(
@@ -290,7 +289,7 @@ def test_a_page_that_was_never_given_a_status_says_why_and_leads_to_what_answers
     told = running()
     page = browser.new_page()
     with served(told) as server:
-        asked = server._server.routes
+        asked = server.routes
         status, asked._status = asked._status, lambda: {"lag": 1 / 0}
         page.goto(f"http://127.0.0.1:{server.port}/")
         said = "The status cannot be had (500 ZeroDivisionError); the pages below answer"

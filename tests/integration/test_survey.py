@@ -1,12 +1,10 @@
 """What a worker finds out about the logs around it, on a real broker, and shows."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,18 +13,13 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.admin import group
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.read.lag_probe import KafkaLagProbe
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from tests.kit.claim_stores import redis_server
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
 from tests.kit.topics import Given, produce_aborted, produce_committed, produce_open
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.settings import Settings
 
 HOUR_S = 3_600
 WEEK_S = 7 * 86_400
@@ -38,15 +31,10 @@ def port():
 
 
 @pytest.fixture
-def route(sandbox, tmp_path, port):
-    route = PipelineUnderTest(
-        sandbox, tmp_path, TELEMETRY__PORT=str(port), TELEMETRY__LAG_INTERVAL="1s"
-    )
-    route.create(
-        source={"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
-    )
-    yield route
-    route.close()
+def route(route_of, port):
+    kept = {"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
+    settings = {"TELEMETRY__PORT": str(port), "TELEMETRY__LAG_INTERVAL": "1s"}
+    return route_of(config={"source": kept}, **settings)
 
 
 def an_hour_old(value: bytes, *headers: tuple[str, bytes | None]) -> Given:
@@ -213,17 +201,15 @@ def test_the_page_shows_a_worker_as_it_is(route, port):
 @pytest.mark.rounds
 @at_length
 def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worker(
-    cluster, tmp_path, port
+    route_of, cluster, port
 ):
-    route = PipelineUnderTest(
-        cluster,
-        tmp_path,
-        partitions=3,
+    route = route_of(
+        3,
+        servers=cluster,
         TELEMETRY__PORT=str(port),
         TELEMETRY__LAG_INTERVAL="1s",
         TELEMETRY__LOG_LEVEL="debug",
     )
-    route.create()
 
     def surveyed(worker: Any) -> int:
         lines = worker.lines("lag_updated")
@@ -251,4 +237,3 @@ def test_brokers_that_die_one_after_another_end_neither_the_survey_nor_the_worke
             if not broker.running:
                 broker.start()
         cluster.kafka.await_ready()
-        route.close()

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.commands import run_captured
-from tests.kit.done import header
 from tests.kit.managed_process import WorkerProcess, clean_environment
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, header
 from tests.kit.routes import a_route
 from tests.kit.topics import Given
 from tests.kit.waiting import await_

@@ -24,7 +24,7 @@ closed = a_route(*TEN, scope="module")
 def unanswered(closed):
     """Workers without brokers: the one refusal that takes its time runs beside all others.
 
-    Without a bound of its run the first would wait (test_worker_starts_in_outage.py).
+    Without a bound of its run the first would wait (test_worker_starts.py).
     """
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))
@@ -49,9 +49,6 @@ def unanswered(closed):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"GUARANTEE": "exactly_twice"}, ["HAPAX_GUARANTEE", "exactly_once"]),
-        ({"APP": None}, ["HAPAX_APP"]),
-        ({"INPUT__TOPIC": "orders"}, ["HAPAX_INPUT__TOPIC ", "did you mean HAPAX_INPUT__TOPICS?"]),
         (
             {
                 "GUARANTEE": "exactly_twice",
@@ -69,7 +66,6 @@ def unanswered(closed):
         ),
         ({"TRANSFORM": "tests.kit.nowhere:f"}, ["HAPAX_TRANSFORM", "tests.kit.nowhere"]),
         ({"TRANSFORM": "tests.kit.orders:nothing"}, ["HAPAX_TRANSFORM", "has no nothing"]),
-        ({"TRANSFORM": "tests.kit.orders"}, ["HAPAX_TRANSFORM", "package.module:function"]),
         ({"KAFKA__PROPERTIES": '{"acks": "1"}'}, ["HAPAX_KAFKA__PROPERTIES", "acks"]),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",

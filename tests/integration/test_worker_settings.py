@@ -9,13 +9,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from hapax.core.records import Record
 from tests.kit.at_work import await_told
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.routes import routes_of
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
 
 TEN = [b"%d" % number for number in range(10)]
-
-route_of = routes_of()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,20 +49,6 @@ def values(records: list[Record]) -> list[bytes]:
 
 
 # -- where a group starts -----------------------------------------------------------------
-
-
-def test_latest_reads_only_what_is_new_and_keeps_its_place_over_a_kill(route_of):
-    route = route_of(2, INPUT__START="latest")
-    route.write(*(Given(b"old", partition=number % 2) for number in range(10)))
-    worker = route.worker()
-    await_told(worker, "partitions_assigned")
-    await_(lambda: None not in route.committed().values(), 10, worker.text)
-    worker.kill()
-    route.write(Given(b"while away", partition=0), Given(b"while away", partition=1))
-    worker.start()
-    route.await_outputs(2)
-    route.await_lag_0()
-    assert values(route.outputs()) == [b"while away", b"while away"]
 
 
 @pytest.mark.row("M2")
@@ -151,24 +134,6 @@ def test_a_bounded_run_on_empty_topics_ends_at_once(route_of):
 
 
 # -- memberships --------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_a_dynamic_member_that_was_killed_is_replaced_by_its_next_start(route_of):
-    route = route_of(
-        2,
-        GROUP__MEMBERSHIP="dynamic",
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-        TRANSFORM="tests.kit.orders:slow",
-    )
-    route.write(*(b"%d" % number for number in range(2000)))
-    worker = route.worker()
-    await_(lambda: bool(worker.lines("transaction_committed")), 20, worker.text)
-    worker.kill()
-    worker.start()
-    route.await_lag_0()
-    assert values(route.outputs()) == sorted(b"%d" % number for number in range(2000))
 
 
 def test_the_consumer_protocol_survives_a_kill_and_shares_with_a_second_member(consumer_protocol):

@@ -1,17 +1,24 @@
-"""What makes a running worker stop for good: a lost position, much poison, a stop that hangs."""
+"""What makes a running worker stop for good, and what brokers slow down."""
 
+import statistics
 import time
-from typing import cast
+from typing import NamedTuple, cast
 
 import pytest
 
 from hapax.core.offset_commit import CommittedMetadata
-from tests.kit.at_work import at_work, refused, untouched
+from hapax.sandbox.broker import java
+from tests.kit.at_work import at_work, left, untouched
+from tests.kit.commands import run_captured
 from tests.kit.managed_process import HANG_S, WorkerProcess
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, source, values
 from tests.kit.routes import a_route
+from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, beside
 from tests.kit.waiting import await_
+
+# -- What makes a running worker stop for good: a lost position, much poison, a stop that hangs.
+
 
 NEVER_CLOSED = """
 import sys, threading
@@ -21,8 +28,8 @@ KafkaSource.close = lambda self: threading.Event().wait()
 sys.argv = ["hapax", "run"]
 main()
 """
-TEN = [b"%d" % number for number in range(10)]
 
+TEN = [b"%d" % number for number in range(10)]
 route = a_route(*TEN)
 
 
@@ -32,7 +39,7 @@ route = a_route(*TEN)
 def test_stops_that_come_later_than_their_limit_are_no_deaths_and_condemn_nobody(route):
     route.write(*(Given(b"%d" % number, headers=(("sleep-s", b"3"),)) for number in range(3)))
     place = route.bootstrap, route.app, route.source
-    settings = {"TRANSFORM": "tests.fault.slowness:sleep", "SHUTDOWN__TIMEOUT": "1s"}
+    settings = {"TRANSFORM": "tests.fault.business:sleep", "SHUTDOWN__TIMEOUT": "1s"}
     for _ in range(3):
         worker = route.worker(**settings)
         await_(lambda: is_marked(beside(*place)), HANG_S, worker.text)
@@ -48,55 +55,84 @@ def is_marked(texts: dict[int, str | None]) -> bool:
     return any(CommittedMetadata.decode(text).deaths for text in texts.values())
 
 
-# -- positions: exit code 6 ---------------------------------------------------------------
+# -- positions: exit code 6, poison: exit code 5 ------------------------------------------
+
+LEAVES_WITHIN_S = 90
 
 
-@pytest.mark.row("M4")
-def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(sandbox, route):
-    route.run_to_end()
-    route.write(*TEN)
-    sandbox.delete_records(route.source, 0, 15)
-    refused(route, 6, f"{route.source}/0", "next record is 10", "15 to 20")
-    assert route.committed() == {0: 10}
-    assert len(route.outputs()) == 10
+class Stopping(NamedTuple):
+    """A worker or driver that must leave by itself, and its route."""
+
+    route: PipelineUnderTest
+    process: WorkerProcess
+
+    def leaves(self, code: int, *words: str) -> None:
+        """Wait for its exit, check the code and that the reasons hold these words."""
+        self.process.process.wait(LEAVES_WITHIN_S)
+        left(self.process, code, *words)
+        if isinstance(self.process, SparkProcess):
+            self.process.await_gone()
+
+
+@pytest.fixture(scope="module", params=[WorkerProcess, SparkProcess], ids=["worker", "spark"])
+def stopping(request, sandbox, tmp_path_factory):
+    """All of them at once: most of the time a driver waits for its JVM, or for its next attempt."""
+    routes: list[PipelineUnderTest] = []
+
+    def stops(*records: bytes | Given, gap: bool = False, **settings: str | None) -> Stopping:
+        route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("stopping"))
+        routes.append(route)
+        route.create()
+        route.write(*records)
+        if gap:  # ten records done, five more deleted before anybody has read them
+            route.run_to_end()
+            route.write(*records)
+            sandbox.delete_records(route.source, 0, 15)
+        return Stopping(route, route.start(request.param, "s-0", **settings))
+
+    ill = (("raise", b""),)
+    many = [Given(b"%d" % number, headers=() if number % 5 else ill) for number in range(4000)]
+    try:
+        yield {
+            "refuse": stops(*TEN, INPUT__START="refuse"),
+            "poison": stops(*TEN, DEAD_LETTER__TOPIC=None, TRANSFORM="tests.kit.orders:poison"),
+            "rate": stops(*many, TRANSACTION__RECORDS_MAX="400", RETRY__BACKOFF="0ms"),
+            "position": stops(*TEN, gap=True),
+        }
+    finally:
+        for route in routes:
+            route.close()
 
 
 @pytest.mark.row("M5")
-def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(route):
-    refused(route, 6, f"{route.source}/0", "HAPAX_INPUT__START=refuse", INPUT__START="refuse")
-    assert untouched(route)
-    route.run_to_end()
-    route.write(b"11")
-    route.run_to_end(INPUT__START="refuse")
-    assert len(route.outputs()) == 11
+def test_a_group_without_offsets_leaves_with_6_where_starting_over_is_refused(stopping):
+    case = stopping["refuse"]
+    case.leaves(6, f"{case.route.source}/0", "HAPAX_INPUT__START=refuse")
+    assert untouched(case.route)
 
 
-# -- poison: exit code 5 ------------------------------------------------------------------
+@pytest.mark.row("M4", "SP13")
+def test_a_position_that_was_deleted_leaves_with_6_and_names_what_is_missing(stopping):
+    case = stopping["position"]
+    case.leaves(6, f"{case.route.source}/0", "next record is 10", "15 to 20")
+    assert case.route.committed() == {0: 10}
+    assert values(case.route.outputs()) == TEN
+
+
+@pytest.mark.row("T3", "SP16")
+def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(stopping):
+    case = stopping["poison"]
+    case.leaves(5, f"{case.route.source}/0/0", "HAPAX_DEAD_LETTER__TOPIC", "ValueError")
+    assert untouched(case.route)
 
 
 @pytest.mark.row("T3")
-def test_poison_without_a_dead_letter_topic_leaves_with_5_and_names_the_record(route):
-    words = [f"{route.source}/0/0", "HAPAX_DEAD_LETTER__TOPIC", "ValueError"]
-    refused(route, 5, *words, DEAD_LETTER__TOPIC=None, TRANSFORM="tests.kit.orders:poison")
-    assert untouched(route)
-
-
-@pytest.mark.row("T3")
-def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(sandbox, tmp_path):
-    route = PipelineUnderTest(sandbox, tmp_path)
-    route.create()
-    ill = (("raise", b""),)
-    route.write(
-        *(Given(b"%d" % number, headers=() if number % 5 else ill) for number in range(4000))
-    )
-    words = ["HAPAX_DEAD_LETTER__RATE_MAX", "nothing of the last batch"]
-    refused(route, 5, *words, TRANSACTION__RECORDS_MAX="400", RETRY__BACKOFF="0ms")
-    assert route.committed() == {0: 800}
-    sources = [
-        int((dict(record.headers)["hapax-source"] or b"").rsplit(b"/", 1)[1])
-        for record in (*route.outputs(), *route.dead())
-    ]
-    assert sorted(sources) == list(range(800))
+def test_too_many_dead_letters_leave_with_5_and_nothing_of_the_last_batch(stopping):
+    case = stopping["rate"]
+    case.leaves(5, "HAPAX_DEAD_LETTER__RATE_MAX", "nothing of the last batch")
+    assert case.route.committed() == {0: 800}
+    done = [source(record) for record in (*case.route.outputs(), *case.route.dead())]
+    assert sorted(done) == list(range(800))
 
 
 # -- a stop that hangs: exit code 7 -------------------------------------------------------
@@ -124,3 +160,52 @@ def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_d
     assert any(place.endswith(" wait") for place in cast("list[str]", fired["stack"])), fired
     route.run_to_end()
     assert len(route.outputs()) == 10
+
+
+# -- A producer quota of the brokers: transactions that would outlive their timeout become smaller.
+
+
+QUOTA = 400_000
+RECORD_BYTES, RECORDS = 10_000, 1_600
+TIMEOUT_S = 5.0
+
+short_transactions = a_route(
+    created=False,
+    TRANSFORM=None,
+    TRANSACTION__TIMEOUT=f"{TIMEOUT_S:g}s",
+    GROUP__SESSION_TIMEOUT="10s",
+)
+
+
+def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
+    """Let brokers hold back a client that produces more than so much (KIP-13)."""
+    words = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "clients")
+    more = ("--entity-name", client_id, "--add-config", f"producer_byte_rate={bytes_per_s}")
+    done = run_captured(java("kafka.admin.ConfigCommand", *words, *more), timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_used(
+    short_transactions, in_time
+):
+    short_transactions.create()
+    short_transactions.write(
+        *(Given(b"%d" % number + b"." * RECORD_BYTES) for number in range(RECORDS))
+    )
+    for client_id in (f"{short_transactions.app}-w-0", f"{short_transactions.app}/w-0"):
+        set_quota(short_transactions.bootstrap, client_id, QUOTA)
+    began_s = time.monotonic()
+    worker = short_transactions.run_to_end(TELEMETRY__LOG_LEVEL="debug")
+    took_s = time.monotonic() - began_s
+    assert [source(record) for record in short_transactions.outputs()] == list(range(RECORDS))
+    settled = worker.lines("transaction_committed")
+    halved = worker.lines("batch_halved")
+    sizes = [int(str(line["records"])) for line in settled]
+    seen = f"{took_s:.1f} s, sizes {sizes}, halved {len(halved)} times"
+    least_s = RECORDS * RECORD_BYTES / QUOTA
+    assert took_s > 0.5 * least_s, f"the quota was not in force: {seen}"
+    in_time(took_s, 1.7 * least_s + 3 * TIMEOUT_S)
+    assert halved, seen
+    # A larger one is tried now and then: what counts is the size of most.
+    assert statistics.median(sizes[-10:]) <= max(sizes) / 2, seen

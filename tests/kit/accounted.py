@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.operations.audit.result import Compare
-from hapax.operations.audit.run import audit
-from hapax.operations.audit.topics import AuditOptions
+from hapax.operations.audit.topics import AuditOptions, audit
 from hapax.settings import load_settings
 
 if TYPE_CHECKING:

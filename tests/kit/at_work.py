@@ -1,19 +1,15 @@
 """Workers at work, workers that must leave, records with ids, and what came of them."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from hapax.sandbox.broker import metadata_client
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import WORDS_MAX, await_, patient
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, PartitionMetadata
-
-    from tests.kit.managed_process import WorkerProcess
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 QUICK: dict[str, Any] = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
 """Names after ``HAPAX_``: as a route takes them."""
@@ -71,7 +67,6 @@ def untouched(route: PipelineUnderTest) -> bool:
 
 
 def numbers(*spans: range) -> list[bytes]:
-    """Return values for these numbers."""
     return [b"%d" % number for span in spans for number in span]
 
 
@@ -85,12 +80,10 @@ def event(number: int, value: bytes = b"", partition: int = -1) -> Given:
 
 
 def values(route: PipelineUnderTest) -> list[bytes]:
-    """Return the values of all outputs, sorted."""
     return sorted(record.value or b"" for record in route.outputs())
 
 
 def admin(route: PipelineUnderTest) -> AdminClient:
-    """Return a client for what the owner of the topics does."""
     return metadata_client(route.bootstrap)
 
 
@@ -109,7 +102,6 @@ def delete_topic(route: PipelineUnderTest, topic: str) -> None:
 
 
 def delete_from(bootstrap_servers: str, topic: str) -> None:
-    """Do the same on these brokers."""
     client = metadata_client(bootstrap_servers)
     client.delete_topics([topic], operation_timeout=30)[topic].result(30)
     await_(lambda: topic not in client.list_topics(timeout=10).topics, 30, lambda: "still there")

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.kafka.read.offsets_client import BlockingOffsets
-from hapax.operations.audit.local import LocalAudit, LocalJudgement
-from hapax.operations.audit.local_rows import AuditRows
-from hapax.operations.audit.result import OutputFindings
-from hapax.operations.audit.spark import AuditJudgement, SparkAudit, Tables, result
-from hapax.operations.audit.spark_frames import EFFECTS, INPUTS, rows_frame
-from hapax.operations.audit.topics import AuditOptions, AuditTopics, run
+from hapax.operations.audit.judgement import EFFECTS, INPUTS, judge
+from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.spark import SparkAudit
+from hapax.operations.audit.topics import AuditOptions, AuditTopics
 from hapax.settings import load_settings
 from tests.kit.topics import Given
 
@@ -77,8 +75,8 @@ def audited(spark: SparkSession, environment: dict[str, str], **options: object)
 def _run(engine: LocalAudit | SparkAudit, settings: Settings, options: dict[str, object]) -> Audit:
     client = BlockingOffsets(settings)
     try:
-        topics = AuditTopics(settings, AuditOptions(**options), client, _silent)  # type: ignore[arg-type]
-        return run(engine, topics, examples_max=3)
+        given = AuditOptions(examples_max=3, **options)  # type: ignore[arg-type]
+        return AuditTopics(settings, given, client, _silent).judged(engine)
     finally:
         client.close()
 
@@ -96,23 +94,20 @@ def check_equal(one: Audit, other: Audit) -> None:
 
 def judged_rows(spark: SparkSession, inputs: list[Row], effects: list[Row], scope: Scope) -> Audit:
     """Return the verdict on given rows; both engines must agree on it."""
-    frames = rows_frame(spark, inputs, INPUTS), rows_frame(spark, effects, EFFECTS)
-    tables = Tables(*frames, scope)
-    on_spark = result(AuditJudgement(spark, tables), tables)
+    there = SparkAudit(spark, _silent)
+    there.load("inputs", INPUTS, inputs)
+    there.load("effects", EFFECTS, effects)
     here = judged_here(inputs, effects, scope)
-    check_equal(here, on_spark)
+    check_equal(here, judge(there, scope))
     return here
 
 
 def judged_here(inputs: list[Row], effects: list[Row], scope: Scope) -> Audit:
-    """Return the verdict of the judge without Spark."""
-    rows = AuditRows()
-    rows.add("inputs", [row[:8] for row in inputs], 8)
-    rows.add("effects", [row[:9] for row in effects], 9)
-    outputs = [OutputFindings(bounds=bounds) for bounds in scope.outputs]
-    here = LocalJudgement(rows, scope, _silent).result(outputs)
-    rows.close()
-    return here
+    """Return the verdict of the engine without Spark."""
+    with LocalAudit.opened(_silent) as engine:
+        engine.add("inputs", inputs)
+        engine.add("effects", effects)
+        return judge(engine, scope)
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:

@@ -1,20 +1,15 @@
 """Orders and totals in Avro, and what tests of schemas read of a route."""
 
-from __future__ import annotations
-
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import fastavro
 
+from hapax.core.records import Record
+from hapax.sandbox import Sandbox
 from tests.kit.pipeline_under_test import PipelineUnderTest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.core.records import Record
-    from hapax.sandbox import Sandbox
-    from tests.kit.schema_registry import RegistryDouble
+from tests.kit.schema_registry import RegistryDouble
 
 ORDER = {
     "type": "record",
@@ -37,7 +32,6 @@ def avro(number: int, schema: dict[str, Any], data: dict[str, Any]) -> bytes:
 
 
 def avro_route(sandbox: Sandbox, folder: Path, registry: RegistryDouble) -> PipelineUnderTest:
-    """Return a route that prices orders, and whose outputs have a schema."""
     route = PipelineUnderTest(
         sandbox,
         folder,

@@ -1,22 +1,23 @@
 """Groups and what lies behind their offsets, in every situation that makes a lag wrong."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
-from hapax.sandbox import jars, machine
+from hapax.sandbox import Sandbox, jars, machine
 from tests.kit.at_work import delete_from
-from tests.kit.configs import configure
 from tests.kit.kept_clients import administrator
 from tests.kit.raw_offsets import commit_raw
 from tests.kit.topics import (
     Given,
     committed,
+    configure,
     produce,
     produce_aborted,
     produce_committed,
@@ -24,13 +25,6 @@ from tests.kit.topics import (
     read_back,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import ExitStack
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
 
 MANY = 1_000_000
 OPEN_MS = 800_000
@@ -198,7 +192,6 @@ SITUATIONS: dict[str, Callable[[Stage, str], None]] = {
 
 
 def write_many(servers: str, topic: str, count: int, at_once: int = 50_000) -> None:
-    """Write tiny records in large batches."""
     producer = Producer(
         {
             "bootstrap.servers": servers,

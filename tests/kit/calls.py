@@ -7,25 +7,19 @@ tests/fault/rules.py for their events, else those of tests/kit/orders.py.
 With CALLS_STAMPS in the environment each call leaves its begin and its end in that file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
 import random
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-from hapax import Output
+from hapax import Output, Record
 from tests.fault import business, rules
 from tests.kit import orders
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from pathlib import Path
-
-    from hapax import Record
 
 STAMPS, PAUSE_MAX_S = "CALLS_STAMPS", "CALLS_PAUSE_MAX_S"
 MODULE = "tests.kit.calls"
@@ -39,14 +33,12 @@ Answer = list[Output]
 
 
 def function(record: Record) -> Answer:
-    """A plain function, also for threads."""
     with _stamped(record):
         time.sleep(_pause_s(record))
         return answer(record)
 
 
 async def coroutine(record: Record) -> Answer:
-    """A coroutine of one record."""
     with _stamped(record):
         _block(record)
         await asyncio.sleep(_pause_s(record))
@@ -61,7 +53,6 @@ def batch(records: list[Record]) -> list[Answer | Exception]:
 
 
 async def coroutine_batch(records: list[Record]) -> list[Answer | Exception]:
-    """A coroutine of a list."""
     with _stamped(*records):
         await asyncio.sleep(max(map(_pause_s, records)))
         return [_place(record) for record in records]
@@ -128,17 +119,14 @@ async def identify(record: Record) -> Output:
 
 
 def of_two(record: Record, other: Record) -> Answer:
-    """No form has two parameters."""
     return [*answer(record), *answer(other)]
 
 
 def of_none() -> Answer:
-    """No form has none."""
     return []
 
 
 async def generator(record: Record) -> AsyncIterator[Output]:
-    """No form is a generator that waits."""
     for each in answer(record):
         yield each
 
@@ -259,11 +247,9 @@ class Stamps:
         self.path = path
 
     def times(self, word: str) -> int:
-        """Return how many lines have this word: setup, begin, end, teardown."""
         return sum(line[2] == word for line in self._lines())
 
     def calls(self) -> list[Call]:
-        """Return all calls in the order in which they began."""
         begun: dict[tuple[str, str], Call] = {}
         for pid, ns, word, *rest in self._lines():
             if word == "begin":
@@ -281,11 +267,9 @@ class Stamps:
         return list(begun.values())
 
     def called(self) -> list[tuple[int, int]]:
-        """Return partition and offset of every record of every call."""
         return [place for call in self.calls() for place in call.places]
 
     def together_most(self) -> int:
-        """Return how many calls were under way at the same time."""
         moments = []
         for call in self.calls():
             moments += [(call.began_ns, 1), (call.ended_ns or call.began_ns, -1)]

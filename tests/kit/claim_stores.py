@@ -1,33 +1,33 @@
 """Claim stores for tests: a Redis of one's own, records, and a clock that is set by hand."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import SplitResult
 
 import redis
 
-from hapax.claims.kind import StoreOptions
+from hapax.claims.kind import StoreOptions, StoreRights, Transport
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_buckets import TURN
+from hapax.claims.redis_script import SCRIPT
+from hapax.claims.store import KINDS
+from hapax.core.ports import Clock
 from hapax.core.records import Record
 from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from hapax.testing.claims import MemoryClaims
 
 HOUR_MS = 3_600_000
 
-SMALL_BUCKETS = {
-    "IDS_PER_BUCKET_MIN = 24, 5": "IDS_PER_BUCKET_MIN = 2, 1",
-    "= 14, 14, 24": "= 3, 3, 24",
-    "IDS_PER_STEP = 512, 8, 16": "IDS_PER_STEP = 3, 1, 4",
+SMALL_PIECES = {
+    "AT_ONCE, SIZE = '3', 16, 3500, 14": "AT_ONCE, SIZE = '3', 16, 2, 14",
+    "CLAIMED, LIVES, ENDS = 0.5, 1.5, 2.5": "CLAIMED, LIVES, ENDS = 0, 1.5, 2.5",
+    "GENERATIONS_MAX = 4": "GENERATIONS_MAX = 1000",
 }
-"""So small that a few ids fill the buckets, and that few are moved at once: every batch meets some
-that were moved and some that were not."""
+"""Every call begins a generation, so that the claims of each are in another one."""
 
 
 class Hand:
@@ -41,12 +41,10 @@ class Hand:
 
 
 def records(count: int, *, topic: str = "orders", partition: int = 0, at: int = 0) -> list[Record]:
-    """Return records of one partition, from offset ``at``."""
     return [Record(topic, partition, at + place, None, None) for place in range(count)]
 
 
 def ids(count: int, *, at: int = 0) -> list[bytes]:
-    """Return different ids."""
     return [b"event-%d" % place for place in range(at, at + count)]
 
 
@@ -68,7 +66,6 @@ def redis_server(folder: Path) -> Iterator[Redis]:
 
 
 def admin(server: Redis) -> redis.Redis:
-    """Return a client for what the adapter never does."""
     return redis.Redis(port=server.port, socket_timeout=10, protocol=2, driver_info=None)
 
 
@@ -78,7 +75,6 @@ def tell(server: Redis, *command: object) -> None:
 
 
 def field(server: Redis, key: str, name: str) -> bytes:
-    """Return the value of a field of a hash."""
     value = admin(server).hget(key, name)
     assert isinstance(value, bytes)
     return value
@@ -86,7 +82,7 @@ def field(server: Redis, key: str, name: str) -> bytes:
 
 def mutate(claims: RedisClaims, changes: dict[str, str]) -> RedisClaims:
     """Let the store run a changed script; every change must strike."""
-    claims._buckets.script = claims._redis.register_script(changed(TURN.read_text(), changes))
+    claims._store.script = claims._redis.register_script(changed(SCRIPT.read_text(), changes))
     return claims
 
 
@@ -98,38 +94,65 @@ def changed(text: str, changes: dict[str, str]) -> str:
 
 
 def live(server: Redis, app: str = "shop") -> dict[bytes, dict[bytes, bytes]]:
-    """Return the buckets of an app and the claims in each, by field."""
+    """Return the hashes of claims of an app, by key."""
     with admin(server).pipeline() as asked:
-        keys: Any = admin(server).keys(f"hapax{{{app}}}*")
+        keys: Any = admin(server).keys(f"hapax:{{{app}}}:claims:*:*")
         for key in keys:
             asked.hgetall(key)
-        return {
-            key: {field: value for field, value in fields.items() if value}
-            for key, fields in zip(keys, asked.execute(), strict=True)
-        }
+        return dict(zip(keys, asked.execute(), strict=True))
 
 
-def lives_ms(server: Redis) -> list[int]:
-    """Return how long each bucket of the app of ``live`` has to live."""
-    with admin(server).pipeline() as asked:
-        for key in live(server):
-            asked.pttl(key)
-        return asked.execute()
+def generations(server: Redis, app: str = "shop") -> list[list[int]]:
+    """Return number, beginning and time to live of each generation in ms, the newest first."""
+    numbers = [*map(int, field(server, f"hapax:{{{app}}}:claims:meta", "generations").split())]
+    return [numbers[at : at + 3] for at in range(0, len(numbers), 3)]
 
 
 def make_older(server: Redis, ms: int, app: str = "shop") -> None:
-    """Let all claims have been made so much earlier."""
-    base = f"hapax:{{{app}}}:claims:meta"
-    units = ms // int(field(server, base, "unit"))
-    with admin(server).pipeline() as told:
-        for key, claims in live(server, app).items():
-            for name, value in claims.items():
-                date = (int.from_bytes(value[:2], "big") - units) % 2**16
-                told.hset(key, name, date.to_bytes(2, "big") + value[2:])
-        told.execute()
+    """Let all generations have begun so much earlier; negative: later."""
+    text = " ".join(
+        f"{number} {start_ms - ms} {ttl_ms}"
+        for number, start_ms, ttl_ms in generations(server, app)
+    )
+    admin(server).hset(f"hapax:{{{app}}}:claims:meta", "generations", text)
 
 
 def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
     """Return the store as a worker would have it, with an hour to remember."""
-    apart = {name: options.pop(name) for name in ("topic_ids", "monotonic") if name in options}
+    apart = {name: options.pop(name) for name in ("monotonic",) if name in options}
     return RedisClaims(url, StoreOptions(app, **{"ttl_ms": HOUR_MS, **options}), **apart)
+
+
+class MemoryKind:
+    """``memory://<name>``: one store for each name and app, as long as this object lives."""
+
+    name = "Memory"
+    example = "memory://name"
+    tls_scheme = ""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.opened: dict[tuple[str, str], MemoryClaims] = {}
+
+    def check(self, parts: SplitResult) -> None:
+        if not parts.hostname:
+            raise ValueError("write memory://name")
+
+    def transport(self, url: str) -> Transport:
+        return Transport()
+
+    def rights(self, url: str, app: str) -> StoreRights:
+        return StoreRights("Memory, nothing to grant", f"{url} {app}")
+
+    def open(self, url: str, options: StoreOptions) -> MemoryClaims:
+        first = self.opened.setdefault(
+            (url, options.app), MemoryClaims(clock=self._clock, ttl_ms=options.ttl_ms)
+        )
+        return first.seen_by(cluster_id=options.cluster_id)
+
+
+@contextmanager
+def registered(clock: Clock) -> Iterator[MemoryKind]:
+    kind = MemoryKind(clock)
+    with patch.dict(KINDS, memory=kind):
+        yield kind

@@ -1,17 +1,12 @@
 """A producer and the source whose progress it commits, put together as step 6 of the core does."""
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from hapax.core.crash_markers import Marks
 from hapax.core.offset_commit import send_progress
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hapax.core.crash_markers import Marks
-    from hapax.core.ports import Message
-    from hapax.core.records import TopicPartition
+from hapax.core.ports import Message
+from hapax.core.records import TopicPartition
 
 
 class Committing:

@@ -124,7 +124,6 @@ class FakeConsumer:
 def source(
     patch: pytest.MonkeyPatch, *, start: str | SpanWords = "earliest"
 ) -> tuple[KafkaSource, FakeConsumer, Ticking]:
-    """Return a real KafkaSource on a fake consumer."""
     patch.setattr(kafka_consumer, "Consumer", FakeConsumer)
     clock = Ticking()
     made = KafkaSource(
@@ -147,7 +146,6 @@ def metadata(generation: int, member: str) -> bytes:
 def message(
     offset: int, *, partition: int = 0, value: bytes = b"v", epoch: int | None = None
 ) -> Message:
-    """Return a message as the client hands it out."""
     where: dict[str, Any] = {"topic": "in", "partition": partition, "offset": offset}
     if epoch is not None:
         where["leader_epoch"] = epoch

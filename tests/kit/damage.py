@@ -1,17 +1,12 @@
 """Record sets damaged on a broker's disk, as a bad sector leaves them."""
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 from kafka.record.util import calc_crc32c
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
+from hapax.sandbox import Sandbox
 
 _HEAD = 61
 _CRC_AT = 17

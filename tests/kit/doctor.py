@@ -233,7 +233,6 @@ def with_process(**facts: Any) -> Callable[[CheckContext], CheckContext]:
 
 
 def troubles(findings: Iterable[Finding]) -> dict[str, Verdict]:
-    """Return what is not well, by check; each must say how it is fixed."""
     found = [one for one in findings if one.verdict in {Verdict.WARN, Verdict.FAIL}]
     assert all(one.fix for one in found), found
     worst: dict[str, Verdict] = {}

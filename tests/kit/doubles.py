@@ -1,18 +1,13 @@
 """Stand-ins for time, telemetry and chance."""
 
-from __future__ import annotations
-
 import inspect
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hapax.core.ports import KilledError
 from hapax.telemetry.events import Events
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.testing.source import InjectedFault
+from hapax.testing.source import InjectedFault
 
 
 class StuckError(AssertionError):

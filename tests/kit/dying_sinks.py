@@ -16,8 +16,7 @@ from hapax.spark import HapaxSink, publish_lanes, settings_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport
-    from hapax.engines.spark.dataframe.publication import Publishing
+    from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport, Publishing
     from hapax.engines.spark.dataframe.sink import SinkOptions
     from hapax.settings import Settings
 

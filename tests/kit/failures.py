@@ -14,7 +14,6 @@ class FailureLines:
         self._config = config
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take a report, of whichever process has run the test."""
         if report.failed:
             terminal = self._config.pluginmanager.get_plugin("terminalreporter")
             if isinstance(terminal, pytest.TerminalReporter):
@@ -23,7 +22,6 @@ class FailureLines:
 
 
 def reason(report: pytest.TestReport) -> str:
-    """Return the last lines of why a test failed."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}"
     return "\n".join(text.splitlines()[-_REASON_LINES:])[-_REASON_LENGTH:]

@@ -91,7 +91,6 @@ class Rule:
     # For tests: every wait is bounded and fails with a sentence.
 
     def wait_hit(self) -> None:
-        """Wait until the fault has struck."""
         assert self.hit.wait(PATIENCE_S), f"{self} has not struck"
 
     def release(self) -> None:
@@ -155,7 +154,6 @@ class Rule:
             await gate.wait()
 
     def take_answer(self, request: Request, answer: bytes) -> None:
-        """Keep what the broker said."""
         with contextlib.suppress(KeyError):
             self.error_code = error_code(request, answer)
         self.answered.set()

@@ -47,14 +47,13 @@ class Flow(PipelineUnderTest):
         self._ledger: Ledger | None = None
 
     def feed(self, records: int) -> None:
-        """Write at least so many records, as fast as that goes."""
         self.feed_beside(UNLIMITED)
         await_(lambda: self._feeder.written >= records, 60, lambda: f"{self._feeder.written}")
         self.stop_feeding()
 
     def feed_beside(self, records_per_s: int) -> None:
         """Keep writing until ``stop_feeding``; may be called again after it."""
-        if not self._feeder.started:
+        if not self._feeder.running:
             self._feeder.start()
         self._feeder.pace(records_per_s)
 

@@ -15,8 +15,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from hapax.core.transaction_states import OFFSETS
-from tests.kit.configs import configure
-from tests.kit.topics import read_back
+from tests.kit.topics import configure, read_back
 
 _VERIFIES = "transaction.partition.verification.enable"
 _KEY_OF_OFFSET = struct.pack(">h", 1)

@@ -16,10 +16,10 @@ from hapax.operations.audit.rows import (
     aborted_row,
     content_hash,
     id_hash,
+    number_of,
 )
 from tests.fault import rules
 from tests.fault.checking import checker_anomalies as anomalies
-from tests.fault.checking import checker_anomalies_wrong as wrong
 from tests.fault.checking.checker_histories import LANES, PARTITIONS, due, right
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ PLANTED: dict[str, list[Plant]] = {
     "repeated": [anomalies.repeated],
     "out_of_order": [anomalies.order],
     "torn": [anomalies.torn_txn],
-    "wrong": [wrong.wrong_value, wrong.wrong_number],
+    "wrong": [anomalies.wrong_value, anomalies.wrong_number],
     "orphaned": [anomalies.orphaned],
     "from_aborted": [anomalies.aborted_read],
     "ahead": [anomalies.early],
@@ -97,15 +97,14 @@ def _inputs(world: World, first: int, *, known: bool) -> list[Row]:
 def _input_row(world: World, one: Given, first: int, *, known: bool) -> InputRow:
     content = 0
     for effect in due(one):
-        content ^= _content(effect)
+        content += _content(effect)
     every, which = NAMELESS
     named = one.number % every != which or len(world.copies(one)) > 1
     event_id = id_hash(f"{first} {one.number}".encode()) + b"\0" if named else None
     outputs = POISON if rules.is_poison(one.number) else len(due(one))
-    place = first + one.place
-    return InputRow(
-        one.offset, VISIBLE, place, one.offset, event_id, outputs if known else None, content, None
-    )
+    owner = number_of(first + one.place, one.offset)
+    due_ = outputs if known else None
+    return InputRow(one.offset, VISIBLE, owner, event_id, due_, content, None)
 
 
 def _effect(one: Effect) -> tuple[int, int, int, int]:

@@ -1,13 +1,8 @@
 """Outputs that no client can send, and what the dead letter of their record has to say."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from hapax import Output
-
-if TYPE_CHECKING:
-    from hapax import Record
+from hapax import Output, Record
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "header name with a lone surrogate": ({"headers": (("\ud800", b"1"),)}, "Output.headers"),

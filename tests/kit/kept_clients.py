@@ -1,20 +1,13 @@
 """Clients that are kept for the next who asks: to make one costs more than what it is asked."""
 
-from __future__ import annotations
-
 import atexit
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from confluent_kafka import KafkaError
 
 Client = TypeVar("Client", Producer, Consumer, AdminClient)
 QUIET: Mapping[str, Any] = {
@@ -64,7 +57,6 @@ def reader(
 
 
 def writer(bootstrap_servers: str) -> AbstractContextManager[Producer]:
-    """Give what writes outside of transactions."""
     properties = {**WRITER, "bootstrap.servers": bootstrap_servers}
     return _kept(Producer, properties, connect_s=60.0)
 

@@ -1,21 +1,14 @@
 """Business code that kills or hangs its process where a record says so, and a supervisor."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from hapax import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax import Record
-    from tests.kit.managed_process import WorkerProcess
-    from tests.kit.pipeline_under_test import PipelineUnderTest
+from hapax import Output, Record
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
 def _wait() -> None:

@@ -1,7 +1,5 @@
 """The control of killers.py: in a process that loads this nothing is marked."""
 
-from __future__ import annotations
-
 from hapax.engines.suspects import Suspects
 from tests.kit.killers import obey
 

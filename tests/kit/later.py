@@ -1,21 +1,14 @@
 """Business code that asks for later tries, and what the retry topic says of each record."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from hapax import Output, RetryLater
+from hapax import Output, Record, RetryLater
 from hapax.core.headers import Retried
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hapax import Record
-    from tests.kit.managed_process import WorkerProcess
+from tests.kit.managed_process import WorkerProcess
 
 
 def patient(record: Record) -> Output:
@@ -26,27 +19,6 @@ def patient(record: Record) -> Output:
     if not wish["until"] or time.time() < wish["until"]:
         raise RetryLater(after=wish["after"])
     return Output(json.dumps({"n": wish["n"], "at": time.time()}).encode())
-
-
-async def patient_coroutine(record: Record) -> Output:
-    """Do the same, and take a while over it."""
-    await asyncio.sleep(0.01)
-    return patient(record)
-
-
-def patient_list(records: list[Record]) -> list[Output | Exception]:
-    """Do the same for a list; no key may occur in it twice."""
-    keys = [(record.partition, record.key) for record in records]
-    if len(set(keys)) < len(keys):
-        return [ValueError(f"keys of one call: {keys}") for _ in records]
-    return [_answer(record) for record in records]
-
-
-def _answer(record: Record) -> Output | Exception:
-    try:
-        return patient(record)
-    except RetryLater as error:
-        return error
 
 
 def waits(records: Iterable[Record]) -> dict[str, list[tuple[Record, Retried]]]:

@@ -1,19 +1,12 @@
 """Business code in every form that raises, for a record that says so, what is no Exception."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from hapax import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hapax import Record
+from hapax import Output, Record
 
 MODULE = "tests.kit.leaving"
 
@@ -48,7 +41,6 @@ def generator(record: Record) -> Iterator[Output]:
 
 
 def batch(records: list[Record]) -> list[Output]:
-    """Raise for the whole list."""
     return [function(record) for record in records]
 
 
@@ -59,7 +51,6 @@ async def coroutine(record: Record) -> Output:
 
 
 async def coroutine_batch(records: list[Record]) -> list[Output]:
-    """Raise for the whole list."""
     await asyncio.sleep(0)
     return batch(records)
 
@@ -68,7 +59,6 @@ class Unready:
     """Leaves in its setup."""
 
     def setup(self) -> None:
-        """Raise."""
         sys.exit(0)
 
     def __call__(self, record: Record) -> Output:
@@ -87,7 +77,6 @@ class Unclosed:
     """Leaves in its teardown."""
 
     def teardown(self) -> None:
-        """Raise."""
         sys.exit(0)
 
     def __call__(self, record: Record) -> Output:
@@ -97,7 +86,6 @@ class Unclosed:
 
 @contextmanager
 def unclosed() -> Iterator[Callable[[Record], Output]]:
-    """Leave when the context is left."""
     yield function
     sys.exit(0)
 

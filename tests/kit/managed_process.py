@@ -1,19 +1,15 @@
 """Processes that tests start, harm and end: each with an environment and a log file of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, TypeVar
 
 from tests.kit.waiting import WORDS_MAX, reaches
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 SERVICE = (sys.executable, "-m", "hapax", "run")
 HANG_S = 240.0
@@ -93,7 +89,6 @@ class ManagedProcess:
         return self.process.wait(timeout_s)
 
     def finish(self, timeout_s: float) -> None:
-        """Wait for exit code 0; RuntimeError with the end of its log if that does not come."""
         try:
             code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -132,7 +127,6 @@ class ManagedProcess:
             self.kill()
 
     def lines(self, event: str | None = None) -> list[dict[str, object]]:
-        """Return the log's JSON lines, oldest first."""
         lines = []
         # The last line of a process that is frozen or killed may be torn.
         for text in self.text().rpartition("\n")[0].splitlines():

@@ -1,20 +1,14 @@
 """A worker that freezes itself where a zombie does most harm: with a batch that it is to commit."""
 
-from __future__ import annotations
-
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hapax import Output, Poison, Record
+from hapax.core.offset_commit import GroupOffset
+from hapax.core.ports import Message
 from hapax.kafka.produce.target import TargetLane
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hapax.core.offset_commit import GroupOffset
-    from hapax.core.ports import Message
 
 FREEZE_AT = "FREEZE_AT"
 """The file whose making freezes the process that made it."""

@@ -1,16 +1,11 @@
 """The control of mirror_frozen.py: the transactional id belongs to the process."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
+from hapax.core.records import TopicPartition
 from hapax.kafka.produce import target
+from hapax.kafka.produce.marked_transaction import MarkedNames
 from tests.kit.mirror_frozen import pass_on
-
-if TYPE_CHECKING:
-    from hapax.core.records import TopicPartition
-    from hapax.kafka.produce.marked_transaction import MarkedNames
 
 __all__ = ["pass_on"]
 

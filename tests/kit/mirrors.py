@@ -1,22 +1,17 @@
 """A pipeline whose outputs go to another cluster, and the comparison of what is on both."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hapax.core.headers import ID, PATH, SOURCE
+from hapax.core.records import Record
 from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.topics import Given, ends, read_back
+from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from hapax.core.records import Record
 
 STAMPED = {ID, SOURCE, PATH}
 
@@ -60,7 +55,6 @@ class Mirror(PipelineUnderTest):
         return read_back(self.bootstrap, self.source)
 
     def await_all(self, within_s: float = 60.0) -> None:
-        """Wait until the other side has as many records."""
         wanted = len(self.inputs())
         await_(
             lambda: len(self.outputs()) >= wanted,
@@ -71,9 +65,6 @@ class Mirror(PipelineUnderTest):
     def anomalies(self) -> list[str]:
         """Return what differs: nothing lost, doubled, out of order or changed by a byte."""
         return differences(self.inputs(), self.outputs())
-
-    def output_ends(self) -> dict[int, int]:
-        return ends(self.there, self.target)
 
 
 def given(count: int, first: int = 0) -> list[Given]:

@@ -3,20 +3,15 @@
 ``patch`` sets an attribute: ``setattr`` in a process of its own, ``monkeypatch.setattr`` in this.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from hapax.core import exactly_once
+from hapax.core.ports import Batch
+from hapax.core.records import Progress
 from hapax.engines.recovery import Recovery
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.ports import Batch
-    from hapax.core.records import Progress
-
-    Patch = Callable[[Any, str, Any], None]
+Patch = Callable[[Any, str, Any], None]
 
 
 def no_rewind(patch: Patch) -> None:

@@ -6,24 +6,18 @@ AtLeastOnce         produce, flush, commit: duplicates after a crash
 SetNxThenProcess    Redis SET NX, then process: loss after a crash
 
 A test drives them step by step: ``take`` records, then walk through ``batch``, which yields the
-name of each step it has done; to crash is to stop walking and to ``close``. As a process that a
-test may kill: ``python -m tests.kit.naive AtLeastOnce --bootstrap ... --source ... --target ...``.
+name of each step it has done; to crash is to stop walking and to ``close``. As processes that
+may be killed they are in tests/fault/controls/loops.py.
 """
 
-from __future__ import annotations
-
-import argparse
-import itertools
 import time
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, NamedTuple
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from redis import Redis
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    Settings = dict[str, str | int | bool | object]
+Settings = dict[str, str | int | bool | object]
 
 PATIENCE_S = 30.0
 
@@ -87,14 +81,12 @@ class AtLeastOnce:
         return taken
 
     def batch(self, records: Sequence[Message]) -> Iterator[str]:
-        """Process a batch, and yield the name of each step once it is done."""
         self.send(records)
         yield "sent"
         self.consumer.commit(offsets=progress(records), asynchronous=False)
         yield "committed"
 
     def process(self, records: Sequence[Message]) -> None:
-        """Walk through all steps of a batch."""
         for _ in self.batch(records):
             pass
 
@@ -157,7 +149,6 @@ class PlainTransactions(AtLeastOnce):
         yield "committed"
 
     def rewind(self, records: Sequence[Message]) -> None:
-        """Read the batch again."""
         first: dict[tuple[str, int], int] = {}
         for topic, partition, offset in map(coordinates, records):
             first.setdefault((topic, partition), offset)
@@ -197,7 +188,6 @@ class SetNxThenProcess(AtLeastOnce):
 
 
 def coordinates(record: Message) -> tuple[str, int, int]:
-    """Return topic, partition and offset, which every received record has."""
     topic, partition, offset = record.topic(), record.partition(), record.offset()
     assert topic is not None
     assert partition is not None
@@ -209,36 +199,3 @@ def progress(records: Sequence[Message]) -> list[TopicPartition]:
     """Return per partition the next offset to read."""
     following = {(topic, at): offset + 1 for topic, at, offset in map(coordinates, records)}
     return [TopicPartition(topic, at, offset) for (topic, at), offset in following.items()]
-
-
-LOOPS: dict[str, Callable[[Route, str], AtLeastOnce]] = {
-    "AtLeastOnce": lambda route, _: AtLeastOnce(route),
-    "PlainTransactions": lambda route, _: PlainTransactions(route),
-    "SetNxThenProcess": SetNxThenProcess,
-    "WithoutRewind": lambda route, _: WithoutRewind(route),
-}
-
-
-def main() -> None:
-    """Run one loop until it is killed."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("loop", choices=LOOPS)
-    for name in Route._fields:
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--redis-url")
-    parser.add_argument("--records", type=int, default=100, help="largest batch")
-    parser.add_argument("--abort-every", type=int, default=0, help="abort each n-th batch")
-    arguments = parser.parse_args()
-    route = Route(*(getattr(arguments, name) for name in Route._fields))
-    loop = LOOPS[arguments.loop](route, arguments.redis_url or "")
-    for number in itertools.count(1):
-        records = loop.take(arguments.records, timeout_s=0.2)
-        aborts = arguments.abort_every and number % arguments.abort_every == 0
-        if aborts and isinstance(loop, PlainTransactions):
-            loop.abort(records)
-        elif records:
-            loop.process(records)
-
-
-if __name__ == "__main__":
-    main()

@@ -51,5 +51,4 @@ class NaiveWriter(DataSourceStreamArrowWriter):
 
 
 def committed_values(folder: Path) -> list[bytes]:
-    """Return what the tasks have committed."""
     return [value for done in folder.glob("*.done") for value in done.read_bytes().split()]

@@ -4,26 +4,23 @@ librdkafka has a mock cluster in it. It knows no transactions to speak of, so wh
 concerns records and messages only.
 """
 
-from __future__ import annotations
-
 import ctypes
+import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from hypothesis import strategies as st
 
+from hapax.core.ports import Batch
 from hapax.kafka.consume.decode import read
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.native import NativePath, _sources, record_path
 from tests.kit.doubles import Ticking
 from tests.kit.parts import settings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hapax.core.ports import Batch
 
 PARTITIONS = 4
 """Of a topic that the mock cluster makes by itself."""
@@ -72,7 +69,6 @@ class RawProducer:
         assert self._rk.value
 
     def send(self, topic: str, records: Sequence[Raw]) -> None:
-        """Write all of them, and wait until they are in the log."""
         lib, size = self._lib, ctypes.c_size_t
         for record in records:
             headers = ctypes.c_void_p(lib.rd_kafka_headers_new(size(len(record.headers))))
@@ -122,7 +118,6 @@ class Stage:
         self._plain_next = dict.fromkeys(range(PARTITIONS), 1)
 
     def properties(self) -> dict[str, Any]:
-        """Return those of a reader."""
         return {
             "bootstrap.servers": self.bootstrap,
             "group.id": "g",
@@ -159,7 +154,6 @@ class Stage:
             consumer.close()
 
     def native_producer(self, **properties: Any) -> tuple[Producer, object]:
-        """Return a producer with its capsule."""
         given = {"bootstrap.servers": self.bootstrap, **properties}
         return Producer(self.path.plug_in(given)), self.path.captured()
 
@@ -182,8 +176,6 @@ class Stage:
 
 
 def reference(messages: Sequence[Any]) -> Batch:
-    """Return the batch that the reference makes of messages."""
-
     def on_event(_message: object, error: object) -> None:
         raise AssertionError(error)
 
@@ -199,3 +191,59 @@ def read_all(consumer: Consumer, count: int) -> list[Any]:
         assert time.monotonic() < deadline_s, f"{len(found)} of {count} messages"
     assert not any(message.error() for message in found)
     return found
+
+
+def few(examples: int) -> int:
+    """Return how many examples are enough: with sanitizers each takes several times as long."""
+    whole = "100" if os.environ.get("DEEP") == "1" else "30"
+    return max(5, examples * int(os.environ.get("NATIVE_EXAMPLES_PERCENT", whole)) // 100)
+
+
+PLAIN = [
+    *(b"ce_id", b"ce_source", b"content-type", b"id", b"trace", b"", b"x" * 31, b"x" * 32),
+    *(b"ce-id", b"ce-source"),
+    *(b"hapax-id", b"hapax-source", b"hapax-part", b"hapax-", b"hapax"),  # of a Hapax upstream
+]
+"""Names that no program writes in two ways."""
+ODD = [
+    *PLAIN,
+    *(b"CE_ID", b"Ce_Id", b"CE_Source", b"cE_source", b"Content-Type", b"CONTENT-TYPE"),
+    *(b"CE-ID", b"Ce-Id", b"Ce-Source"),
+    *(b"ID", b"Id", b"iD", b"TRACE", b"y" * 300),
+    *(b"hapax-id", b"hapax-source", b"hapax-part", b"hapax-", b"Hapax-Id", b"hapax"),
+    *(b"hapax-error", b"hapax-replay-of", b"HAPAX-REPLAY-OF", b"Hapax-Replay-of"),
+    *("é".encode(), "\u212a".encode(), "\u0130D".encode(), b"\xff", b"id\xff", b"a b,\n"),
+]
+TYPES = [
+    *(b"application/cloudevents+json; charset=utf-8", b" Application/CloudEvents+JSON"),
+    *(b"application/cloudevents-batch+json", b"application/json"),
+]
+EVENT = b'{"specversion": "1.0", "id": "1", "source": "s"}'
+EVENTS = [EVENT, b" \n" + EVENT, b"\xef\xbb\xbf" + EVENT, b"\0\0\0\0\7" + EVENT, b"[%b]" % EVENT]
+VALUES = [None, b"", b"1", b"2", b"0", b"a\0b", b"\xff", b"orders/0/1", b"z" * 300]
+CHAINS = ["cloudevents", "header:id", "header:ID", "header:Trace", "header:ce_id", "key"]
+
+
+def _headers(names: list[bytes]) -> st.SearchStrategy[tuple[tuple[bytes, bytes | None], ...]]:
+    pairs = st.tuples(
+        st.sampled_from(names), st.sampled_from([*VALUES, *TYPES]) | st.binary(max_size=9)
+    )
+    return st.lists(pairs, max_size=6).map(tuple)
+
+
+def _raw(names: list[bytes]) -> st.SearchStrategy[Raw]:
+    return st.builds(
+        Raw,
+        key=st.sampled_from([None, b"", b"k"]) | st.binary(max_size=40),
+        value=st.sampled_from([None, b"", b'{"id": 1, "source": "s"}', b"[]", b"v" * 200_000])
+        | st.sampled_from(EVENTS)
+        | st.binary(max_size=200),
+        headers=_headers(names),
+        timestamp_ms=st.sampled_from([1, 1_700_000_000_000, 2**53, -1, 0]) | st.integers(0, 2**45),
+        partition=st.integers(0, PARTITIONS - 1) | st.just(0),
+    )
+
+
+plain = st.lists(_raw(PLAIN), min_size=1, max_size=8)
+anything = plain | st.lists(_raw(ODD), min_size=1, max_size=8)
+chains = st.lists(st.sampled_from(CHAINS), max_size=4, unique=True)

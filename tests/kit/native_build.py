@@ -7,7 +7,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
+
+from tests.kit.requests_hooks import compiler
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "fast/src"
@@ -36,6 +41,19 @@ def build(folder: Path, *flags: str, replaced: dict[str, tuple[str, str]] | None
         ],
         check=True,
     )
+
+
+def buildable() -> bool:
+    return compiler() is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+needs_fast = pytest.mark.skipif(
+    find_spec("hapax_fast") is None and not buildable(),
+    reason="hapax_fast is not installed, and no C compiler could have built it",
+)
+"""With a compiler and without hapax_fast the test fails: make setup builds it."""
+PATHS = ["off", pytest.param("on", marks=needs_fast)]
+"""Of HAPAX_FAST."""
 
 
 if __name__ == "__main__":

@@ -49,7 +49,6 @@ class Held:
 
 
 def close(held: Held) -> None:
-    """Close the consumer; records say afterwards that they are gone."""
     before = held.stage.path.module.held()
     held.consumer.close()
     assert held.stage.path.module.held() == before - 2
@@ -77,7 +76,6 @@ def renew(held: Held) -> None:
 
 
 def producer(held: Held) -> None:
-    """Drop the producer with an output in its queue."""
     held.producer.purge()
     del held.producer
     gc.collect()
@@ -94,7 +92,6 @@ def in_a_thread(held: Held) -> None:
 
 
 def raises(_held: Held) -> None:
-    """End with an error."""
     raise ValueError("the end")
 
 

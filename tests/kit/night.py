@@ -1,20 +1,14 @@
 """The commands of a night on call, run in this process on the environment of a route."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from hapax.commands.tree import app
+from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import ends
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from typer.testing import Result
-
-    from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
 def ran(route: PipelineUnderTest, **settings: str | None) -> None:
@@ -29,7 +23,6 @@ def ran(route: PipelineUnderTest, **settings: str | None) -> None:
 
 
 def settle(route: PipelineUnderTest) -> None:
-    """Wait until nothing is undecided in any topic of the route."""
     topics = (route.source, route.target, route.dead_letters)
 
     def decided() -> bool:

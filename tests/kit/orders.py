@@ -1,15 +1,11 @@
 """Business code that does what the record says: its header ``do`` lists the outputs."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from hapax import Output, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def told(*outputs: dict[str, Any]) -> tuple[str, bytes]:

@@ -1,15 +1,11 @@
 """Commands of a page for operators, typed as they are but for the names of its example."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.kit.night import Desk
-    from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.night import Desk
+from tests.kit.pipeline_under_test import PipelineUnderTest
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -1,26 +1,20 @@
 """The service's own parts on a real broker, driven step by step in the test's thread."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from hapax.core.ports import Batch, Message
+from hapax.core.records import Record
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import consumer_properties, producer_properties
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from tests.kit.committing import Committing
 from tests.kit.managed_process import required
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.records import Record
-    from hapax.settings import Settings
 
 
 class MachineClock:
@@ -115,7 +109,6 @@ class Parts:
         self.source.close()
 
     def take(self, count: int) -> Batch:
-        """Take exactly ``count`` records, waiting for them."""
         deadline_s = time.monotonic() + 60
         while time.monotonic() < deadline_s:
             batch = self.source.take(count, 0.1)

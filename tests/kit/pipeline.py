@@ -3,19 +3,20 @@
 A scenario writes input, names faults and runs; then it asks what a reader of the topics sees.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
+from hapax.core.batch_result import BatchResult
 from hapax.core.crash_markers import Death, Isolation
 from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Interrupt
+from hapax.core.ports import Batch, Interrupt
+from hapax.core.records import Progress, Record, TopicPartition
 from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
@@ -24,22 +25,14 @@ from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
+from hapax.telemetry.events import Events
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.source import MemorySource
+from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError, Script, StuckError, Ticking, Told
 from tests.simulation.business import event_of, work
 from tests.simulation.judge import Judge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from hapax.core.ports import Batch
-    from hapax.core.records import Progress, Record, TopicPartition
-    from hapax.core.transform import Transform
-    from hapax.telemetry.events import Events
-    from hapax.testing.source import InjectedFault
 
 ATTEMPTS_MAX = 3
 TRANSACTION_TIMEOUT_S = 10.0
@@ -50,7 +43,7 @@ OPEN = {"leak", "stuck-LSO"}
 class Elsewhere:
     """Another process: a CrashError of the transform ends it, and not the worker."""
 
-    def __init__(self, transform: Transform) -> None:
+    def __init__(self, transform: Callable[[Record], Any]) -> None:
         self._transformer = Transformer(transform, 1)
         self.called: list[int] = []
 
@@ -85,7 +78,7 @@ class Pipeline:
         partitions: int = 1,
         *,
         faults: Callable[[str], InjectedFault | None] | None = None,
-        transform: Transform = work,
+        transform: Callable[[Record], Any] = work,
         sources: tuple[str, ...] = ("header:id",),
         claims: bool | MemoryClaims = True,
         pass_on_outage: bool = False,
@@ -215,7 +208,6 @@ class Pipeline:
         self.worker.run()
 
     def drained(self) -> bool:
-        """Whether every input offset is committed."""
         ends = {where: end for where, end in self.broker.ends().items() if end}
         return {where: self.broker.committed.get(where) for where in ends} == ends
 
@@ -230,15 +222,12 @@ class Pipeline:
     # -- judging --------------------------------------------------------------------------
 
     def outputs(self) -> list[bytes]:
-        """Return the values that a reader of the output topic sees, sorted."""
         return sorted(record.value or b"" for record in self.broker.records("out"))
 
     def dead(self) -> list[bytes]:
-        """Return the values of the dead letters, in order."""
         return [record.value or b"" for record in self.broker.records("dead")]
 
     def committed(self) -> Mapping[TopicPartition, int]:
-        """Return the group's offsets."""
         return self.broker.committed
 
     def judge(self) -> None:
@@ -258,3 +247,23 @@ def judge(broker: MemoryBroker, *, claims: bool) -> None:
     found.finish(claims=claims, emptied=0)
     wrong = [each for each in found.found if each[0] not in OPEN]
     assert not wrong, wrong
+
+
+def taken(pipeline: Pipeline) -> Batch:
+    return pipeline.source.take(500, 0.0)
+
+
+def run(pipeline: Pipeline, batch: Batch | None = None) -> BatchResult:
+    return pipeline.core.run(batch or taken(pipeline), {}, 1)
+
+
+def opened(pipeline: Pipeline) -> Pipeline:
+    pipeline.transaction.open()
+    return pipeline
+
+
+def filled(**options: Any) -> Pipeline:
+    pipeline = Pipeline(2, **options)
+    pipeline.write(b"a", b"two", b"a/2", b"boom", b"filter")
+    pipeline.write(b"b", partition=1)
+    return opened(pipeline)

@@ -3,8 +3,6 @@
 `python -m tests.kit.pipeline_chaos RECORDS KILLS [parallel]` is the long form.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import signal
@@ -13,21 +11,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hapax.sandbox import Sandbox, SandboxTopic
 from tests.kit import topics
 from tests.kit.pipeline_process import WIDE, environment, pipeline_process
+from tests.kit.spark_process import Part, SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tests.kit.spark_process import Part, SparkProcess
-
-    Harm = Part | Callable[[], object]
+Harm = Part | Callable[[], object]
 
 BEGAN_MS = (int(time.time()) - 6 * 3600) * 1000
 """Not longer ago than the topic's retention, and early enough that nothing lies ahead of time."""

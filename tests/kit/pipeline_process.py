@@ -1,26 +1,18 @@
 """A DataFrame pipeline as a process of its own, and pipelines for it to run."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from hapax.sandbox import Sandbox
 from tests.kit import pipeline_under_test
 from tests.kit.spark_process import SparkProcess
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame
-
-    from hapax.sandbox import Sandbox
 
 
 def environment(
     sandbox: Sandbox, app: str, given: str, out: str, checkpoint: Path, **more: str
 ) -> dict[str, str]:
-    """Return the whole environment of a pipeline."""
     values = pipeline_under_test.environment(
         app,
         given,
@@ -36,7 +28,6 @@ def environment(
 
 
 def pipeline_process(folder: Path, values: dict[str, str], name: str = "driver") -> SparkProcess:
-    """Return a process that is not started yet."""
     return SparkProcess(values, name, folder / f"{name}.log")
 
 

@@ -1,23 +1,16 @@
 """One pipeline as its users see it: topics, environment, processes, and what can be read."""
 
-from __future__ import annotations
-
 import re
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
-from hapax.sandbox import SandboxTopic
-from tests.kit.managed_process import HANG_S, WorkerProcess, clean_environment
+from hapax.core.records import Record
+from hapax.sandbox import Sandbox, SandboxTopic
+from tests.kit.managed_process import HANG_S, Kind, WorkerProcess, clean_environment
 from tests.kit.topics import Given, committed, lag, produce, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from hapax.core.records import Record
-    from hapax.sandbox import Sandbox
-    from tests.kit.managed_process import Kind
 
 
 def environment(app: str, source: str, target: str, dead: str, **more: str) -> dict[str, str]:
@@ -80,11 +73,9 @@ class PipelineUnderTest:
     # -- processes ------------------------------------------------------------------------
 
     def worker(self, instance: str = "w-0", **settings: str | None) -> WorkerProcess:
-        """Start one."""
         return self.start(self._kind, instance, **settings)
 
     def start(self, kind: type[Kind], instance: str, **settings: str | None) -> Kind:
-        """Start a process of some kind."""
         log = self._folder / f"{self.app}-{len(self.workers)}.log"
         worker = kind(self._with(settings), instance, log)
         self.workers.append(worker)
@@ -145,3 +136,28 @@ def metric(exposition: str, name: str) -> float:
     found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", exposition, re.MULTILINE)
     assert found, f"{name} is not among the metrics"
     return sum(map(float, found))
+
+
+class Done(NamedTuple):
+    """A route whose input has had its effects, and the worker that made them."""
+
+    route: PipelineUnderTest
+    worker: WorkerProcess
+
+    def outputs_of(self, offset: int) -> list[Record]:
+        return [each for each in self.route.outputs() if source(each) == offset]
+
+    def sum(self, fact: str) -> int:
+        return sum(int(str(line[fact])) for line in self.worker.lines("transaction_committed"))
+
+
+def source(record: Record) -> int:
+    return int(header(record, "hapax-source").rsplit("/", 1)[1])
+
+
+def header(record: Record, name: str) -> str:
+    return (dict(record.headers)[name] or b"").decode()
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]

@@ -1,7 +1,5 @@
 """Business code with data, for processes that tests start."""
 
-from __future__ import annotations
-
 import msgspec
 
 from hapax import Output, Record

@@ -1,7 +1,5 @@
 """Business code with Protobuf messages: classes as a compiler of .proto files makes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -30,5 +28,4 @@ Order: Any = _order()
 
 
 def price(record: Record[Order]) -> Output:
-    """Return the order with its total."""
     return Output(Order(id=record.data.id, total=2 * record.data.id))

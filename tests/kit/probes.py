@@ -14,7 +14,6 @@ def free_port() -> int:
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
-    """Return status and body of an answer."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()

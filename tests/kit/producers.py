@@ -1,12 +1,14 @@
 """A stand-in for the client's producer: what each call raises is said beforehand."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from hapax.core.offset_commit import OffsetCommit
+from hapax.core.ports import Message
 from hapax.kafka.produce import base
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce.base import ProducerConfig
@@ -14,19 +16,10 @@ from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.doubles import Ticking
 from tests.kit.rulebook import Claim
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import pytest
-
-    from hapax.core.offset_commit import OffsetCommit
-    from hapax.core.ports import Message
-
 
 def failing(
     code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False
 ) -> KafkaException:
-    """Return what the client raises."""
     error = KafkaError(code, "text", fatal=fatal, retriable=retriable, txn_requires_abort=abort)
     return KafkaException(error)
 
@@ -99,7 +92,6 @@ def transaction(
 
 
 def transactional(producer: FakeProducer) -> list[str]:
-    """Return the transactional calls, in order."""
     return [name for name in producer.calls if "transaction" in name and "init" not in name]
 
 

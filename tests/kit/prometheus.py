@@ -20,7 +20,6 @@ def query(url: str, expression: str) -> list[dict[str, Any]]:
 
 
 def firing(url: str) -> dict[str, dict[str, Any]]:
-    """Return the alerts that fire, by name; none while nobody answers."""
     try:
         alerts = _asked(url, "alerts")["alerts"]
     except URLError:

@@ -3,17 +3,12 @@
 And how often it repeats its fault: a few times in CI, all of them in make full.
 """
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
 
 from tests.fault.results import Case, note_case
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 
 def rounds(few: int, full: int) -> int:

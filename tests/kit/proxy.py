@@ -9,25 +9,20 @@ A broker has a second listener that advertises the proxy's port instead of its o
         assert late.wait_answered() == 0  # and the broker took it
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
 import struct
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import NamedTuple, Self, TypeVar
 
+from hapax.sandbox import Sandbox
 from tests.kit.faults import PATIENCE_S, Rule
 from tests.kit.frames import Request, correlation_id, read_request, with_error
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
-
-    from hapax.sandbox import Sandbox
-
-    Match = Callable[[Request, int], Rule | None]
+Match = Callable[[Request, int], Rule | None]
 
 # One connection through the fault proxy: frames go both ways, and rules have their say.
 
@@ -186,7 +181,6 @@ class FaultProxy:
         return rule
 
     def remove(self, rule: Rule) -> None:
-        """Disarm a fault; what it holds stays held. It may be gone already."""
         self._rules = [each for each in self._rules if each is not rule]
 
     def clear(self) -> None:

@@ -3,16 +3,11 @@
 confluent-kafka ends every text that it commits with a NUL, so it cannot stand in for them.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ANSWER_S = 30.0
 _OFFSET_COMMIT, _VERSION = 8, 7

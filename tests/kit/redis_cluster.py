@@ -37,19 +37,16 @@ class Node(Redis):
         ]
 
     def ask(self, *command: object) -> object:
-        """Send a command."""
         words = [each if isinstance(each, bytes) else str(each) for each in command]
         return admin(self).execute_command(*words)  # type: ignore[no-untyped-call]
 
     @property
     def node_id(self) -> str:
-        """Return the name that the cluster has given it."""
         return _text(self.ask("cluster", "myid"))
 
 
 @contextmanager
 def redis_cluster(folder: Path, count: int = 2) -> Iterator[tuple[Node, ...]]:
-    """Run so many nodes that know each other."""
     watchdog, ports = ChildWatchdog(), Ports()
     nodes = tuple(Node(folder / str(number), ports, watchdog) for number in range(count))
     try:

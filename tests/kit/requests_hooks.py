@@ -73,7 +73,6 @@ class Requests:
         library.requests_init(self.record)
 
     def doubts(self) -> list[Doubt]:
-        """Read all that were not read yet."""
         found, doubt = [], _Doubt()
         while self.library.requests_next(self.record, ctypes.byref(doubt)):
             api = self.library.requests_api_name(doubt.api).decode()
@@ -126,7 +125,6 @@ class BrokerThread:
         )
 
     def became(self, state: str) -> None:
-        """Report the connection's state."""
         record = self._requests.record
         self._do(
             lambda: self._library.requests_state(

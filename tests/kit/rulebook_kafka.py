@@ -16,13 +16,11 @@ from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
 from hapax.sandbox import SandboxTopic
 from tests.kit.committing import Committing
-from tests.kit.configs import configure
 from tests.kit.faults import Rule
 from tests.kit.parts import settings_of, source_of, transaction_of
 from tests.kit.proxy import FaultProxy
-from tests.kit.rulebook import PARTITIONS
-from tests.kit.rulebook_memory import TIMEOUT_S
-from tests.kit.topics import FOREVER, Given, committed, produce, produce_open, read_back
+from tests.kit.rulebook import PARTITIONS, TIMEOUT_S
+from tests.kit.topics import FOREVER, Given, committed, configure, produce, produce_open, read_back
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
@@ -34,8 +32,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, Record
     from hapax.sandbox import Sandbox
     from hapax.settings import Settings
-    from tests.kit.rulebook import Claim
-    from tests.kit.rulebook_memory import GroupKind
+    from tests.kit.rulebook import Claim, GroupKind
 
 
 class KafkaLate:
@@ -154,7 +151,6 @@ class KafkaRulebook(KafkaTopics):
         return KafkaUpstream(self, self._exits.enter_context(opened))
 
     def input_end(self) -> int:
-        """Return the high watermark of partition 0 of the input."""
         return self._end(self.topic, IsolationLevel.READ_UNCOMMITTED)
 
     def hold(self, api: str) -> KafkaLate:

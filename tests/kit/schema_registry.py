@@ -71,14 +71,12 @@ class RegistryDouble:
         return found
 
     def kill(self) -> None:
-        """Refuse connections from now on."""
         with suppress(OSError):
             self._thaw.set()
             self._server.shutdown()
             self._server.server_close()
 
     def start(self) -> None:
-        """Come back with all that was there."""
         self._thaw.clear()
         self.hang = False
         self._server = self._bound(self.port)

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.operations.doctor.acls import kafka_rights
-from hapax.sandbox.guard import LOGIN, MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS
+from hapax.sandbox.guard import LOGIN
 from hapax.settings import load_settings
+from tests.kit.guarded import MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ def way(sandbox: Sandbox, name: str) -> Way:
     if name in {"certificate", "locked key"}:
         return _by_certificate(sandbox, name.replace(" ", "-"), locked=name == "locked key")
     if name == "tokens":
-        tokens = sandbox.guard.tokens
+        tokens = tokens_of(sandbox)
         oauth = {
             "OAUTH_TOKEN_URL": tokens.url,
             "OAUTH_CLIENT_ID": tokens.client_id,
@@ -59,7 +60,7 @@ def way(sandbox: Sandbox, name: str) -> Way:
         }
         return Way(tokens.client_id, login(sandbox, "OAUTHBEARER", **oauth))
     if name == "token file":
-        tokens, file = sandbox.guard.tokens, token_file(sandbox)
+        tokens, file = tokens_of(sandbox), token_file(sandbox)
         file.write_text(f"{tokens.token()}\n", encoding="ascii")
         token = {"OAUTH_TOKEN_FILE": str(file)}
         return Way(tokens.client_id, login(sandbox, "OAUTHBEARER", **token))

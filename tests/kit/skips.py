@@ -1,19 +1,15 @@
 """With CI=true a skip is a failure, but for what the machine cannot have: each excuse by name."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Generator
+from typing import NamedTuple
 
 import pytest
 
 from tests.gate.layers import OWED
-from tests.kit.fast import buildable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+from tests.kit.native_build import buildable
 
 
 class Excuse(NamedTuple):
@@ -79,7 +75,6 @@ def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Judge a skip of a test."""
     report = yield
     _judge(report)
     return report
@@ -87,7 +82,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Judge a skip of a whole file."""
     report = yield
     _judge(report)
     return report

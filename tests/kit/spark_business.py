@@ -1,17 +1,12 @@
 """Business code of the tasks' tests: what happens to a record is said in its value."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hapax import Output
-
-if TYPE_CHECKING:
-    from hapax import Record
+from hapax import Output, Record
 
 LARGE_BYTES = 400_000
 """More than the output topic takes, and less than the client refuses."""

@@ -10,31 +10,35 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from hapax.core.batch_result import BatchResult
-from hapax.core.errors import ClaimsUnavailableError
-from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    ProducerDeadError,
+    SchemasUnavailableError,
+    StopError,
+)
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
 from hapax.core.ports import Changes, Interrupt
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
-from hapax.engines.spark.driver import SparkEngine
-from hapax.engines.spark.plan import RangeOutcome, RangeReport
-from hapax.engines.spark.ports import Pacing
-from hapax.engines.spark.reports import Reports
+from hapax.engines.spark.driver import Reports, SparkEngine
+from hapax.engines.spark.plan import Pacing, RangeOutcome, RangeReport
 from tests.kit.doubles import StuckError, Ticking, Told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable
 
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.plan import RangePlan
     from hapax.telemetry.events import Events
 
-    Scenario = Generator[None, str | None, None]
-
+Scenario = Generator[None, str | None, None]
 TURNS_MAX = 20_000
 TASK_MAX_S = 60.0
 P0, P1, P2, P3 = (("in", number) for number in range(4))
@@ -133,6 +137,25 @@ class FakeMember:
             raise self.fail[name].pop(0)
 
 
+def reported(
+    lane: int = 0, outcome: RangeOutcome = RangeOutcome.DONE, *, reason: str = "no", **facts: Any
+) -> RangeReport:
+    """Return a report of a range that ended so; ``facts``: of the report, or of its error."""
+    report = RangeReport(lane=lane)
+    report.error = {
+        RangeOutcome.DONE: None,
+        RangeOutcome.CLAIMS: ClaimsUnavailableError(reason),
+        RangeOutcome.SCHEMAS: SchemasUnavailableError(reason),
+        RangeOutcome.ABORTED: BatchAbortedError(reason),
+        RangeOutcome.FENCED: ProducerDeadError(reason, fenced=True),
+        RangeOutcome.DEAD: ProducerDeadError(reason),
+        RangeOutcome.STOP: StopError(reason),
+    }[outcome]
+    for name, fact in facts.items():
+        setattr(report.error if name in {"content", "culprits"} else report, name, fact)
+    return report
+
+
 class FakeJobs:
     """Notes plans; a scenario says how their tasks end.
 
@@ -194,7 +217,7 @@ class FakeJobs:
 
     def end(self, lane: int = 0, outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> None:
         """Let the task of a lane report."""
-        self.running.pop(lane).set_result(RangeReport(lane=lane, outcome=outcome, **facts))
+        self.running.pop(lane).set_result(reported(lane, outcome, **facts))
 
     def lose(self, lane: int = 0, reason: str = "Python worker exited unexpectedly") -> None:
         """Let the task of a lane end without a report."""
@@ -264,16 +287,20 @@ class Driver:
         self.rate = DeadLetterRate(topic="dead", rate_max=0.1, records_min=100)
         events = cast("Events", self.told)
         self.reports = Reports(
-            events=events,
-            claims=self.claims if claims else None,
-            fences=FenceBudget("w", 5),
-            member_fences=FenceBudget("w", 2),
-            dead_letter_rate=self.rate,
+            events,
+            self.claims if claims else None,
+            Limits(
+                retry=RetryPolicy(3),
+                producer_fences=FenceBudget("w", 5),
+                member_fences=FenceBudget("w", 2),
+                transaction_timeout_s=10.0,
+            ),
+            self.rate,
         )
         self.engine = SparkEngine(
             Process(events, self.clock, self.lifecycle),
             cast("Any", self.member),
-            self.jobs,
+            cast("Any", self.jobs),
             fences=self.fences,
             reports=self.reports,
             pacing=Pacing(

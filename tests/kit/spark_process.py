@@ -79,7 +79,6 @@ class SparkProcess(WorkerProcess):
     # -- the whole ------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Kill everything at once, as a container dies."""
         while self.strike(signal.SIGKILL, "all"):
             pass
         self.process.wait()
@@ -115,7 +114,6 @@ def ours(member: WorkerProcess) -> int:
 
 
 def _session(process: psutil.Process) -> int | None:
-    """Return the session of a process that lives."""
     try:
         session = os.getsid(process.pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else session
@@ -145,7 +143,6 @@ def _parent(process: psutil.Process) -> int | None:
 
 
 def send(process: psutil.Process, number: signal.Signals) -> int:
-    """Send a signal; return 1, or 0 when the process is gone."""
     try:
         process.send_signal(number)  # it knows a number that was given to another process since
     except psutil.NoSuchProcess:
@@ -154,7 +151,6 @@ def send(process: psutil.Process, number: signal.Signals) -> int:
 
 
 def executors(daemons: Iterable[int]) -> list[psutil.Process]:
-    """Return the JVMs of executors that these workers of a cluster have started, by their pids."""
     sessions = set(daemons)
     return [
         each

@@ -83,7 +83,6 @@ def run(
     sink: str = "hapax",
     **options: str,
 ) -> None:
-    """Run a query to the end; raise what it died of."""
     query = started(frame, servers, topic, checkpoint, sink=sink, **options)
     if not query.awaitTermination(QUERY_TIMEOUT_S):
         query.stop()

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.engines.spark.plan import RangePlan
-from hapax.engines.spark.task import Task
 from hapax.kafka.consume.group_member import KafkaMember
 from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
 from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
-from hapax.wiring.task import RangeParts
+from hapax.wiring.task import RangeTask
 from tests.kit.parts import MachineClock, Quiet, source_of
 from tests.kit.topics import committed, read_back
 
@@ -87,7 +86,6 @@ class Application:
             assert time.monotonic() < deadline_s, f"shares are {shares}"
 
     def leave(self, member: KafkaMember) -> None:
-        """Let a member leave the group."""
         self._members.remove(member)
         member.close()
 
@@ -121,14 +119,12 @@ class Application:
         return ends
 
     def run(self, plan: RangePlan, **settings: str) -> RangeReport:
-        """Run a task to its report."""
         chosen = self.with_settings(**settings) if settings else self.settings
-        return Task(plan, RangeParts(chosen, plan)).run()
+        return RangeTask(chosen, plan).run()
 
     def range(
         self, starts: Mapping[Where, int | None], member: bytes, start: str = "earliest"
     ) -> KafkaRange:
-        """Return the source of a task."""
         made = KafkaRange(
             consumer_properties(self.settings),
             starts,
@@ -154,19 +150,15 @@ class Application:
     # -- judging --------------------------------------------------------------------------
 
     def committed(self) -> dict[int, int | None]:
-        """Return the group's offsets by partition."""
         return committed(self.bootstrap, self.app, self.input)
 
     def outputs(self) -> list[Record]:
-        """Return what a reader of committed outputs sees."""
         return read_back(self.bootstrap, self.output)
 
     def values(self) -> list[bytes | None]:
-        """Return the values of the outputs, in order."""
         return [record.value for record in self.outputs()]
 
     def letters(self) -> list[bytes | None]:
-        """Return the values of the dead letters, in order."""
         return [record.value for record in read_back(self.bootstrap, self.dead)]
 
     def close(self) -> None:
@@ -175,7 +167,6 @@ class Application:
 
 
 def taken(source: KafkaRange, count: int) -> list[Record]:
-    """Take so many records, waiting for them."""
     records: list[Record] = []
     deadline_s = time.monotonic() + JOIN_TIMEOUT_S
     while len(records) < count:

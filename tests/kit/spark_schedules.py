@@ -22,22 +22,19 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.exactly_once import ExactlyOnce
-from hapax.core.limits import DeadLetterRate, FenceBudget
+from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
 from hapax.core.ports import Interrupt
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
-from hapax.engines.spark.driver import SparkEngine
-from hapax.engines.spark.ports import Pacing
-from hapax.engines.spark.reports import Reports
-from hapax.engines.spark.task import Task
+from hapax.engines.spark.driver import Reports, SparkEngine
+from hapax.engines.spark.plan import Pacing
 from hapax.settings import load_settings
-from hapax.testing.broker import MemoryBroker
-from hapax.testing.group import InstantGroup
+from hapax.testing.broker import InstantGroup, MemoryBroker
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import steps
-from hapax.wiring.task import RangeParts
+from hapax.wiring.task import RangeTask
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.managed_process import required
 from tests.kit.pipeline import judge
@@ -51,7 +48,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.plan import RangePlan, RangeReport
     from hapax.telemetry.events import Events
-    from hapax.testing.group import Shift
+    from hapax.testing.broker import Shift
 
 # Work that goes on step by step, when somebody else says so: tasks that may stop for a while.
 #
@@ -80,12 +77,10 @@ class Errand:
             self._back.acquire()
 
     def kill(self) -> None:
-        """End it where it stands."""
         self._killed = True
         self.step()
 
     def finish(self) -> None:
-        """Let it go on to its end."""
         while not self.done:
             self.step()
 
@@ -163,7 +158,7 @@ class Member(MemorySource):
         return {}
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
-        fault = self._before("stable_ends")
+        fault = self._faults("stable_ends")
         if fault is not None and fault.error is not None:
             raise BatchAbortedError("stable_ends failed")
         ends = self._broker.ends()
@@ -209,7 +204,7 @@ class Producing(MemoryTransaction):
         """Nothing is held."""
 
 
-class MemoryParts(RangeParts):
+class MemoryTask(RangeTask):
     """Those of a real task on the memory broker."""
 
     def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
@@ -245,7 +240,7 @@ class Jobs:
 
         def work(errand: Errand) -> None:
             try:
-                report = Task(plan, MemoryParts(self._world, plan, errand)).run()
+                report = MemoryTask(self._world, plan, errand).run()
             except Exception as error:  # noqa: BLE001 - a future carries whatever is raised
                 if not future.done():
                     future.set_exception(error)
@@ -347,7 +342,7 @@ class Peer:
     def leave(self) -> None:
         if self.present:
             self._source.reopen()
-            self._broker.expel(PEER)
+            self._broker.group.expel(PEER)
             self.present = False
 
 
@@ -415,14 +410,18 @@ class World:
         self.engine = SparkEngine(
             Process(events, self.clock, self.lifecycle),
             self.member,
-            self.jobs,
+            cast("Any", self.jobs),
             fences=LaneFences(self),
             reports=Reports(
-                events=events,
-                claims=None,
-                fences=FenceBudget("w", 5),
-                member_fences=FenceBudget("w", 5),
-                dead_letter_rate=rate,
+                events,
+                None,
+                Limits(
+                    retry=RetryPolicy(3),
+                    producer_fences=FenceBudget("w", 5),
+                    member_fences=FenceBudget("w", 5),
+                    transaction_timeout_s=10.0,
+                ),
+                rate,
             ),
             pacing=Pacing(
                 duration_s=60.0,
@@ -442,7 +441,7 @@ class World:
         """Let the driver's process end; its tasks die with it, or later, or go on for a while."""
         for lane in list(self.jobs.running):
             self.jobs.lose(lane, killed=self.random.random() < 0.5)
-        self.broker.expel("w")
+        self.broker.group.expel("w")
 
     def drained(self) -> bool:
         return not self.arrivals and {
@@ -495,7 +494,7 @@ class World:
             case "peer":
                 random.choice((self.peer.work, self.peer.work, self.peer.leave))()
             case "expel":
-                self.broker.expel("w")
+                self.broker.group.expel("w")
             case _:
                 return InjectedFault(random.choice(("aborted", "fenced")))
         return None

@@ -52,7 +52,6 @@ class Shape(NamedTuple):
 
     @property
     def properties(self) -> dict[str, str]:
-        """What Spark is given."""
         small = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
         return small | (ROCKSDB if self.rocksdb else {})
 

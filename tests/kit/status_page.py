@@ -6,18 +6,37 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
+from hapax.settings import load_settings
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
-from hapax.telemetry.http.status import ProcessIdentity, Status
-from hapax.telemetry.logs import configure_logs
+from hapax.telemetry.http.status import Status
+from hapax.telemetry.logs import Troubles, configure_logs
 from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.recent_errors import Troubles
 from tests.unit.test_telemetry_events import ORDERS, OUT_LAG
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hapax.core.lag import PartitionLag
+
+SETTINGS = {
+    "HAPAX_APP": "shop",
+    "HAPAX_INSTANCE": "shop-0",
+    "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "here:9092",
+    "HAPAX_KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
+    "HAPAX_KAFKA__SECURITY__SASL_MECHANISM": "PLAIN",
+    "HAPAX_KAFKA__SECURITY__USERNAME": "shop",
+    "HAPAX_KAFKA__SECURITY__PASSWORD": "secret",
+    "HAPAX_INPUT__TOPICS": "orders",
+    "HAPAX_OUTPUT__TOPIC": "orders-clean",
+    "HAPAX_DEAD_LETTER__TOPIC": "orders-dead",
+    "HAPAX_TELEMETRY__RUNBOOKS_URL": "https://runbooks.example/hapax/",
+}
+ELSEWHERE = {"HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": "there:9092"}
+WITH_CLAIMS = {"HAPAX_DEDUP__REDIS_URL": "redis://claims:6379/0"}
+WITHOUT_DEAD_LETTERS = {"HAPAX_DEAD_LETTER__TOPIC": ""}
 
 
 class Group:
@@ -33,7 +52,15 @@ class Group:
 class Told:
     """Events and the status that they make."""
 
-    def __init__(self, **identity: Any) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        *,
+        transactional_id: str = "shop-shop-0",
+        version: str = "1.2.3",
+        **named: str,
+    ) -> None:
+        """``named``: of the settings, whatever they would refuse."""
         self.monotonic_s, self.wall_s = 1_000.0, 1_700_000_000.0
         self.metrics = Metrics()
         self.health = Health(30.0, lambda: self.monotonic_s)
@@ -48,28 +75,17 @@ class Told:
             instance="shop-0",
         )
         self.events = Events(self.metrics, self.health, logger, lambda: self.wall_s)
-        facts: dict[str, Any] = {
-            "app": "shop",
-            "instance": "shop-0",
-            "engine": "worker",
-            "guarantee": "exactly_once",
-            "transactional_id": "shop-shop-0",
-            "version": "1.2.3",
-            "librdkafka": "2.16.1",
-            "record_path": "native",
-            "claim_store": False,
-            "dead_letters": True,
-            "runbooks": "https://runbooks.example/hapax/",
-            "settings": {"HAPAX_APP": "shop", "HAPAX_KAFKA__SECURITY__PASSWORD": "***"},
-        }
         self.members = Group()
         self.status_source = Status(
-            ProcessIdentity(**(facts | identity)),
+            load_settings(SETTINGS | dict(environ or {})).model_copy(update=named),
             self.health,
-            self.metrics,
-            self.troubles,
-            self.members,
-            lambda: self.wall_s,
+            metrics=self.metrics,
+            troubles=self.troubles,
+            members=self.members,
+            transactional_id=transactional_id,
+            record_path="native",
+            build={"version": version, "librdkafka": "2.16.1"},
+            wall_s=lambda: self.wall_s,
         )
 
     def work(self, *partition_lags: PartitionLag) -> None:

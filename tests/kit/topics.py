@@ -1,14 +1,14 @@
 """What tests write to topics and read back: plain clients, nothing of the service but its words."""
 
-from __future__ import annotations
-
 import time
 import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -16,20 +16,20 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Headers, Record
+from hapax.core.records import TopicPartition as Place
 from tests.kit.kept_clients import QUIET, WRITER, administrator, reader, writer
 from tests.kit.waiting import patient
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient
-
-    from hapax.core.records import TopicPartition as Place
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 FOREVER = {"retention.ms": "-1"}
@@ -174,7 +174,6 @@ def read_back(
 
 @patient
 def committed(bootstrap_servers: str, group: str, topic: str) -> dict[int, int | None]:
-    """Return the group's committed offset of each partition; None where there is none."""
     found = _committed(bootstrap_servers, group, topic)
     return {one.partition: one.offset if one.offset >= 0 else None for one in found}
 
@@ -313,3 +312,16 @@ def _record(message: Message) -> Record:
         headers=tuple(cast("list[tuple[str, bytes | None]]", message.headers() or [])),
         timestamp_ms=message.timestamp()[1],
     )
+
+
+def configure(
+    admin: AdminClient, kind: ResourceType, names: Iterable[str], values: Mapping[str, str]
+) -> None:
+    """Set these configurations, of each that is named."""
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in values.items()
+    ]
+    asked = [ConfigResource(kind, name, incremental_configs=entries) for name in names]
+    for future in admin.incremental_alter_configs(asked).values():
+        future.result(30)

@@ -1,28 +1,21 @@
 """Source and Transaction on both sides of the contract: in memory, and on a real broker."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from hapax.core.ports import Message
+from hapax.core.ports import Batch, Message
+from hapax.core.records import Progress, Record
+from hapax.kafka.consume.client import GroupConsumer
+from hapax.sandbox import Sandbox
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit.committing import Committing
 from tests.kit.parts import Parts, transaction_of
-from tests.kit.rulebook import PARTITIONS
+from tests.kit.rulebook import PARTITIONS, Member, MemoryTopics
 from tests.kit.rulebook_kafka import KafkaTopics
-from tests.kit.rulebook_memory import MemoryTopics
 from tests.kit.topics import FOREVER, Given, ends, produce_aborted
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.core.ports import Batch
-    from hapax.core.records import Progress, Record
-    from hapax.kafka.consume.client import GroupConsumer
-    from hapax.sandbox import Sandbox
-    from tests.kit.rulebook import Member
 
 BYTES_MAX = 900_000
 """Larger messages are refused by the sender, larger than half of it by the broker."""
@@ -144,7 +137,6 @@ def take(world: World, count: int, *, records_max: int = 100) -> list[Batch]:
 
 
 def joined(world: World) -> World:
-    """Wait until all partitions are ours; nothing is taken."""
     world.join()
     deadline_s = time.monotonic() + 60
     while len(world.source.assignment()) < PARTITIONS:
@@ -154,5 +146,4 @@ def joined(world: World) -> World:
 
 
 def message(world: World, value: bytes | None) -> Message:
-    """Return an output."""
     return Message(world.target, value, b"key", -1, 1_700_000_000_000, [("h", b"1"), ("n", None)])

@@ -4,16 +4,12 @@ doors       a library may be imported by the modules that match a door, and by n
 knows_only  a layer may import the standard library, itself and the libraries named
 """
 
-from __future__ import annotations
-
 import sys
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
-
-if TYPE_CHECKING:
-    from grimp import ImportGraph
 
 
 class _ListedImports(Contract):

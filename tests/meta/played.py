@@ -4,28 +4,22 @@ A layer of pytest (tests/gate/layers.py) as it collects, or a part of ``make dee
 trials and campaigns (tests/gate/rotating.py).
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.fault import plans
+from tests.fault.plan import Fault
 from tests.fault.striking import strikes
 from tests.gate.layers import layer_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pytest
-
-    from tests.fault.plan import Fault
 
 ROOT = Path(__file__).parents[2]
 RULES = "rules"

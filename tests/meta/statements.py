@@ -1,25 +1,20 @@
 """What a page may name, and whether it exists. Each check yields what does not."""
 
-from __future__ import annotations
-
 import re
 import shlex
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer.main
 
 from hapax.commands.tree import app
 from hapax.settings import VARIABLES
 from hapax.telemetry.events import Events
-from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.spool_metrics import SpoolMetrics
+from hapax.telemetry.metrics import Metrics, SpoolMetrics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Check = Callable[[str, Path], Iterator[str]]
+Check = Callable[[str, Path], Iterator[str]]
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {

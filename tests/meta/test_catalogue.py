@@ -23,8 +23,8 @@ from tests.fault.reporting.matrix import INVARIANTS, ROWS
 from tests.fault.results import VIOLATIONS
 from tests.gate.layers import LAYERS
 from tests.gate.rotating import ON_TRIAL, _boxes
-from tests.kit.box import Box
 from tests.kit.histories import PLANTED
+from tests.kit.turn import Box
 from tests.meta.played import BY_COST, collected
 from tests.meta.played import CONTROLS as CONTROLS_PART
 from tests.meta.played import MUTANTS as MUTANTS_PART
@@ -43,10 +43,10 @@ CATALOGUE = Path(__file__).with_name("catalogue.txt")
 
 AUDIT = "tests/unit/test_audit_local.py::test_a_planted_anomaly_is_found_by_its_name"
 CHECKER = "tests/fault/checking/test_checker.py::test_one_planted_anomaly_is_found_by_its_name"
-SIMULATION = "tests/simulation/test_mutants.py::test_a_broken_worker_is_caught_by_its_class"
+SIMULATION = "tests/simulation/test_schedules.py::test_a_broken_worker_is_caught_by_its_class"
 TASKS = "tests/unit/test_spark_mutants.py::test_a_broken_driver_or_task_is_caught"
 UNIT = "tests/unit/test_mutants.py::test_a_planted_mistake_is_noticed"
-DISK = "tests/simulation/test_spool.py::test_a_spool_that_is_broken_on_purpose_is_found_out"
+DISK = "tests/simulation/test_schedules.py::test_a_spool_that_is_broken_on_purpose_is_found_out"
 ELSE = "_and_nothing_else"
 
 

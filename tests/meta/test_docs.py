@@ -1,19 +1,18 @@
 """What the pages name exists. Each kind of statement is checked in every page, and planted once."""
 
-from __future__ import annotations
-
 import ast
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import hapax
 from hapax.core.errors import ExitCode
 from hapax.core.records import Output, Record
-from hapax.core.transform import Transformer, load_transform
+from hapax.core.transform import Transformer, load_form
 from tests.meta.statements import (
     ROOT,
+    Check,
     commands,
     console,
     current,
@@ -26,9 +25,6 @@ from tests.meta.statements import (
     settings,
     targets,
 )
-
-if TYPE_CHECKING:
-    from tests.meta.statements import Check
 
 PAGES = [
     *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
@@ -146,4 +142,4 @@ def test_built_in_transforms_are_listed_and_load():
         r"`(hapax\.transforms\.\w+:\w+)`", (ROOT / "docs/transforms.md").read_text()
     )
     assert len(listed) == 4
-    assert all(callable(load_transform(name)) for name in listed)
+    assert all(callable(load_form(name).function) for name in listed)

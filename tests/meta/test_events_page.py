@@ -1,17 +1,12 @@
 """docs/events.md has a row for every event that is logged, with the levels of the code."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from hapax.telemetry.events import Events
 from tests.meta.statements import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 PAGE = ROOT / "docs/events.md"

@@ -1,7 +1,5 @@
 """Header names are spelled in one module: a reader and a writer cannot differ."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/performance.md is what its figures give, and the README has its table."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -4,38 +4,32 @@ A change that needs more than is left takes something away first. Whoever lowers
 its ceiling with it; a ceiling rises only where an aim of the project names by how much.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
 SERVICE = ROOT / "service"
-LINES_MAX = 58_640
-FILES_MAX = 316
-CODE_LINES_MAX = 41_540
-TEST_LINES_MAX = 89_250
+LINES_MAX = 54_489
+FILES_MAX = 265
+CODE_LINES_MAX = 38_327
+TEST_LINES_MAX = 86_149
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""
-IN_A_CIRCLE_MAX = 36
+IN_A_CIRCLE_MAX = 23
 """Modules that import each other in a circle, imports for types included."""
 HOME_MADE_WORDS_MAX = 7
 """Uses of banned words in docstrings and comments of the service."""
 
 
 def modules() -> dict[str, Path]:
-    """Return module → file."""
     return {
         ".".join(file.relative_to(SERVICE).with_suffix("").parts).removesuffix(".__init__"): file
         for file in sorted(SERVICE.rglob("*.py"))

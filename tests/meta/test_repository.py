@@ -1,15 +1,17 @@
-from __future__ import annotations
-
+import ast
+import os
 import re
 import shutil
 import subprocess
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 import hapax
 from tests.deploy import generated
+from tests.world import programs, rounds, tables
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -138,3 +140,151 @@ def test_what_is_made_from_code_is_what_the_code_makes():
     made = generated.files()
     stale = [path.name for path, text in made.items() if path.read_text() != text]
     assert stale == [], "run: make generate"
+
+
+SERVICE = ROOT / "service/hapax"
+GLOSSARY = ROOT / "docs/glossary.md"
+
+
+def classes() -> dict[str, list[str]]:
+    """Return public class name → files that define it at module level."""
+    found = defaultdict(list)
+    for file in sorted(SERVICE.rglob("*.py")):
+        for name in re.findall(r"(?m)^class ([^\W_]\w*)", file.read_text()):
+            found[name].append(file.relative_to(SERVICE).as_posix())
+    return found
+
+
+def test_no_public_class_name_is_defined_twice():
+    assert {name: files for name, files in classes().items() if len(files) > 1} == {}
+
+
+def test_every_term_of_the_glossary_is_used_and_every_name_in_it_is_in_the_code():
+    rows = re.findall(r"(?m)^\| \*\*(.+?)\*\* \| .+ \| `(\w+)` \|$", GLOSSARY.read_text())
+    lines = [line for line in GLOSSARY.read_text().splitlines() if line.startswith("| **")]
+    assert len(rows) == len(lines) > 20
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    text = "\n".join(page.read_text() for page in pages if page != GLOSSARY).lower()
+    code = "\n".join(file.read_text() for file in sorted(SERVICE.rglob("*.py")))
+    assert [term for term, _ in rows if not re.search(rf"\b{term}s?\b", text)] == []
+    assert [name for _, name in rows if not re.search(rf"\b{name}\b", code)] == []
+
+
+def test_no_term_of_the_glossary_is_explained_twice():
+    terms = re.findall(r"(?m)^\| \*\*(.+?)\*\*", GLOSSARY.read_text())
+    assert len(terms) == len(set(terms))
+
+
+FILE_LINES_MAX = 600
+"""The aim is a median of 150: a file is one thing, whole."""
+WIRING_LINES_MAX = 1140
+ARGUMENTS_MAX = 9
+REMARKS_MAX = 78
+"""Of the kind ``# noqa`` in the service: a rule that does not fit a folder is named for it once."""
+
+
+def lines(folder: Path) -> dict[str, int]:
+    return {
+        file.relative_to(SERVICE).as_posix(): len(file.read_text().splitlines())
+        for file in sorted(folder.rglob("*.py"))
+    }
+
+
+def test_no_file_of_the_service_is_longer_than_a_reader_can_hold():
+    long = {file: n for file, n in lines(SERVICE).items() if n > FILE_LINES_MAX}
+    assert long == {}
+
+
+def test_wiring_is_composition_only():
+    assert sum(lines(SERVICE / "wiring").values()) <= WIRING_LINES_MAX
+
+
+def test_no_constructor_of_the_service_takes_more_than_nine_arguments():
+    found = {}
+    for file in sorted(SERVICE.rglob("*.py")):
+        text = file.read_text()
+        for node in ast.walk(ast.parse(text)) if "def __init__" in text else ():
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                count = len(node.args.args) + len(node.args.kwonlyargs) - 1
+                if count > ARGUMENTS_MAX:
+                    found[f"{file.relative_to(SERVICE)}:{node.lineno}"] = count
+    assert found == {}
+
+
+def test_remarks_against_the_linter_stay_rare():
+    remarks = sum(file.read_text().count("# noqa") for file in SERVICE.rglob("*.py"))
+    assert remarks <= REMARKS_MAX
+
+
+FOLDER = Path(__file__).parents[2] / "findings"
+SCRIPTS = sorted(FOLDER.glob("*.sh"))
+REQUIRED = re.compile(r"(?m)pip\"? install (?:--?\S+ )*(.+)$")
+PINNED = re.compile(r"==\d|@v?\d|[\w.-]+:[\w.-]+:\d|<version>\d")
+"""By pip, by npm or Go, by Maven."""
+
+
+def faults(text: str) -> list[str]:
+    """Return what a script lacks: a head with what was expected and seen, or pinned packages."""
+    lines = text.splitlines()
+    head = [line for line in lines if line.startswith("#")]
+    wanted = [one for line in REQUIRED.findall(text) for one in line.split()]
+    found = []
+    if lines[:1] != ["#!/usr/bin/env bash"] or not lines[1].startswith("# "):
+        found.append("begins with no head")
+    if not all(any(line.startswith(f"# {word}") for line in head) for word in ("Expected", "Seen")):
+        found.append("says not what was expected and what was seen")
+    if not PINNED.search(text) or not all("==" in one for one in wanted):
+        found.append("installs no package, or one without a version")
+    if re.search(r"\bhapax\b", text, re.IGNORECASE):
+        found.append("needs Hapax")
+    return found
+
+
+def test_each_script_of_a_finding_has_a_head_and_pinned_packages():
+    assert len(SCRIPTS) >= 2
+    assert {one.name: what for one in SCRIPTS if (what := faults(one.read_text()))} == {}
+    assert [one.name for one in SCRIPTS if not os.access(one, os.X_OK)] == []
+
+
+def test_each_finding_is_in_the_index_once_in_alphabetical_order():
+    rows = re.findall(
+        r"(?m)^\| \[([\w-]+)\]\(([\w.-]+)\) \| .+ \|$", (FOLDER / "README.md").read_text()
+    )
+    assert rows == [(one.stem, one.name) for one in SCRIPTS]
+
+
+def test_a_script_that_lacks_something_is_found():
+    assert faults(
+        '#!/usr/bin/env bash\necho\n"venv/bin/pip" install --quiet orjson\nhapax run\n'
+    ) == [
+        "begins with no head",
+        "says not what was expected and what was seen",
+        "installs no package, or one without a version",
+        "needs Hapax",
+    ]
+
+
+PAGES = sorted(tables.PAGES.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_table_of_the_world_is_as_it_was_recorded(page):
+    assert page.read_text(encoding="utf-8") == tables.filled(page)
+
+
+def test_each_table_of_the_world_stands_on_a_page():
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in tables.TABLES if f"<!-- table: {name} -->" not in text] == []
+
+
+def test_each_client_has_a_program_and_was_played_or_is_named_as_missing():
+    record = rounds.record()
+    every = programs.clients()
+    assert [c.name for c in every if c.name not in record["rows"] | record["missing"]] == []
+    programs_there = {path.stem for path in (programs.FOLDER / "clients").iterdir()}
+    assert programs_there == {client.words.get("program", client.name) for client in every}
+
+
+def test_the_record_is_of_the_versions_that_are_asked_for():
+    recorded = rounds.record()["versions"]
+    assert {c.name: c.version for c in programs.clients()}.items() <= recorded.items()

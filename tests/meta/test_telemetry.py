@@ -1,7 +1,5 @@
 """Nothing in telemetry is there for nobody: events are told, and metrics are moved."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

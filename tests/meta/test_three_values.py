@@ -3,16 +3,11 @@
 ``offset or -1`` made offset 0 the one at which a damaged set stopped its partition in silence.
 """
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SERVICE = Path(__file__).parents[2] / "service/hapax"
 KINDS = {"int", "float", "bytes"}
@@ -58,9 +53,9 @@ def fields_and_results(trees: dict[str, ast.Module]) -> set[str]:
     return found - (others - CLIENTS)
 
 
-def truths(tree: ast.AST) -> Iterator[ast.expr]:
+def truths(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
     """Yield every expression whose truth is asked for."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
                 yield test
@@ -90,9 +85,8 @@ def harmless(node: ast.expr, default: object) -> bool:
     return default == b"" or (default == 0 and name_of(node) not in PLACES)
 
 
-def findings(text: str, known: set[str], where: str = "") -> list[str]:
+def findings(tree: ast.Module, known: set[str], where: str = "") -> list[str]:
     """Return the places in a module that take zero or empty for absent."""
-    tree = ast.parse(text)
     fine, found = set[int](), dict[int, str]()
     for left, right in defaults(tree):
         if harmless(left, right):
@@ -103,12 +97,13 @@ def findings(text: str, known: set[str], where: str = "") -> list[str]:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             every = [*function.args.args, *function.args.kwonlyargs]
             local = {one.arg for one in every if optional(one.annotation)}
-            for node in ast.walk(function):
+            nodes = list(ast.walk(function))
+            for node in nodes:
                 match node:
                     case ast.Assign(targets=[ast.Name(id=name)], value=value):
                         if name_of(value) in known and not isinstance(value, ast.Name):
                             local.add(name)
-            for test in truths(function):
+            for test in truths(nodes):
                 names = local if isinstance(test, ast.Name) else known
                 if name_of(test) in names and id(test) not in fine:
                     found[test.lineno] = f"{where}:{test.lineno} {ast.unparse(test)}"
@@ -116,11 +111,12 @@ def findings(text: str, known: set[str], where: str = "") -> list[str]:
 
 
 def test_no_optional_number_or_bytes_is_tested_for_truth():
-    texts = {
-        file.relative_to(SERVICE).as_posix(): file.read_text() for file in SERVICE.rglob("*.py")
+    trees = {
+        file.relative_to(SERVICE).as_posix(): ast.parse(file.read_text())
+        for file in SERVICE.rglob("*.py")
     }
-    known = fields_and_results({name: ast.parse(text) for name, text in texts.items()})
-    found = [one for name, text in texts.items() for one in findings(text, known, name)]
+    known = fields_and_results(trees)
+    found = [one for name, tree in trees.items() for one in findings(tree, known, name)]
     assert sorted(found) == []
 
 
@@ -138,14 +134,12 @@ def test_no_optional_number_or_bytes_is_tested_for_truth():
 )
 def test_the_idiom_is_found(line):
     text = f"def f(limit_ms: int | None, timeout_s: float | None):\n    return {line}\n"
-    assert len(findings(text, set(CLIENTS))) == 1
+    assert len(findings(ast.parse(text), set(CLIENTS))) == 1
 
 
 @pytest.mark.parametrize(
     "line", ["len(value or b'')", "x if record.key is None else y", "size or 0", "found or []"]
 )
 def test_what_keeps_zero_and_empty_is_not(line):
-    assert (
-        findings(f"def f(value: bytes | None, size: int | None):\n    return {line}\n", CLIENTS)
-        == []
-    )
+    text = f"def f(value: bytes | None, size: int | None):\n    return {line}\n"
+    assert findings(ast.parse(text), CLIENTS) == []

@@ -1,7 +1,5 @@
 """What a change has to touch, as CONTRIBUTING says it: few places, and each of them is there."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

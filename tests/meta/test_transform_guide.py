@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
 
@@ -13,7 +15,6 @@ from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, TransformForm, form_of
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from hapax.settings import load_settings
-from tests.kit.prices import Prices
 from tests.meta.statements import ROOT
 from tests.meta.test_docs import EXAMPLE, blocks
 
@@ -113,3 +114,39 @@ def test_the_example_that_computes_in_c_answers():
     (first, *_rest) = example("pack").answers(RECORDS)
     assert isinstance(first, tuple)
     assert zlib.decompress(first[0].value or b"") == ORDER
+
+
+class Prices:
+    """Answers each POST with its body and a price; ``keys``: the idempotency keys that came."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        keys = self.keys
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                keys.append(self.headers["Idempotency-Key"])
+                body = self.rfile.read(int(self.headers["Content-Length"])) + b" 250"
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_words: object) -> None:
+                """Nothing: the output is that of the tests."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

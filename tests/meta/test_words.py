@@ -3,20 +3,16 @@
 Each pattern has what to write instead, and why; ``ALLOWED`` are the phrases in which it is right.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re
 import tokenize
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.meta.statements import ROOT
 from tests.meta.test_docs import PAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
 
 class Word(NamedTuple):

@@ -10,26 +10,20 @@ With ``--real`` the tests on real servers are recorded and played, on what the o
 ``reach TEST … --real`` adds the reach of some, those of admitted.tsv first, then ``run --real``.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import os
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.mutations import chosen, copied, in_place, outcomes, report, tested
-from tests.mutations.candidates import ROOT
+from tests.mutations.candidates import ROOT, Mutation
 from tests.mutations.forked import NEW_PROCESS, Broken, Forked, Played
 from tests.mutations.outcomes import Outcome, show
-
-if TYPE_CHECKING:
-    from tests.mutations.candidates import Mutation
-    from tests.mutations.tested import Chosen
+from tests.mutations.tested import Chosen
 
 QUICK = ("tests/unit", "tests/contract")
 PLAIN = (
@@ -39,7 +33,6 @@ PLAIN = (
 
 
 def main(words: list[str]) -> int:
-    """Do what the command says; return the exit code."""
     parser = argparse.ArgumentParser("python -m tests.mutations")
     parser.add_argument("command", choices=("list", "show", "reach", "run", "report"))
     parser.add_argument("id", nargs="*", help="of mutations; for reach, files of tests")

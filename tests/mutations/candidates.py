@@ -4,17 +4,13 @@ Left out is what no test could notice, or none should: annotations, docstrings, 
 assertions, the texts of errors, what only narrates, and keywords that only guard (``strict=True``).
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 COMPARE: dict[type[ast.cmpop], tuple[str, tuple[str, ...]]] = {

@@ -1,16 +1,11 @@
 """Which mutations are played: a list that is kept, drawn by a seed, more where more code is."""
 
-from __future__ import annotations
-
 import ast
 import random
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.mutations.candidates import ROOT, Mutation, is_valid, mutations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PACKAGES = ("core", "kafka/produce", "kafka/consume", "claims", "engines")
 LIST = Path(__file__).with_name("list.tsv")
@@ -27,7 +22,6 @@ def package(file: str) -> str:
 
 
 def modules() -> list[Path]:
-    """Return the files that may be mutated."""
     service = ROOT / "service/hapax"
     return [file for name in PACKAGES for file in sorted((service / name).rglob("*.py"))]
 
@@ -51,25 +45,21 @@ def filled_up(kept: list[Mutation], count: int = COUNT) -> list[Mutation]:
 
 
 def known() -> list[Mutation]:
-    """Return those of the list that the sources still allow."""
     every = {one.id: one for file in modules() for one in mutations(file)}
     return [every[key] for key in listed() if key in every]
 
 
 def listed() -> list[str]:
-    """Return the ids of the list."""
     lines = LIST.read_text().splitlines() if LIST.exists() else []
     return [line.split("\t")[0] for line in lines[1:]]
 
 
 def write(chosen: Iterable[Mutation]) -> None:
-    """Keep the list, one line each."""
     lines = [row(one) for one in chosen]
     LIST.write_text("\n".join(["id\tplace\tkind\tbefore\tafter", *lines, ""]))
 
 
 def row(one: Mutation) -> str:
-    """Return what a reader needs to find it."""
     place = f"{one.file.removeprefix('service/hapax/')}:{one.line}"
     return "\t".join((one.id, place, one.kind, _short(one.before), _short(one.after)))
 

@@ -1,7 +1,5 @@
 """Plays a mutation in a copy of the tree: modules meet it at import, and processes as well."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -10,19 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.mutations.candidates import ROOT
+from tests.mutations.candidates import ROOT, Mutation
 from tests.mutations.forked import WALL_S, WALL_TIMES
 from tests.mutations.outcomes import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.mutations.candidates import Mutation
-    from tests.mutations.tested import Chosen
+from tests.mutations.tested import Chosen
 
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 LAYERS = {"quick": "not real", "real": "real"}
@@ -31,7 +24,6 @@ FAILED = re.compile(r"(?m)^(?:FAILED|ERROR) (\S+)")
 
 @contextmanager
 def copy_of_the_tree() -> Iterator[Path]:
-    """Copy what git holds or would hold."""
     git = shutil.which("git")
     assert git is not None, "mutations are played in a checkout"
     command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]

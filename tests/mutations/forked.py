@@ -4,8 +4,6 @@ The process collects all tests once. Each copy of it breaks the service in its o
 tests until one fails, and ends: no file is touched, and a copy costs what its tests cost.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import resource
@@ -13,16 +11,14 @@ import select
 import signal
 import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import pytest
 
 from tests.mutations import in_place
 from tests.mutations.reach import without_values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 CPU_S, CPU_TIMES = 15, 6
 """How much of the CPU a copy may use, and how many times what its tests took."""
@@ -79,7 +75,6 @@ class Forked:
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remember which test noticed."""
         if report.failed and not self._failed:
             self._failed = report.nodeid
 

@@ -4,22 +4,16 @@ What a module computes as it is loaded cannot be changed so: ``UnreachableError`
 for a new process.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
+from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.mutations.candidates import ROOT
+from tests.mutations.candidates import ROOT, Mutation
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.mutations.candidates import Mutation
-
-    Place = tuple[str, int]
+Place = tuple[str, int]
 
 
 class UnreachableError(Exception):
@@ -27,7 +21,6 @@ class UnreachableError(Exception):
 
 
 def functions(path: str) -> list[FunctionType]:
-    """Return the functions of a file that are loaded."""
     gc.unfreeze()
     every = (one for one in gc.get_objects() if isinstance(one, FunctionType))
     return [one for one in every if one.__code__.co_filename == path]

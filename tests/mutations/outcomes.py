@@ -4,18 +4,13 @@ An outcome is of a mutation and of the sources and tests that it met: after a ch
 was killed stays killed until it is played again, and what survived is played again.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tests.mutations.candidates import ROOT
-
-if TYPE_CHECKING:
-    from tests.mutations.candidates import Mutation
+from tests.mutations.candidates import ROOT, Mutation
 
 TABLE = Path(__file__).with_name("results.tsv")
 PARTS = ROOT / "build/mutations/outcomes.jsonl"
@@ -51,21 +46,18 @@ def state() -> str:
 
 
 def keep(outcome: Outcome) -> None:
-    """Add a line."""
     PARTS.parent.mkdir(parents=True, exist_ok=True)
     with PARTS.open("a") as file:
         file.write(json.dumps(outcome._replace(state=state())._asdict()) + "\n")
 
 
 def show(mutation: Mutation, outcome: Outcome) -> None:
-    """Say what became of one."""
     place = f"{mutation.file.removeprefix('service/hapax/')}:{mutation.line}"
     words = (outcome.outcome, mutation.id, place, mutation.kind, f"{outcome.seconds:g}s")
     print(" ".join((*words, outcome.by)), flush=True)  # noqa: T201
 
 
 def kept(layer: str) -> dict[str, Outcome]:
-    """Return the last outcome of each mutation."""
     if not PARTS.exists():
         return {}
     every = [Outcome(**json.loads(line)) for line in PARTS.read_text().splitlines()]

@@ -89,7 +89,6 @@ class Reach:
             self._seconds[name] += max(time.process_time() - begun, waited / 10)
 
     def pytest_sessionfinish(self) -> None:
-        """Keep it."""
         self._coverage.stop()
         self._coverage.save()
         coverage = importlib.import_module("coverage")
@@ -145,7 +144,6 @@ class Recorded:
         self.seconds |= {name: round(time_s, 3) for name, time_s in seconds.items()}
 
     def keep(self, kind: str) -> None:
-        """Write it down."""
         tests = sorted(self.seconds)
         number = {name: index for index, name in enumerate(tests)}
         lines = {

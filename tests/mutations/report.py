@@ -1,7 +1,5 @@
 """The table that is kept, and what it adds up to."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections import Counter
@@ -47,7 +45,6 @@ def rows() -> list[Row]:
 
 
 def write() -> None:
-    """Keep it, with the commit and the day."""
     git = shutil.which("git")
     assert git is not None, "results are of a checkout"
     command = [git, "rev-parse", "--short", "HEAD"]

@@ -1,19 +1,14 @@
 """Which tests are played on a mutation: those that reach its line, cheapest file first."""
 
-from __future__ import annotations
-
 import ast
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tests.mutations.candidates import ROOT
+from tests.mutations.candidates import ROOT, Mutation
 from tests.mutations.reach import reached_file
 
-if TYPE_CHECKING:
-    from tests.mutations.candidates import Mutation
-
 ENDED_BY_KILL = {
-    "service/hapax/engines/isolated_process.py": "tests/unit/test_isolated_calls.py",
+    "service/hapax/engines/isolated_calls.py": "tests/unit/test_isolated_calls.py",
 }
 """Of modules whose processes end by a kill, which leaves no reach behind."""
 

@@ -18,7 +18,6 @@ def event_of(value: bytes) -> bytes:
 
 
 def work(record: Record) -> Any:
-    """Do what the record's value says."""
     value = record.value or b""
     if value.startswith(b"filter"):
         return None
@@ -40,11 +39,6 @@ def asks_until_s(value: bytes) -> float:
 def refused(topic: str, value: bytes | None) -> bool:
     """Whether brokers refuse this output for what it holds."""
     return topic == OUT and (value or b"").startswith(b"BAD")
-
-
-def brokers_refuse(value: bytes | None) -> bool:
-    """Whether an output of this record is refused, so that it is condemned when it is found."""
-    return (value or b"").startswith((b"large", b"bad"))
 
 
 def expected(value: bytes) -> list[Effect]:

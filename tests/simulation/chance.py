@@ -1,16 +1,11 @@
 """What goes wrong, and where. Drawn once from a seed; played again from the list of strikes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from random import Random
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from random import Random
-
-    from tests.simulation.options import Options
+from tests.simulation.options import Options
 
 STEPS, REQUESTS, CLAIMS, BUSINESS = "step", "request", "claims", "business"
 _ANYWHERE = ("crash", "freeze", "claims", "brokers", "silence", "twin", "spare", "signal")
@@ -34,7 +29,6 @@ class Strike(msgspec.Struct, frozen=True):
     seconds: float
 
     def choice(self, *forms: str) -> str:
-        """Return one of its forms."""
         return forms[int(self.way * len(forms))]
 
 
@@ -58,7 +52,6 @@ class Chance:
 
     @property
     def spent(self) -> bool:
-        """Whether nothing more can strike."""
         if self._played is not None:
             return len(self.struck) == len(self._played)
         return not self._left

@@ -1,18 +1,23 @@
 """Workers that are broken on purpose: each must be caught, or the green of the others is worthless.
 
-The first list is that of docs/proof.md: mistakes that loops of this kind are known to make.
-"""
+The first list is that of docs/proof.md: mistakes that loops of this kind are known to make."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from hapax.core.batch_result import Begun
+from hapax.core.call_window import CallQueue, Window
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.offset_commit import OffsetCommit
 from hapax.core.plan import Planner
+from hapax.core.ports import Batch
+from hapax.core.records import Progress, TopicPartition
 from hapax.core.transform import Transformer
+from hapax.engines import batch_runner
+from hapax.engines.batch_runner import BatchRunner, WindowRunner
 from hapax.engines.recovery import Recovery
 from hapax.engines.worker import Worker
 from hapax.testing.broker import MemoryLog
@@ -20,18 +25,141 @@ from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import mutants
-from tests.simulation import mutants_ahead as ahead
-from tests.simulation import mutants_later as later
-from tests.simulation import mutants_window as window
+from tests.simulation.business import RETRY
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Patch = Callable[[pytest.MonkeyPatch], None]
 
-    from hapax.core.offset_commit import OffsetCommit
-    from hapax.core.ports import Batch
-    from hapax.core.records import Progress
 
-    Patch = Callable[[pytest.MonkeyPatch], None]
+# -- Broken in what becomes of a batch that was taken ahead of its turn --------------------
+
+
+def kept_when_the_one_before_it_fails(patch: pytest.MonkeyPatch) -> None:
+    give_up = BatchRunner.give_up
+
+    def keep(self: BatchRunner, moved: Collection[TopicPartition] = ()) -> Batch:
+        ahead, self._ahead = self._ahead, None
+        back = give_up(self, moved)
+        self._ahead = ahead
+        return back
+
+    patch.setattr(BatchRunner, "give_up", keep)
+
+
+def kept_when_its_partitions_leave(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Worker, "_gave_up", lambda _self, _batch, _changes: False)
+
+
+def where_it_began_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    together = batch_runner._together
+
+    def alone(batch: Batch, _ahead: Any, moved: Collection[TopicPartition]) -> Batch:
+        return together(batch, None, moved)
+
+    patch.setattr(batch_runner, "_together", alone)
+
+
+def read_from_where_it_began_although_it_moved(patch: pytest.MonkeyPatch) -> None:
+    give_up = BatchRunner.give_up
+    patch.setattr(BatchRunner, "give_up", lambda self, _moved=(): give_up(self))
+
+
+# -- Broken in what becomes of a record that asks for a later try --------------------------
+
+
+def offset_without_the_record_that_waits(patch: pytest.MonkeyPatch) -> None:
+    plan = Planner.plan
+
+    def careless(self: Planner, *values: Any, **named: Any) -> Any:
+        made = plan(self, *values, **named)
+        kept = [n for n, message in enumerate(made.messages) if message.topic != RETRY]
+        made.messages = [made.messages[n] for n in kept]
+        made.sources = [made.sources[n] for n in kept]
+        return made
+
+    patch.setattr(Planner, "plan", careless)
+
+
+def record_that_waits_without_its_offset(patch: pytest.MonkeyPatch) -> None:
+    send = MemoryTransaction.send
+
+    def split(self: MemoryTransaction, messages: Any) -> None:
+        waiting = [message for message in messages if message.topic == RETRY]
+        if waiting:
+            send(self, waiting)
+            self.commit()
+            self.begin()
+        send(self, [message for message in messages if message.topic != RETRY])
+
+    patch.setattr(MemoryTransaction, "send", split)
+
+
+def the_end_passes_those_that_wait(patch: pytest.MonkeyPatch) -> None:
+    read = MemorySource._read
+
+    def hasty(self: MemorySource, where: Any, batch: Any, records_max: int) -> None:
+        read(self, where, batch, records_max)
+        if where[0] == RETRY and self._broker.fetch(where, self._position[where], 1):
+            self._tell_end(where, batch, self._broker.logs[where].stable_end)
+
+    patch.setattr(MemorySource, "_read", hasty)
+
+
+# -- Broken in what a window makes of its calls --------------------------------------------
+
+
+def commits_past_a_gap(patch: pytest.MonkeyPatch) -> None:
+    ready = Window.ready
+
+    def jumping(self: Window, records_max: int) -> Any:
+        lines = dict(self._lines)
+        for where, line in lines.items():
+            self._lines[where] = type(line)(call for call in line if call.done) or line
+        try:
+            return ready(self, records_max)
+        finally:
+            self._lines.update(lines)
+
+    patch.setattr(Window, "ready", jumping)
+
+
+def commits_offsets_of_results_that_were_not_produced(patch: pytest.MonkeyPatch) -> None:
+    ready = Window.ready
+
+    def eager(self: Window, records_max: int) -> tuple[Batch, Begun] | None:
+        found = ready(self, records_max)
+        if found is not None:
+            found[0].next.update({where: self._ends[where] for where in found[0].first})
+        return found
+
+    patch.setattr(Window, "ready", eager)
+
+
+def lets_calls_of_one_key_overlap(patch: pytest.MonkeyPatch) -> None:
+    made = CallQueue.__init__
+    patch.setattr(CallQueue, "__init__", lambda self, _order, most: made(self, "none", most))
+
+
+def keeps_results_of_a_revoked_partition(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WindowRunner, "forget", lambda _self, _partitions: None)
+
+
+def forgets_results_after_an_abort(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Window, "_known", lambda _self, _where, _record: None)
+
+
+def puts_back_only_what_was_tried(patch: pytest.MonkeyPatch) -> None:
+    give_up = WindowRunner.give_up
+
+    def partly(self: WindowRunner, moved: Any = ()) -> Batch:
+        tried = self._current.batch.first
+        back = give_up(self, moved)
+        back.first = {where: at for where, at in back.first.items() if where in tried}
+        return back
+
+    patch.setattr(WindowRunner, "give_up", partly)
+
+
+# -- All of them ---------------------------------------------------------------------------
 
 
 class Mutant(NamedTuple):
@@ -112,9 +240,7 @@ def our_own_claim_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
     claim = MemoryClaims.claim
 
     def dropping(self: MemoryClaims, ids: Any, records: Any, *rest: Any) -> Any:
-        own = {
-            index: records[index].coordinates for index, i in enumerate(ids) if i in self._claims
-        }
+        own = {index: records[index].coordinates for index, i in enumerate(ids) if self._found(i)}
         return {**own, **claim(self, ids, records, *rest)}
 
     patch.setattr(MemoryClaims, "claim", dropping)
@@ -189,6 +315,34 @@ def twins_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryClaims, "claim", lambda _self, *_claims: {})
 
 
+def the_generation_before_is_not_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryClaims, "_found", lambda self, claim: self._newest().get(claim))
+
+
+def claims_go_into_the_oldest_generation(patch: pytest.MonkeyPatch) -> None:
+    newest = MemoryClaims._newest
+
+    def oldest(self: MemoryClaims) -> Any:
+        newest(self)
+        return self._living()[-1][1]
+
+    patch.setattr(MemoryClaims, "_newest", oldest)
+
+
+def a_claim_that_is_found_gets_the_owner_that_asks(patch: pytest.MonkeyPatch) -> None:
+    claim = MemoryClaims.claim
+
+    def overwriting(self: MemoryClaims, ids: Any, records: Any, replays: Any, *rest: Any) -> Any:
+        found = claim(self, ids, records, replays, *rest)
+        for index in found:
+            owner = replays.get(index) or records[index].coordinates
+            self._drop(ids[index])
+            self._newest()[ids[index]] = owner
+        return found
+
+    patch.setattr(MemoryClaims, "claim", overwriting)
+
+
 def the_rest_of_a_cut_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     process = Worker._process
 
@@ -229,6 +383,7 @@ def outputs_leave_in_another_order(patch: pytest.MonkeyPatch) -> None:
 
 LOST = ("lost-write",)
 TWICE = ("duplicate", "offset-effect")
+
 MUTANTS = {
     "offsets outside the transaction": Mutant(offsets_outside_the_transaction, TWICE),
     "no rewind after an abort": Mutant(no_rewind_after_an_abort, LOST, seed=4),
@@ -257,46 +412,53 @@ MUTANTS = {
     ),
     "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST, seed=6),
     "twins are not dropped": Mutant(twins_are_not_dropped, ("repeated",)),
+    "the generation of claims before is not asked": Mutant(
+        the_generation_before_is_not_asked, ("repeated",), seed=258
+    ),
+    "claims go into the oldest generation": Mutant(
+        claims_go_into_the_oldest_generation, ("repeated",), seed=462
+    ),
+    "a claim that is found gets the owner that asks": Mutant(
+        a_claim_that_is_found_gets_the_owner_that_asks, (*LOST, "dedup-loss"), seed=11
+    ),
     "the rest of a cut batch is forgotten": Mutant(
         the_rest_of_a_cut_batch_is_forgotten, LOST, seed=224
     ),
     "a batch taken ahead is kept when the one before it fails": Mutant(
-        ahead.kept_when_the_one_before_it_fails, TWICE, seed=44
+        kept_when_the_one_before_it_fails, TWICE, seed=44
     ),
     "a batch taken ahead is kept when its partitions leave": Mutant(
-        ahead.kept_when_its_partitions_leave,
+        kept_when_its_partitions_leave,
         TWICE,
         directed="came back in between",
     ),
     "where a batch taken ahead began is forgotten": Mutant(
-        ahead.where_it_began_is_forgotten, LOST, seed=6
+        where_it_began_is_forgotten, LOST, seed=6
     ),
     "partitions that came back are read from where they were": Mutant(
-        ahead.read_from_where_it_began_although_it_moved,
+        read_from_where_it_began_although_it_moved,
         TWICE,
         directed="came back in between",
     ),
-    "a window commits past a gap": Mutant(window.commits_past_a_gap, LOST),
+    "a window commits past a gap": Mutant(commits_past_a_gap, LOST),
     "a window commits offsets of results that were not produced": Mutant(
-        window.commits_offsets_of_results_that_were_not_produced, LOST
+        commits_offsets_of_results_that_were_not_produced, LOST
     ),
-    "calls of one key overlap": Mutant(
-        window.lets_calls_of_one_key_overlap, ("key-order",), seed=21
-    ),
+    "calls of one key overlap": Mutant(lets_calls_of_one_key_overlap, ("key-order",), seed=21),
     "results of a revoked partition are kept": Mutant(
-        window.keeps_results_of_a_revoked_partition, (*LOST, *TWICE), seed=409
+        keeps_results_of_a_revoked_partition, (*LOST, *TWICE), seed=409
     ),
     "results are forgotten after an abort": Mutant(
-        window.forgets_results_after_an_abort, ("called-twice",), seed=1
+        forgets_results_after_an_abort, ("called-twice",), seed=1
     ),
-    "only what was tried is put back": Mutant(window.puts_back_only_what_was_tried, LOST, seed=11),
+    "only what was tried is put back": Mutant(puts_back_only_what_was_tried, LOST, seed=11),
     "offset without the record that waits": Mutant(
-        later.offset_without_the_record_that_waits, LOST, seed=5
+        offset_without_the_record_that_waits, LOST, seed=5
     ),
     "record that waits without its offset": Mutant(
-        later.record_that_waits_without_its_offset, TWICE, seed=5
+        record_that_waits_without_its_offset, TWICE, seed=5
     ),
-    "the end passes those that wait": Mutant(later.the_end_passes_those_that_wait, LOST, seed=5),
+    "the end passes those that wait": Mutant(the_end_passes_those_that_wait, LOST, seed=5),
     "dead letters are not written": Mutant(dead_letters_are_not_written, LOST, seed=2),
     "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
 }

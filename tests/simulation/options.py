@@ -75,7 +75,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(random: Random) -> Options:
-    """Return the setting of a seed."""
     partitions = random.randrange(1, 4)
     group = random.choice(("classic", "classic", "consumer"))
     static = group == "classic" and random.random() < 0.6

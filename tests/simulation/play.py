@@ -3,21 +3,15 @@
 That is one without each fault, each record, each worker.
 """
 
-from __future__ import annotations
-
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from tests.simulation.chance import Strike
 from tests.simulation.options import Options, draw
 from tests.simulation.world import World
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tests.simulation.chance import Strike
 
 TRIES_MAX = 400
 
@@ -53,7 +47,6 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def found_by(seed: int) -> Schedule:
-    """Return the whole schedule of a seed."""
     options = draw(Random(seed))
     return Schedule(seed, options, play(seed, options).struck)
 

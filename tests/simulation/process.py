@@ -157,6 +157,7 @@ class Process:
 
     def _strike_claims(self, strike: Strike) -> None:
         world = self._world
+        world.move_clock_of_claims()
         match strike.choice("mine", "all", "emptied"):
             case "mine":
                 self._claims_away_until_s = world.scheduler.now_s + strike.seconds

@@ -4,17 +4,12 @@ Each process is a greenlet. Whoever waits gives way to whatever is due before it
 switches, so a run depends on its seed alone.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Event = tuple[float, int, greenlet | Callable[[], None]]
+Event = tuple[float, int, greenlet | Callable[[], None]]
 
 START_S = 1000.0
 STEPS_MAX = 20_000

@@ -1,22 +1,21 @@
 """Several real workers at once under random faults; and whether the simulation can be trusted."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 import pytest
 
-from tests.kit.seeds import of_this_turn
+from hapax.testing.broker import MemoryBroker
+from tests.kit.turn import first, of_this_turn
 from tests.simulation.command import main
 from tests.simulation.directed import DIRECTED
-from tests.simulation.mutants import broken
+from tests.simulation.mutants import MUTANTS, broken
 from tests.simulation.options import FAULTS
-from tests.simulation.play import found_by, play, shrink
-
-if TYPE_CHECKING:
-    from hapax.testing.broker import MemoryBroker
+from tests.simulation.play import fails, found_by, play, shrink
+from tests.simulation.spool.mutants import MUTANTS as SPOOL_MUTANTS
+from tests.simulation.spool.play import WrongError
+from tests.simulation.spool.play import play as play_spool
 
 SCHEDULES = of_this_turn(400, 2000)
 REPLAYED = of_this_turn(20, 60)
@@ -106,3 +105,55 @@ def test_a_worker_that_only_waits_is_found_to_hang(monkeypatch):
     monkeypatch.setattr("tests.simulation.world.CALM_MAX_S", 5.0)
     kinds = {kind for seed in range(5) for kind, _ in play(seed).found}
     assert kinds & {"hang", "lost-write"}
+
+
+# -- Controls: a broken worker must be caught, or the green of the others proves nothing ---
+
+SEEDS = range(4000)
+
+
+@pytest.mark.filterwarnings("default:another seed")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_worker_is_caught_by_its_class(name):
+    wanted, directed = set(MUTANTS[name].classes), MUTANTS[name].directed
+
+    def caught(seed: int) -> bool:
+        return any(kind in wanted for kind, _ in play(seed).found)
+
+    with broken(name):
+        if directed:
+            assert any(fails(each) in wanted for each in DIRECTED[directed]())
+        else:
+            assert first(MUTANTS[name].seed, SEEDS, caught) is not None, f"none of {wanted}"
+
+
+# -- The spool under power losses: schedules that must pass, and broken spools that must not
+
+
+SPOOL_SCHEDULES, TRIES = of_this_turn(250, 2500), range(4000)
+
+
+def test_power_losses_lose_nothing_double_nothing_and_keep_the_order():
+    struck = Counter[str]()
+    for seed in SPOOL_SCHEDULES:
+        struck.update(play_spool(seed, flips=seed % 2 == 1))
+    assert struck["power lost"] > len(SPOOL_SCHEDULES) / 2, struck
+    assert struck["told"] > len(SPOOL_SCHEDULES) / 125, struck
+    others = min(struck["disk failed"], struck["disk full"], struck["answer lost"])
+    assert others > len(SPOOL_SCHEDULES) / 50, struck
+
+
+def is_found_out(seed: int) -> bool:
+    with suppress(Exception):
+        try:
+            play_spool(seed, flips=seed % 2 == 1)
+        except WrongError:
+            return True
+    return False
+
+
+@pytest.mark.filterwarnings("default:another seed")
+@pytest.mark.parametrize("mutant", SPOOL_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_spool_that_is_broken_on_purpose_is_found_out(mutant, monkeypatch):
+    mutant(monkeypatch)
+    assert first(SPOOL_MUTANTS[mutant], TRIES, is_found_out) is not None

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from greenlet import greenlet  # type: ignore[import-untyped]
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.ports import Clock
+from hapax.core.records import Record
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims
 from tests.simulation.business import BYTES_MAX, RETRY, RETRY_PARTITIONS, event_of, refused
-from tests.simulation.chance import Chance
-from tests.simulation.classic import ClassicGroup
-from tests.simulation.clients import Timing
+from tests.simulation.chance import Chance, Strike
+from tests.simulation.groups import ClassicGroup, ConsumerGroup, Timing
 from tests.simulation.judge import Judge
-from tests.simulation.kip848 import ConsumerGroup
+from tests.simulation.options import Item, Options
 from tests.simulation.process import Process
 from tests.simulation.scheduler import START_S, STEPS_MAX, Scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.simulation.chance import Strike
-    from tests.simulation.options import Item, Options
 
 CHAOS_S = 4.0
 CONTROL_S = 0.1
@@ -33,6 +28,16 @@ CALM_MAX_S = 80.0
 LIVES_MAX = 60
 RESTART_S = 0.1
 HOUR_MS = 3_600_000
+CLOCK_MOVE_S = 1_160.0
+"""Three of them and a schedule are less than the hour for which ids are remembered."""
+
+
+def _aged_claims(clock: Clock) -> MemoryClaims:
+    """Return a store whose only generation has been full for a while; so it ends within an hour."""
+    claims = MemoryClaims(clock=clock, ttl_ms=HOUR_MS)
+    claims.claim([b"before"], [Record("before", 0, 0, None, None)], {})
+    claims.set_clock(HOUR_MS / 2_000 + 200)
+    return claims
 
 
 class World:
@@ -86,7 +91,8 @@ class World:
         else:
             self.group = ConsumerGroup(self.broker.inputs, clock, timing)
         self.broker.group = self.group
-        self.claims = MemoryClaims(clock=clock, ttl_ms=HOUR_MS) if options.claims else None
+        self.claims = _aged_claims(clock) if options.claims else None
+        self._clock_moves = 0
         self.judge = Judge(self.broker)
         events = Counter(event_of(value) for item in options.items for value in item.values)
         self.judge.expect(events)
@@ -124,19 +130,16 @@ class World:
         return self._random.random() * self.options.latency_s
 
     def tell(self, text: str) -> None:
-        """Add a line for the reader."""
         if self.trace is not None:
             self.trace.append(f"{self.scheduler.now_s - START_S:8.3f}  {text}")
 
     def count(self, name: str) -> None:
-        """Count an event or a fault."""
         self.counts[name] += 1
 
     def _at(self, when_s: float, event: Callable[[], None]) -> None:
         self.scheduler.at(when_s, event)
 
     def _control(self) -> None:
-        """Decide now and then whether it is over."""
         now_s = self.scheduler.now_s
         if self.judge.found:
             self.scheduler.stopped = True
@@ -249,7 +252,6 @@ class World:
     # -- faults ---------------------------------------------------------------------------
 
     def strike(self, strike: Strike, process: Process) -> None:
-        """Do what concerns more than one process."""
         match strike.kind:
             case "brokers":
                 self.brokers_away_until_s = self.scheduler.now_s + strike.seconds
@@ -259,8 +261,17 @@ class World:
             case "spare":
                 self._start(f"s{self.counts['starts']}", kept=False)
 
+    def move_clock_of_claims(self) -> None:
+        """Let the store's clock jump, so that generations begin and end; no claim is over by that.
+
+        Forward three times, by one time to live in all; then back and forth.
+        """
+        if self.claims is not None:
+            forward = self._clock_moves < 3 or self._clock_moves % 2 == 0
+            self.claims.set_clock(CLOCK_MOVE_S if forward else -CLOCK_MOVE_S)
+            self._clock_moves += 1
+
     def empty_claims(self) -> None:
-        """Forget all claims."""
         if self.claims is not None:
             self.claims.empty()
             self.emptied += 1

@@ -4,16 +4,15 @@
 and prints a line for each: its name, what became of it and the test that failed.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from hapax.core import group_start
-from hapax.core.input_logs import InputLogs
+from hapax.core.micro_batches import InputLogs
 from hapax.kafka.consume import positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce import producer
@@ -22,9 +21,6 @@ from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
 from tests.mutations.forked import Broken, Forked, Played
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TABLE = Path(__file__).with_name("mutants.tsv")
 UNASKED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # the service is imported before
@@ -122,7 +118,6 @@ MUTANTS = _table()
 
 
 def main() -> int:
-    """Play all; return the exit code of pytest."""
     every = {
         UNBROKEN: Planted(
             lambda: None, tuple(test for one in MUTANTS.values() for test in one.tests)

@@ -1,4 +1,4 @@
-"""Ids of topics, as brokers answer for them; tests/integration/test_recommit.py has brokers."""
+"""Ids of topics, as brokers answer for them; tests/integration/test_two_clusters.py has brokers."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import PreflightError
-from hapax.kafka.admin import ids
-from hapax.kafka.admin.ids import topic_ids
+from hapax.kafka.admin import topics
+from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.read import offsets_client
 from hapax.operations.claims import recommit_here
 from hapax.settings import load_settings
@@ -31,13 +31,13 @@ class Answer:
 def answers(monkeypatch):
     def answered(of_b: str | Exception) -> None:
         class Admin:
-            def __init__(self, _properties: dict[str, Any]) -> None:
+            def __init__(self, _properties: dict[str, Any], **_logger: object) -> None:
                 pass
 
             def describe_topics(self, _asked: Any, request_timeout: float) -> dict[str, Answer]:
                 return {"a": Answer("x+y/z"), "b": Answer(of_b)}
 
-        monkeypatch.setattr(ids, "AdminClient", Admin)
+        monkeypatch.setattr(topics, "AdminClient", Admin)
 
     return answered
 

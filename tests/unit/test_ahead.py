@@ -1,21 +1,16 @@
 """The claim of the next batch travels while one is in work: when, and what becomes of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
+from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script, Ticking
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from hapax.core.records import Coordinates, Record
 
 ERRORS = ("aborted", "dead", "fenced")
 TRAVEL_S = 0.5
@@ -194,7 +189,7 @@ def test_a_batch_whose_partition_left_and_came_back_is_read_from_where_the_group
     def elsewhere(step: str) -> None:
         """Let another member have the partition, and commit two records of it."""
         if step == "take" and script.steps.count("take") == 2:
-            pipeline.broker.expel("w")
+            pipeline.broker.group.expel("w")
             for record in pipeline.broker.fetch(("in", 0), 0, 2):
                 pipeline.broker.write("out", record.value, key=record.key, headers=record.headers)
             pipeline.broker.committed[("in", 0)] = 2
@@ -216,7 +211,7 @@ def test_a_batch_that_waits_while_its_partition_is_away_is_not_run():
 
     def elsewhere(step: str) -> None:
         if step == "attend" and pipeline.committed() and not expelled:
-            pipeline.broker.expel("w")
+            pipeline.broker.group.expel("w")
             expelled.append(step)
 
     script.then = elsewhere
@@ -290,7 +285,8 @@ def test_of_two_batches_whose_claims_arrive_in_the_other_order_the_first_counts(
     pipeline, claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"d", b"e")
     pipeline.run()
-    (claim,) = [each for each, found in claims._claims.items() if found[2].offset == 0]
+    [(_, kept)] = claims._kept.generations
+    (claim,) = [each for each, owner in kept.items() if owner.offset == 0]
     pipeline, claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"d", b"e")
     claims.claim([claim], pipeline.broker.fetch(("in", 0), 3, 1), {})

@@ -9,8 +9,8 @@ from hapax.commands.audit import figures, sentences
 from hapax.commands.screen import point_ms
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
-from hapax.engines.spark.reports import cause
-from hapax.operations.audit import run as wiring
+from hapax.engines.spark.jvm import cause
+from hapax.operations.audit import topics as wiring
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.audit.topics import STRETCH_MAX, STRETCH_MIN, cut
 from tests.unit.test_settings import REQUIRED
@@ -113,19 +113,6 @@ def test_of_a_task_that_failed_the_line_that_says_why_is_told():
     assert cause(RuntimeError(trace)) == why
     assert cause(RuntimeError("\n first\nsecond")) == "first"
     assert cause(RuntimeError()) == "RuntimeError"
-
-
-def test_wrong_settings_leave_with_2():
-    done = RUN.invoke(app, ["audit"], env={**REQUIRED, "HAPAX_APP": "a b"})
-    assert done.exit_code == 2
-    assert "HAPAX_APP" in done.stderr
-
-
-@pytest.mark.parametrize("since", ["yesterday", "5", ""])
-def test_a_time_that_is_none_leaves_with_2(since):
-    done = RUN.invoke(app, ["audit", "--since", since], env=REQUIRED)
-    assert done.exit_code == 2
-    assert "write an age like 24h" in done.stderr
 
 
 def test_times_are_ages_or_points():

@@ -1,5 +1,6 @@
 """The audit in this process: what it imports, and what it refuses to conclude from."""
 
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,9 +12,9 @@ from typer.testing import CliRunner
 
 from hapax.commands.tree import app
 from hapax.kafka.read.range_reader import OffsetRange
-from hapax.operations.audit import run as audit_run
+from hapax.operations.audit import topics as audit_topics
+from hapax.operations.audit.judgement import View, named_topics
 from hapax.operations.audit.local import LocalAudit
-from hapax.operations.audit.local_rows import AuditRows
 from hapax.operations.audit.result import NAMES, Compare, IncompleteError, Scope
 from tests.kit import histories
 from tests.kit.audited import judged_here
@@ -22,7 +23,7 @@ from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
 IMPORTS = """
-import sys, hapax.commands.audit, hapax.operations.audit.run
+import sys, hapax.commands.audit, hapax.operations.audit.topics
 print(sorted({name.split(".")[0] for name in sys.modules} & {"pyspark", "pyarrow", "pandas"}))
 """
 
@@ -35,9 +36,9 @@ class Ranges:
         self._whole = whole
 
     def __call__(self, number: int) -> Iterator[list[tuple[Any, ...]]]:
-        yield [(0, number, True, 0, number, None, 1, None, ["t"], None)]
+        yield [(0, number, True, number, None, 1, None, "t,u", None)]
         if self._whole or number == 0:
-            yield [(0, *([None] * 8), 1)]
+            yield [(0, *([None] * 7), 1)]
 
 
 def test_it_needs_no_library_but_those_of_the_worker():
@@ -50,8 +51,8 @@ def test_it_needs_no_library_but_those_of_the_worker():
 def test_progress_is_reported_in_offsets_up_to_all_of_them():
     reports: list[tuple[str, int, int]] = []
     with LocalAudit.opened(lambda *report: reports.append(report)) as engine:
-        engine.read_inputs(Ranges(whole=True), "reading")  # type: ignore[arg-type]  # same shape
-        assert engine.named_topics() == {"t"}
+        engine.read("inputs", Ranges(whole=True), "reading")
+        assert named_topics(engine) == {"t", "u"}
     assert reports[0] == ("reading", 0, 2)
     assert reports[-1] == ("reading", 2, 2)
 
@@ -61,35 +62,38 @@ def test_a_range_that_was_not_read_to_its_end_is_no_verdict():
         LocalAudit.opened(lambda *_report: None) as engine,
         pytest.raises(IncompleteError, match="in/0 was not read to its end"),
     ):
-        engine.read_inputs(Ranges(whole=False), "reading")  # type: ignore[arg-type]  # same shape
+        engine.read("inputs", Ranges(whole=False), "reading")
 
 
 def test_a_full_disk_is_one_sentence_that_says_what_to_do():
-    rows = AuditRows()
-    rows._base.execute("pragma max_page_count = 1")
-    many = ((0, 0, at, at, 1, 1, None, 0, b"x" * 1000) for at in range(1000))
-    with pytest.raises(IncompleteError, match=r"disk is full.*TMPDIR"):
-        rows.add("effects", many, 9)
-    rows.close()
+    many = [(0, 0, at, at, 1, 1, None, 0, b"x" * 1000, *[None] * 3) for at in range(1000)]
+    with LocalAudit.opened(lambda *_report: None) as engine:
+        engine._base.execute("pragma max_page_count = 10")
+        with pytest.raises(IncompleteError, match=r"disk is full.*TMPDIR"):
+            engine.add("effects", many)
 
 
-def test_a_statement_that_fails_while_it_reads_is_the_same_sentence():
-    rows = AuditRows()
-    rows._base.set_progress_handler(lambda: 1, 1)  # as an interrupt or a failing disk does
-    with pytest.raises(IncompleteError, match="workspace") as refused:
-        list(rows.inputs())
+def test_a_query_that_fails_is_the_same_sentence():
+    with LocalAudit.opened(lambda *_report: None) as engine:
+        engine._base.execute("pragma max_page_count = 10")
+        with pytest.raises(IncompleteError, match="workspace") as refused:
+            engine.define(View("copied", "select zeroblob(1000000) as much", ""))
     assert isinstance(refused.value.__cause__, sqlite3.Error)
-    rows.close()
 
 
-def test_where_spark_runs_is_an_option_of_spark():
-    done = RUN.invoke(app, ["audit", "--master", "local[2]"], env=REQUIRED)
-    assert done.exit_code == 2
-    assert "--master is an option of --engine spark" in done.stderr
+def test_ctrl_c_ends_a_query_that_takes_long():
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
+
+    def interrupted(what: str, _done: int, _total: int) -> None:
+        if what == "judging":
+            signal.raise_signal(signal.SIGINT)
+
+    with LocalAudit.opened(interrupted) as engine, pytest.raises(KeyboardInterrupt):
+        engine.rows(endless)
 
 
 def test_spark_that_is_not_installed_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setattr(audit_run, "find_spec", lambda _name: None)
+    monkeypatch.setattr(audit_topics, "find_spec", lambda _name: None)
     done = RUN.invoke(app, ["audit", "--engine", "spark"], env=REQUIRED)
     assert done.exit_code == 2
     assert "pip install 'hapax-kafka[spark]'" in done.stderr

@@ -1,7 +1,5 @@
 """Unions of Avro: data that came in a branch leaves in it, and what names none is not guessed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime

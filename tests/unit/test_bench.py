@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench import calls, course, guard, pairs, report, results, steps, throughput, traffic
-from bench.contenders import FUNCTION, NATIVE, PYTHON, Contender, Service
+from bench.contenders import FUNCTION, NATIVE, PYTHON, Contender
 from bench.course import THROUGHPUT, Plan
 from bench.measure import VoidRunError
 from bench.peers.contenders import PLAIN, Peer
@@ -15,7 +15,7 @@ from bench.report.goals import goals
 from bench.report.tables import goals_table
 from bench.transforms import STRAGGLER
 from hapax import Output, Record
-from hapax.core.transform import load_transform
+from hapax.core.transform import load_form
 
 RECORDS = 3
 
@@ -239,7 +239,7 @@ def test_a_void_run_is_named_and_the_benchmark_continues():
 
 def test_the_function_that_contenders_call_can_be_loaded():
     record = Record("in", 0, 7, b"k", b"v")
-    assert load_transform(FUNCTION)(record) == Output(b"v")
+    assert load_form(FUNCTION).function(record) == Output(b"v")
 
 
 def moments(straggler_ms: int, others_end_ms: int) -> list[list[int]]:
@@ -316,13 +316,3 @@ def test_ratios_are_taken_within_a_pair_and_not_of_medians():
     one = [dict.fromkeys(keys, value) for value in (1.0, 20.0, 300.0)]
     other = [dict.fromkeys(keys, value) for value in (2.0, 10.0, 300.0)]
     assert pairs.table({"one": one, "other": other})[-1].split("|")[2] == "1.00 (0.50-2.00)"
-
-
-def test_the_service_without_a_batch_ahead_is_started_through_the_benchmark():
-    first, second = pairs.PAIRS["overlap"]
-    assert isinstance(first, Service)
-    assert isinstance(second, pairs.Alone)
-    assert first.command[-1] == "hapax"
-    assert second.command[-2:] == ["bench.pairs", pairs.ALONE]
-    assert first.claims
-    assert second.claims

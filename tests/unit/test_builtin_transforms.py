@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 
 from hapax.core.errors import Poison
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Transformer, load_transform
+from hapax.core.transform import Failure, Transformer, load_form
 from hapax.transforms.json_values import json_validate, rekey_by_json, split_json_array
 from hapax.transforms.records import drop_tombstones, identity
 
@@ -129,4 +127,4 @@ def test_a_key_of_no_field_is_refused_when_it_is_made():
     ],
 )
 def test_built_in_transforms_are_found_by_their_names(name, function):
-    assert load_transform(name) is function
+    assert load_form(name).function is function

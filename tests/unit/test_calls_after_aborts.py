@@ -23,7 +23,7 @@ from tests.simulation.business import work
 if TYPE_CHECKING:
     from hapax.core.records import Record
     from hapax.engines.batch_runner import BatchRunner
-    from hapax.engines.overlapping_calls import Making
+    from hapax.engines.overlapping_calls import SlotCalls
     from hapax.telemetry.events import Events
 
 ABORTS = 1000
@@ -89,7 +89,7 @@ class Overlapping(Pipeline):
 
     turns_max = 100 * ABORTS
 
-    def __init__(self, calls: Making | None, **options: Any) -> None:
+    def __init__(self, calls: SlotCalls | None, **options: Any) -> None:
         self.calls = calls
         super().__init__(PARTITIONS, batch_max=BATCH, **options)
 
@@ -124,7 +124,7 @@ FORMS: dict[str, tuple[str, int] | None] = {
 @pytest.fixture
 def overlapping():
     """Makes a pipeline whose calls are closed in the end."""
-    made: list[Making] = []
+    made: list[SlotCalls] = []
 
     def pipeline(form: str, counting: Counting, aborting: Aborting) -> Overlapping:
         if (called := FORMS[form]) is None:

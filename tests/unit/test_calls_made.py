@@ -22,7 +22,7 @@ from tests.kit.waiting import await_
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from hapax.engines.overlapping_calls import Making
+    from hapax.engines.overlapping_calls import SlotCalls
 
 WITHIN_S = 20.0
 
@@ -30,12 +30,12 @@ WITHIN_S = 20.0
 @pytest.fixture
 def opened():
     """Return a function that opens calls of a transform; they are closed in the end."""
-    made: list[Making] = []
+    made: list[SlotCalls] = []
 
-    def open_calls(function: Callable[..., Any], **limits: Any) -> Making:
+    def open_calls(function: Callable[..., Any], **limits: Any) -> SlotCalls:
         blocked: list[Record | None] = []
         calls = make_calls(form_of(function), CallLimits(**limits), blocked.append)
-        calls.blocked = blocked  # type: ignore[union-attr] # for the test alone
+        calls.blocked = blocked  # type: ignore[attr-defined] # for the test alone
         calls.open()
         made.append(calls)
         return calls
@@ -51,7 +51,7 @@ def records(count: int, key: bytes | None = None) -> list[Call]:
     ]
 
 
-def done(calls: Making, made: Sequence[Call]) -> list[Any]:
+def done(calls: SlotCalls, made: Sequence[Call]) -> list[Any]:
     until_s = time.monotonic() + WITHIN_S
     while not all(call.done for call in made) and time.monotonic() < until_s:
         calls.wait(0.05)
@@ -90,7 +90,7 @@ def test_as_many_coroutines_overlap_as_are_allowed(opened):
     calls.start(made)
     assert done(calls, made) == [(Output(b"%d" % at),) for at in range(20)]
     assert most == 3
-    await_(lambda: calls.in_flight == 0)
+    await_(lambda: len(calls.begun()) == 0)
 
 
 @pytest.mark.parametrize("threads", [False, True])
@@ -188,7 +188,7 @@ def test_a_coroutine_that_ignores_its_cancellation_hangs_and_is_named(opened):
 
     calls, made = opened(function, timeout_s=0.1), records(1)
     calls.start(made)
-    await_(lambda: calls.in_flight == 1)
+    await_(lambda: len(calls.begun()) == 1)
     hung = next(found for _ in range(100) if (found := calls.tick()) is not None)
     released.set()
     done(calls, made)
@@ -222,7 +222,7 @@ def test_a_thread_that_hangs_is_named(opened):
 
     calls, made = opened(function, concurrency=2, timeout_s=0.35), records(1)
     calls.start(made)
-    await_(lambda: calls.in_flight == 1)
+    await_(lambda: len(calls.begun()) == 1)
     assert [calls.tick() for _ in range(3)] == [None] * 3
     hung = calls.tick()
     assert hung is not None
@@ -246,9 +246,9 @@ def test_calls_that_are_dropped_do_not_begin_and_coroutines_are_cancelled(opened
 
     calls, made = opened(function, concurrency=1), records(3)
     calls.start(made)
-    await_(lambda: calls.in_flight == 1)
+    await_(lambda: len(calls.begun()) == 1)
     calls.drop(made)
-    await_(lambda: calls.in_flight == 0)
+    await_(lambda: len(calls.begun()) == 0)
     assert cancelled == [0]
 
 

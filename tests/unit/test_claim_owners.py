@@ -10,9 +10,8 @@ from hapax.core.ports import Batch
 from hapax.core.records import Coordinates, Record
 from hapax.testing.broker import OFFSETS
 from hapax.testing.claims import MemoryOwners
-from tests.kit.batches import opened, run, taken
 from tests.kit.doubles import CrashError, Script
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, opened, run, taken
 
 
 def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any) -> Pipeline:
@@ -26,7 +25,7 @@ def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any)
     pipeline.write(*(b"between-%d" % number for number in range(between)))
     pipeline.write(b"e/2", partition=partition)
     pipeline.faults = Script()
-    pipeline.broker.expel("w")
+    pipeline.broker.group.expel("w")
     pipeline.start("w2")
     return opened(pipeline)
 
@@ -150,7 +149,7 @@ def test_after_a_start_one_look_at_the_offsets_is_enough_for_all_that_is_committ
     pipeline = opened(Pipeline(2))
     pipeline.write(b"a", b"b")
     run(pipeline)
-    pipeline.broker.expel("w")
+    pipeline.broker.group.expel("w")
     pipeline.start("w2")
     opened(pipeline)
     pipeline.write(b"a/2", b"b/2", partition=1)

@@ -15,9 +15,8 @@ from hapax.operations.doctor.examination import judge
 from hapax.settings import Settings, load_settings
 from hapax.testing.claims import MemoryClaims
 from hapax.wiring.claims import claim_store
-from tests.kit.claim_stores import Hand
+from tests.kit.claim_stores import Hand, registered
 from tests.kit.doctor import healthy
-from tests.kit.memory_store import registered
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_settings import REQUIRED
 

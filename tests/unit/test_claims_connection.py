@@ -3,14 +3,20 @@ import threading
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from redis.connection import SSLConnection
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import Tls, connect, is_away, place
 from hapax.claims.redis_health import preflight, server_name
+from hapax.claims.redis_script import packed_digests, packed_owners, salt_of
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
-from tests.kit.claim_stores import bare, records
+from hapax.core.records import Coordinates
+from hapax.sandbox.guard import Authority
+from hapax.testing.claims import MemoryClaims
+from tests.kit.claim_stores import HOUR_MS, Hand, bare, records
 
 
 @pytest.fixture
@@ -201,3 +207,181 @@ def test_redis_older_than_6_2_is_refused(answering, version, found):
 )
 def test_a_server_has_its_own_name_and_not_that_of_what_it_is_compatible_with(told, name):
     assert server_name(told) == name
+
+
+URL = "rediss://hapax:s3cret@cache/0"
+LOCK = "open-sesame"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+def options(tls: Tls) -> dict[str, object]:
+    return dict(connect(URL, tls=tls).connection_pool.connection_kwargs)
+
+
+def test_sound_files_are_handed_to_the_client(authority):
+    ours = authority.issue("hapax", password=LOCK)
+    files = (str(authority.ca_file), str(ours.certificate_file), str(ours.key_file))
+    given = options(Tls(*files, LOCK))
+    assert tuple(given[f"ssl_{name}"] for name in ("ca_certs", "certfile", "keyfile")) == files
+    assert given["ssl_password"] == LOCK
+
+
+def test_without_files_the_authorities_of_the_system_are_trusted():
+    assert not [name for name in options(Tls()) if name.startswith("ssl_")]
+
+
+def refusal(tls: Tls) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        connect(URL, tls=tls)
+    assert "s3cret" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_ca_file_that_is_not_there_is_a_mistake_and_no_outage(tmp_path):
+    said = refusal(Tls(str(tmp_path / "ca.pem")))
+    assert said.startswith("The CA file for Redis cannot be used:")
+    assert "No such file" in said
+
+
+def test_a_ca_file_without_a_certificate_is_refused(tmp_path):
+    (tmp_path / "ca.pem").write_text("none")
+    assert "The CA file for Redis cannot be used:" in refusal(Tls(str(tmp_path / "ca.pem")))
+
+
+@pytest.mark.parametrize("password", [None, "wr0ng"])
+def test_a_key_that_cannot_be_opened_is_refused_without_asking_or_telling(authority, password):
+    ours = authority.issue("locked", password=LOCK)
+    said = refusal(Tls(None, str(ours.certificate_file), str(ours.key_file), password))
+    assert said.startswith("The certificate for Redis cannot be used:")
+    assert "wr0ng" not in said
+
+
+def test_the_key_of_another_certificate_is_refused(authority):
+    ours, other = authority.issue("ours"), authority.issue("other")
+    assert "certificate for Redis" in refusal(
+        Tls(None, str(ours.certificate_file), str(other.key_file))
+    )
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "rediss://{}cache:6380/0",
+        "redis+sentinel://{}one:1,two:2/mymaster",
+        "redis+cluster://{}one:1,two:2",
+    ],
+)
+@pytest.mark.parametrize(
+    ("before", "now", "given"),
+    [
+        ("shop:s3cret@", "shop:n%40w@", ("shop", "n@w")),
+        (":s3cret@", ":n%40w@", ("n@w",)),
+    ],
+)
+def test_each_connection_asks_for_the_login_that_the_address_has_then(address, before, now, given):
+    current = address.format(before)
+    made = connect(address.format(before), current=lambda: current).connection_pool
+    assert "s3cret" not in str(made.connection_kwargs)
+    current = address.format(now)
+    made_now: Any = made.make_connection()
+    assert made_now.credential_provider.get_credentials() == given
+
+
+def test_a_login_in_the_query_of_the_address_is_read_and_given_as_well():
+    current = "redis://cache:6380/0?username=shop&password=s3cret&client_name=x"
+    made = connect(current, current=lambda: current).connection_pool
+    assert "s3cret" not in str(made.connection_kwargs)
+    assert made.connection_kwargs["client_name"] == "x"
+    provider = made.connection_kwargs["credential_provider"]
+    assert provider.get_credentials() == ("shop", "s3cret")
+    current = "redis://shop:n%40w@cache:6380/0?password=not-this-one"
+    assert provider.get_credentials() == ("shop", "n@w")
+
+
+def test_sentinels_are_not_given_the_login_of_the_server():
+    url = "redis+sentinel://shop:s3cret@one:1/mymaster?sentinel_password=w4tch"
+    made = connect(url, current=lambda: url).connection_pool.connection_kwargs
+    (sentinel,) = made["primary"]._sentinels.sentinels
+    asked = sentinel.connection_pool.make_connection()
+    assert (asked.credential_provider, asked.password) == (None, "w4tch")
+
+
+def test_digests_are_16_bytes_and_differ_between_apps_and_epochs():
+    shop, bank, later = salt_of("shop", b"1"), salt_of("bank", b"1"), salt_of("shop", b"2")
+    digests = packed_digests([b"x", b"y", b"x"], shop)
+    assert len(digests) == 3 * 16
+    assert digests[:16] == digests[32:] != digests[16:32]
+    assert len({packed_digests([b"x"], salt) for salt in (shop, bank, later)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("claim", "digest"),
+    [
+        (b"header:message-id\0m-1", "e3c6a4ce6fc7b4715669ad0264c22a89"),
+        (b"cloudevents\0/shop\x007", "e5659edf37d3038a8b3b0289b4bdaa06"),
+    ],
+)
+def test_the_digest_of_a_claim_is_a_contract_between_versions(claim, digest):
+    assert packed_digests([claim], salt_of("shop", b"0123456789abcdef")).hex() == digest
+
+
+places = st.builds(
+    Coordinates, st.just("orders"), st.integers(0, 2**24 - 1), st.integers(0, 2**63 - 1)
+)
+
+
+@given(st.lists(places, max_size=5))
+def test_an_owner_is_14_bytes_number_partition_and_offset(owners):
+    packed = packed_owners(owners, {"orders": b"abc"})
+    assert [packed[at : at + 14] for at in range(0, len(packed), 14)] == [
+        b"abc" + each.partition.to_bytes(3, "big") + each.offset.to_bytes(8, "big")
+        for each in owners
+    ]
+
+
+def memory(clock: Hand) -> MemoryClaims:
+    return MemoryClaims(clock=clock, ttl_ms=HOUR_MS)
+
+
+def test_in_memory_an_id_is_forgotten_with_its_generation():
+    clock = Hand()
+    store = memory(clock)
+    store.claim([b"x"], records(1), {})
+    clock.now_s += 1.5 * HOUR_MS / 1000 - 1
+    assert store.claim([b"x"], records(1, at=1), {}) == {0: Coordinates("orders", 0, 0)}
+    clock.now_s += 1
+    assert store.claim([b"x"], records(1, at=1), {}) == {}
+
+
+def test_in_memory_an_outage_decides_nothing_and_ends():
+    store = memory(Hand())
+    store.outage = "gone fishing"
+    for call in (store.ping, lambda: store.claim([b"x"], records(1), {})):
+        with pytest.raises(ClaimsUnavailableError, match="gone fishing"):
+            call()
+    store.outage = None
+    store.ping()
+    assert store.claim([b"x"], records(1, at=1), {}) == {}
+
+
+def test_in_memory_a_lost_answer_has_claimed():
+    store = memory(Hand())
+    store.lost_answers = 1
+    with pytest.raises(ClaimsUnavailableError):
+        store.claim([b"x"], records(1), {})
+    assert store.claim([b"x"], records(1), {}) == {}
+    assert store.claim([b"x"], records(1, at=1), {}) == {0: Coordinates("orders", 0, 0)}
+
+
+def test_in_memory_an_emptied_store_is_noticed_once():
+    emptied: list[int] = []
+    store = MemoryClaims(clock=Hand(), ttl_ms=HOUR_MS, on_emptied=lambda: emptied.append(1))
+    store.claim([b"x"], records(1), {})
+    store.empty()
+    for _ in range(2):
+        assert store.claim([b"x"], records(1, at=1), {}) == {}
+    assert emptied == [1]

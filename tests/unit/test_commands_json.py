@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from hapax.commands.tree import app
 from hapax.core.claim_store import Owned
 from hapax.core.dead_letters import DeadLetter
+from hapax.core.lag import ReaderLag
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.offset_moves import Move, Placed, Skip, Translated
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
-from hapax.core.reader_lag import ReaderLag
 from hapax.core.records import Coordinates, Record
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.claims import Adoption, Rebuilt
@@ -154,27 +154,25 @@ DEAD_LETTERS = SimpleNamespace(
     ),
     named=lambda *_: (LETTER, False),
 )
-REPLAY = ReplaySummary(replayed=2, already=1, left={"no place": 3})
+REPLAY = ReplaySummary(replayed=2, replayed_before=1, left={"no place": 3})
 CLAIMS = SimpleNamespace(
-    owners=lambda _id: OWNERS,
+    owners=lambda *_: OWNERS,
     forget=lambda *_: True,
     rebuild=lambda *_: Rebuilt(records=9, claimed=4, older=1),
 )
 ADOPTED = Adoption(here="here", before="there", claims=True, offsets={("in", 0): 4})
 ANSWERS: dict[str, Any] = {
     "claims.Adopting": SimpleNamespace(look=lambda: ADOPTED, adopt=lambda: ADOPTED),
-    "audit.run.audit": AUDIT,
+    "audit.topics.audit": AUDIT,
     "claims.claims": nullcontext(CLAIMS),
-    "consume.consume": [[RECORD]],
-    "dead_letters.dead_letters": nullcontext(DEAD_LETTERS),
+    "dead_letters.DeadLetters": nullcontext(DEAD_LETTERS),
     "doctor.examination.examine": Examination(healthy(), FINDINGS),
-    "moving.moving": nullcontext(moving()),
-    "offsets.looks": nullcontext(SimpleNamespace(look=lambda: LOOKS)),
+    "moving.Moving": nullcontext(moving()),
+    "offsets.Looks": nullcontext(SimpleNamespace(look=lambda: LOOKS)),
     "offsets.reader_lags": LAGS,
-    "dead_letters.replaying": nullcontext(
-        SimpleNamespace(preview=lambda: REPLAY, run=lambda: REPLAY)
-    ),
-    "trace.following": nullcontext(SimpleNamespace(place=lambda *_: SIGHTINGS)),
+    "dead_letters.Replay": nullcontext(SimpleNamespace(preview=lambda: REPLAY, run=lambda: REPLAY)),
+    "reading.consume": [[RECORD]],
+    "trace.Trace": nullcontext(SimpleNamespace(place=lambda *_: SIGHTINGS)),
     "offsets.commit_translated": None,
     "offsets.translated": [
         Translated(

@@ -1,6 +1,8 @@
 """Bad input and a world that is away: one sentence and an exit code, from every command."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -10,7 +12,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import hapax
 from hapax.commands.tree import app
+from tests.kit.commands import run_captured
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
@@ -34,6 +38,10 @@ COMMANDS: dict[str, dict[str, str]] = {
     "claims adopt --yes": REDIS,
 }
 WRONG = {
+    "audit --since yesterday": "--since yesterday: write an age like 24h",
+    "audit --since 5": "write an age like 24h",
+    "audit --since ''": "write an age like 24h",
+    "audit --master local[2]": "--master is an option of --engine spark",
     "backfill --from soon": "choose one of earliest, latest, refuse, or write an age",
     "backfill --until soon": "choose one of latest, or write an age",
     "backfill --from latest": "leaves nothing before HAPAX_INPUT__END=latest",
@@ -266,13 +274,55 @@ def test_no_help_shows_the_marks_of_a_markup():
     assert [path for path, text in shown.items() if "**" in text or "`" in text] == []
 
 
-def test_paragraphs_of_a_help_break_where_the_terminal_ends():
-    text = RUN.invoke(app, ["config", "check", "--help"], env={"COLUMNS": "60"}).stdout
-    assert " Also imports HAPAX_TRANSFORM, and lets the Kafka client\n" in flat(text)
-    assert " read its properties. Connects to nothing.\n" in flat(text)
-    examples = RUN.invoke(app, ["offsets", "--help"], env={"COLUMNS": "60"}).stdout
-    assert "   hapax offsets\n   hapax offsets --watch --interval 5s\n" in flat(examples)
+STAND_IN = """
+import atexit, os, signal, sys, types
+stand_in = types.ModuleType("hapax.commands.run")
+def run():
+    {does}
+stand_in.run = run
+sys.modules["hapax.commands.run"] = stand_in
+sys.argv = ["hapax", "run"]
+import hapax.__main__
+hapax.__main__.main()
+"""
 
 
-def flat(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines())
+def left(does: str) -> subprocess.CompletedProcess[str]:
+    code = STAND_IN.format(does=does)
+    return run_captured([sys.executable, "-c", code], timeout=60)
+
+
+def test_sigterm_while_the_service_is_being_loaded_leaves_with_0():
+    assert left("return os.kill(os.getpid(), signal.SIGTERM) or 9").returncode == 0
+
+
+def test_the_interpreter_is_not_taken_apart_under_threads_that_the_client_left_behind():
+    """What they do meanwhile is undefined; here it ends the process with SIGABRT."""
+    end = left("atexit.register(os.abort); print('the last line'); return 5")
+    assert (end.returncode, end.stdout) == (5, "the last line\n")
+
+
+def test_a_service_that_crashes_leaves_with_1_and_says_where():
+    end = left("atexit.register(os.abort); raise LookupError('nothing there')")
+    assert end.returncode == 1
+    assert "LookupError: nothing there" in end.stderr
+    assert "in run" in end.stderr
+
+
+def test_other_commands_leave_in_the_same_way():
+    code = (
+        "import atexit, os, sys; atexit.register(os.abort);"
+        " sys.argv = ['hapax', {!r}]; import hapax.__main__; hapax.__main__.main()"
+    )
+    ends = [
+        subprocess.run([sys.executable, "-c", code.format(word)], check=False, capture_output=True)
+        for word in ("--help", "no-such-command")
+    ]
+    assert [end.returncode for end in ends] == [0, 2]
+    assert b"exactly-once" in ends[0].stdout.lower()
+
+
+def test_the_version_is_printed_with_the_name():
+    ask = [sys.executable, "-m", "hapax", "--version"]
+    end = run_captured(ask, timeout=60)
+    assert (end.returncode, end.stdout, end.stderr) == (0, f"hapax {hapax.__version__}\n", "")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 from contextlib import suppress
+from operator import itemgetter
 
 import pytest
 import typer
@@ -17,11 +18,12 @@ from hapax.commands.screen import (
     moment_text,
     point_ms,
     print_json,
-    print_table,
     printable,
     refusals,
-    span_ms,
+    show,
+    typed,
 )
+from hapax.core.durations import duration_ms
 from hapax.core.errors import (
     ClaimsUnavailableError,
     ConfigurationError,
@@ -51,19 +53,21 @@ def test_json_that_holds_anything_is_printable_and_says_the_same(capsys):
 
 
 def test_a_table_shows_cells_as_they_are_but_for_what_a_terminal_would_obey(capsys):
-    print_table(("name", "count"), [("x[red]\x1b[0m", "7")], numbers={"count"})
+    show([("x[red]\x1b[0m", 7_000)], {"name": itemgetter(0), "count": itemgetter(1)})
     shown = capsys.readouterr().out
     assert "x[red]\\x1b[0m" in shown
+    assert "7,000" in shown
     assert "\x1b" not in shown
 
 
 def on_a_terminal(columns: int) -> str:
     """Print the widest table of a command on a terminal; return what it shows."""
     script = (
-        "from hapax.commands.screen import print_table\n"
+        "from operator import itemgetter\n"
+        "from hapax.commands.screen import show\n"
         f"names = {WIDEST}\n"
         "row = ['orders/0', *(f'{number}123456789' for number in range(len(names) - 2)), 'LOST']\n"
-        "print_table(names, [row])\n"
+        "show([row], {name: itemgetter(place) for place, name in enumerate(names)})\n"
     )
     ours, theirs = pty.openpty()
     size = struct.pack("HHHH", 24, columns, 0, 0)
@@ -139,4 +143,4 @@ def test_words_that_are_no_times_are_named_with_their_option():
     with pytest.raises(ConfigurationError, match="--until soon"):
         point_ms("--until", "soon")
     with pytest.raises(ConfigurationError, match="--interval 2"):
-        span_ms("--interval", "2")
+        typed("--interval", "2", duration_ms)

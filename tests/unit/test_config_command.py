@@ -1,12 +1,18 @@
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from hapax.commands.config import app
+from hapax.core.errors import ConfigurationError
+from hapax.kafka.properties import nearest_property, property_names
 from hapax.settings import VARIABLES
+from hapax.settings.env_file import assignment, read_env_file
+from tests.kit.commands import run_captured
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
@@ -131,3 +137,202 @@ def test_no_cell_breaks_the_tables_of_the_page():
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
     assert len(rows) > len(VARIABLES)
     assert {line.count("|") for line in rows} == {5}
+
+
+TRANSFORM = (
+    "from hapax import Output\n\n\ndef transform(record):\n    return Output(record.value)\n"
+)
+
+
+AROUND = {"HOME": "/root", "EMPTY": ""}
+
+
+def read(folder: Path, text: str) -> dict[str, str]:
+    file = folder / "settings.env"
+    file.write_bytes(text.encode())
+    return read_env_file(file, AROUND)
+
+
+# What compose-go v2.16.2 returns for each of these: the lines that Docker Compose reads.
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("A=orders", "orders"),
+        ("export A=orders", "orders"),
+        ("  A = orders  ", "orders"),
+        ("A=", ""),
+        ("A=''", ""),
+        ("A=a#b", "a#b"),
+        ("A=#b", "#b"),
+        ("A=a # a comment", "a"),
+        ("A='a' # a comment", "a"),
+        ("A=a=b", "a=b"),
+        ("A=json:/id,key", "json:/id,key"),
+        ('A={"linger.ms": 5}', '{"linger.ms": 5}'),
+        ('A="a b"', "a b"),
+        ("A='a \"b\"'", 'a "b"'),
+        (r'A="a\tb\n"', "a\tb\n"),
+        (r'A="a \"b\""', 'a "b"'),
+        (r"A='it\'s'", "it's"),
+        (r"A='a\tb'", r"a\tb"),
+        (r"A=a\tb", r"a\tb"),
+        ('A="one\ntwo"', "one\ntwo"),
+        ("A='one\r\ntwo'", "one\r\ntwo"),
+        ("A=one\r\n", "one"),
+        ("\ufeffA=one", "one"),
+        ("B=b\nA=$B", "b"),
+        ("B=b\nA=${B}c", "bc"),
+        ('B=b\nA="${B} c"', "b c"),
+        ("B=b\nA='${B} $B'", "${B} $B"),
+        ("HOME=/here\nA=$HOME", "/root"),
+        ("A=$NONE-$", "-$"),
+        ("A=$$B", "$B"),
+        (r'A="\$B"', "$B"),
+        ("A=${NONE:-b}", "b"),
+        ("A=${EMPTY:-b}", "b"),
+        ("A=${EMPTY-b}", ""),
+        ("A=${HOME:-b}", "/root"),
+        ("A=${HOME:+b}", "b"),
+        ("A=${EMPTY:+b}", ""),
+        ("A=${EMPTY+b}", "b"),
+        ("A=${HOME:?b}", "/root"),
+        ("A=one\nA=two", "two"),
+    ],
+)
+def test_a_file_is_read_as_docker_compose_reads_it(tmp_path, text, value):
+    assert read(tmp_path, text + "\n")["A"] == value
+
+
+def test_comments_and_names_alone_set_nothing(tmp_path):
+    assert read(tmp_path, "# all of them\n\n  # more\nHAPAX_APP\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hunter 2", "write NAME=VALUE"),
+        ("hunter2 # a", "write NAME=VALUE"),
+        ("2X=1", "write NAME=VALUE"),
+        ("'A'=1", "write NAME=VALUE"),
+        ("A: hunter2", "write NAME=VALUE"),
+        ('A="hunter2', "write NAME=VALUE"),
+        ("A='a' hunter2", "write NAME=VALUE"),
+        ("A=${B:-${C}}", "write ${NAME} or ${NAME:-default}, and $$ for a dollar sign"),
+        ("A=${hunter 2}", "write ${NAME} or ${NAME:-default}, and $$ for a dollar sign"),
+        ("A=${NONE:?b}", "NONE is not set, and this line requires it"),
+        ("A=${EMPTY:?b}", "EMPTY is not set, and this line requires it"),
+        ("A= # hunter2", "put the comment on a line of its own"),
+        ("A=a\t# hunter2", "put the comment on a line of its own"),
+        (r"A='hunter\\2'", "write it without this escape"),
+        (r'A="hunter\'2"', "write it without this escape"),
+        (r'A="hunter\0412"', "write it without this escape"),
+        (r'A="hunter\\$HOME"', "write it without this escape"),
+    ],
+)
+def test_what_compose_refuses_or_reads_otherwise_is_named_and_never_shown(tmp_path, text, said):
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, f"B=1\n\n{text}\n")
+    [problem] = caught.value.problems
+    assert problem.startswith(f"{tmp_path}/settings.env, line 3: ")
+    assert problem.endswith(said)
+    assert "hunter" not in problem
+
+
+def test_every_line_that_is_none_is_named(tmp_path):
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, "HAPAX_APP=orders\nhunter 2\n\n2X=1\n")
+    assert [each.partition("settings.env, ")[2] for each in caught.value.problems] == [
+        f"line {number}: write NAME=VALUE" for number in (2, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(None, "No such file"), (b"A=\xff", "it is not UTF-8")]
+)
+def test_a_file_that_cannot_be_read_is_a_problem_in_one_sentence(tmp_path, content, why):
+    file = tmp_path / "none.env"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=f"cannot be read: {why}"):
+        read_env_file(file, {})
+
+
+@pytest.mark.parametrize("text", ["HAPAX_APP", "=orders", "HAPAX APP=orders", ""])
+def test_what_is_no_assignment_is_refused(text):
+    with pytest.raises(ConfigurationError, match="NAME=VALUE"):
+        assignment(text)
+
+
+def hapax(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
+    return run_captured(
+        [sys.executable, "-P", "-c", "from hapax.__main__ import main; main()", *words],
+        cwd=folder,
+        env=inherited | environ,
+        timeout=60,
+    )
+
+
+def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path):
+    lines = {**REQUIRED, "HAPAX_APP": "file", "HAPAX_INSTANCE": "file-0"}
+    lines["HAPAX_DEDUP__TTL"] = "2h"
+    text = "".join(f"{name}={value}\n" for name, value in lines.items())
+    (tmp_path / "settings.env").write_text(text)
+    words = ("--env-file", "settings.env", "--set", "HAPAX_APP=typed", "config", "show", "--json")
+    done = hapax(tmp_path, *words, HAPAX_APP="environment", HAPAX_INSTANCE="environment-0")
+    assert done.returncode == 0, done.stderr
+    for name, value in (("APP", "typed"), ("INSTANCE", "environment-0"), ("DEDUP__TTL", "2h")):
+        assert f'"HAPAX_{name}": {{\n    "value": "{value}"' in done.stdout
+
+
+def test_a_mistake_before_the_command_ends_with_2_and_a_sentence(tmp_path):
+    for words in (("--set", "HAPAX_APP"), ("--env-file", "none.env")):
+        for placed in ((*words, "config", "check"), ("run", *words), (*words, "trace", "a")):
+            done = hapax(tmp_path, *placed)
+            assert done.returncode == 2, placed
+            assert done.stderr.startswith("hapax: "), done.stderr
+            assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_run_takes_files_and_assignments_and_refuses_what_is_wrong_in_them(tmp_path):
+    (tmp_path / "settings.env").write_text("HAPAX_APP=a b\n")
+    done = hapax(tmp_path, "run", "--env-file", "settings.env", "--set", "HAPAX_NONE=1")
+    assert done.returncode == 2
+    assert 'hapax: HAPAX_APP="a b"' in done.stderr
+    assert "HAPAX_NONE is read by nothing" in done.stderr
+
+
+def interpreted(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as its script does: with the script's folder on the path, and no other."""
+    code = "import sys; sys.path.pop(0); from hapax.__main__ import main; main()"
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
+    return run_captured(
+        [sys.executable, "-c", code, *words], cwd=folder, env=inherited | REQUIRED, timeout=60
+    )
+
+
+def test_the_check_imports_the_transform_from_the_working_folder(tmp_path):
+    words = ("--set", "HAPAX_TRANSFORM=rule:transform", "config", "check")
+    absent = interpreted(tmp_path, *words)
+    assert absent.returncode == 2
+    assert "cannot import rule: ModuleNotFoundError" in absent.stderr
+    (tmp_path / "rule.py").write_text(TRANSFORM)
+    done = interpreted(tmp_path, *words)
+    assert (done.returncode, done.stdout) == (0, "settings are fine\n"), done.stderr
+
+
+def test_the_check_knows_the_properties_of_the_client_and_names_all_faults(tmp_path):
+    properties = 'HAPAX_KAFKA__PROPERTIES={"fetch.max.bites": 1}'
+    words = ("--set", properties, "--set", "HAPAX_TRANSFORM=none:transform", "config", "check")
+    done = interpreted(tmp_path, *words)
+    assert done.returncode == 2
+    assert "cannot import none" in done.stderr
+    assert 'property: "fetch.max.bites": did you mean fetch.max.bytes?' in done.stderr
+
+
+def test_the_names_of_properties_are_those_that_the_client_takes():
+    names = set(property_names())
+    assert len(names) > 150
+    assert names >= {"linger.ms", "sasl.username", "queued.max.messages.kbytes", "acks"}
+    assert nearest_property('No such configuration property: "nothing.like.it"') == ""
+    assert nearest_property('Invalid value for configuration property "linger.ms"') == ""

@@ -6,7 +6,7 @@ import pytest
 
 from hapax.core.records import Record
 from hapax.demo.orders import LARGE_CENTS, PARTITIONS, Line, Order, Shipment, price
-from hapax.demo.traffic import BY_KEY, Event, Fate, Traffic
+from hapax.demo.stage import BY_KEY, Event, Fate, Traffic
 
 
 def shipments(value: bytes) -> list[bytes | None]:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hapax.commands.doctor import summary
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.admin.answers import ApiVersionsLog
+from hapax.kafka.admin.preflight import ApiVersionsLog
 from hapax.kafka.connection import probe, split
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.bundle import write_bundle
@@ -37,8 +37,6 @@ RUN = CliRunner()
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Let the facts of the next examination be those of a healthy pipeline, changed."""
-
     def set_(change: Callable[[CheckContext], CheckContext]) -> None:
         def examine(settings: Settings) -> Examination:
             case = change(healthy()._replace(settings=settings))

@@ -6,9 +6,8 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.testing.source import InjectedFault
-from tests.kit.batches import filled, opened, run, taken
 from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 
 STEPS = ("begin", "send", "send_offsets", "commit")
 ERRORS = ("aborted", "dead", "fenced")
@@ -52,7 +51,7 @@ def test_a_batch_that_fails_at_any_step_is_seen_whole_or_not_at_all(step, error,
     assert pipeline.outputs() == pipeline.dead() == []
     assert pipeline.committed() == {}
     pipeline.start("w2")
-    pipeline.broker.expel("w")
+    pipeline.broker.group.expel("w")
     run(opened(pipeline))
     pipeline.judge()
 
@@ -75,7 +74,7 @@ def test_a_crash_before_any_step_leaves_nothing_and_the_next_start_finishes(step
         run(pipeline, batch)
     assert pipeline.outputs() == pipeline.dead() == []
     script.then = lambda _reached: None
-    pipeline.broker.expel("w")
+    pipeline.broker.group.expel("w")
     pipeline.start("w2")
     pipeline.run()
     pipeline.judge()
@@ -93,7 +92,7 @@ def test_a_crash_right_after_the_commit_leaves_nothing_to_do(monkeypatch):
     with pytest.raises(CrashError):
         run(pipeline)
     pipeline.judge()
-    pipeline.broker.expel("w")
+    pipeline.broker.group.expel("w")
     pipeline.start("w2")
     assert taken(pipeline).records == []
 
@@ -117,7 +116,7 @@ def test_ends_of_partitions_that_are_not_ours_are_refused():
 def test_progress_of_a_member_that_was_expelled_is_refused():
     pipeline = filled()
     batch = taken(pipeline)
-    pipeline.broker.expel("w")
+    pipeline.broker.group.expel("w")
     with pytest.raises(BatchAbortedError, match="no live member"):
         run(pipeline, batch)
     assert pipeline.outputs() == []
@@ -127,7 +126,7 @@ def test_progress_of_a_member_that_was_expelled_is_refused():
 def test_progress_of_an_old_generation_is_refused():
     pipeline = filled()
     batch = taken(pipeline)
-    pipeline.broker.join("other")
+    pipeline.broker.group.join("other")
     with pytest.raises(BatchAbortedError, match="ILLEGAL_GENERATION"):
         run(pipeline, batch)
     assert pipeline.outputs() == []

@@ -1,13 +1,17 @@
 """Steps 4 and 5 in the core: prefixes, condemned and unreadable records, culprits, the limit."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from hapax.core.errors import BatchAbortedError, DeadLetterLimitError
-from hapax.core.records import Output, Record
+from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, DeadLetterLimitError
+from hapax.core.records import Headers, Output, Record
 from hapax.core.transform import Cut, Failure
-from tests.kit.batches import filled, opened, run, taken
-from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline
+from hapax.testing.claims import MemoryClaims
+from hapax.testing.source import InjectedFault
+from tests.kit.doubles import Script, Ticking
+from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 
 TOO_LARGE = Failure("Refused", "MSG_SIZE_TOO_LARGE", 1)
 
@@ -15,22 +19,22 @@ TOO_LARGE = Failure("Refused", "MSG_SIZE_TOO_LARGE", 1)
 def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later():
     def interrupting(record: Record) -> Output:
         if record.value == b"b":
-            pipeline.interrupt.due = True
+            cut_short.interrupt.due = True
         return Output(record.value)
 
-    pipeline = opened(Pipeline(2, transform=interrupting))
-    pipeline.write(b"a", b"b", b"c")
-    pipeline.write(b"d", partition=1)
-    batch = taken(pipeline)
-    settled = run(pipeline, batch)
+    cut_short = opened(Pipeline(2, transform=interrupting))
+    cut_short.write(b"a", b"b", b"c")
+    cut_short.write(b"d", partition=1)
+    batch = taken(cut_short)
+    settled = run(cut_short, batch)
     assert settled.records == 2
     assert settled.offsets == {("in", 0): (0, 2)}
-    assert pipeline.outputs() == [b"a", b"b"]
-    pipeline.source.rewind({**batch.first, ("in", 0): 2})
-    pipeline.interrupt.due = False
-    assert run(pipeline).records == 2
-    assert pipeline.drained()
-    assert pipeline.outputs() == [b"a", b"b", b"c", b"d"]
+    assert cut_short.outputs() == [b"a", b"b"]
+    cut_short.source.rewind({**batch.first, ("in", 0): 2})
+    cut_short.interrupt.due = False
+    assert run(cut_short).records == 2
+    assert cut_short.drained()
+    assert cut_short.outputs() == [b"a", b"b", b"c", b"d"]
 
 
 def test_an_interrupt_that_is_due_at_the_start_still_lets_one_record_through():
@@ -142,3 +146,214 @@ def test_records_are_counted_by_their_topics():
     batch.first.update({("in", 0): 0, ("other", 0): 0})
     batch.next.update({("in", 0): 1})
     assert run(pipeline, batch).inputs == {"in": 2, "other": 1}
+
+
+@pytest.fixture
+def pipeline():
+    return opened(Pipeline())
+
+
+def test_our_own_claim_lets_the_record_through_again():
+    pipeline = filled()
+    batch = taken(pipeline)
+    assert pipeline.claims is not None
+    pipeline.claims.claim([b"header:id\0a"], batch.records[:1], {})
+    assert run(pipeline, batch).duplicates == 1
+    pipeline.judge()
+
+
+def test_a_twin_in_a_later_batch_has_no_output_and_its_offset_commits():
+    pipeline = filled()
+    run(pipeline)
+    pipeline.write(b"a/3", b"c")
+    settled = run(pipeline)
+    assert (settled.duplicates, settled.outputs) == (1, {"out": 1})
+    pipeline.judge()
+
+
+def test_records_without_an_id_are_processed_and_counted(pipeline):
+    for _ in range(2):
+        pipeline.broker.write("in", b"x")
+    pipeline.write(b"y")
+    settled = run(pipeline)
+    assert settled.outputs == {"out": 3}
+    assert (settled.without_id, settled.claims_new_or_own) == (2, 1)
+
+
+def test_a_twin_is_found_among_records_without_an_id(pipeline):
+    pipeline.broker.write("in", b"x")
+    pipeline.write(b"y")
+    pipeline.broker.write("in", b"z")
+    pipeline.write(b"y/2")
+    assert run(pipeline).duplicates == 1
+    assert pipeline.outputs() == [b"X", b"Y", b"Z"]
+
+
+def test_a_batch_without_any_id_asks_no_store(pipeline):
+    assert pipeline.claims is not None
+    pipeline.claims.outage = "away"
+    pipeline.broker.write("in", b"x")
+    assert run(pipeline).outputs == {"out": 1}
+
+
+def test_without_a_claim_store_twins_pass():
+    pipeline = filled(claims=False)
+    settled = run(pipeline)
+    assert (settled.duplicates, settled.claims_new_or_own) == (0, 0)
+    assert settled.outputs == {"out": 5, "dead": 1}
+
+
+def replay(pipeline: Pipeline, of: Record, value: bytes) -> None:
+    """Write a dead letter's event again: as a replay of the record that it replayed, if any."""
+    headers = dict(of.headers)
+    original = headers.get("hapax-replay-of", headers["hapax-source"])
+    again: Headers = (("id", headers["hapax-id"]), ("hapax-replay-of", original))
+    pipeline.broker.write("in", value, headers=again)
+
+
+def test_a_replay_inherits_the_claim_of_its_original_and_later_twins_are_dropped(pipeline):
+    pipeline.broker.write("in", b"anonymous")
+    pipeline.write(b"boom")
+    run(pipeline)
+    replay(pipeline, pipeline.broker.records("dead")[0], b"mended")
+    pipeline.write(b"boom/2")
+    pipeline.broker.write("in", b"nameless")
+    settled = run(pipeline)
+    assert settled.duplicates == 1
+    assert pipeline.outputs() == [b"ANONYMOUS", b"MENDED", b"NAMELESS"]
+
+
+def test_a_replay_that_fails_again_can_be_replayed_again(pipeline):
+    pipeline.write(b"boom")
+    run(pipeline)
+    replay(pipeline, pipeline.broker.records("dead")[0], b"boom again")
+    run(pipeline)
+    replay(pipeline, pipeline.broker.records("dead")[1], b"mended")
+    run(pipeline)
+    assert pipeline.outputs() == [b"MENDED"]
+
+
+def test_an_outage_under_pause_raises_before_any_transaction():
+    script = Script()
+    pipeline = filled(faults=script)
+    assert pipeline.claims is not None
+    pipeline.claims.outage = "away"
+    batch = taken(pipeline)
+    with pytest.raises(ClaimsUnavailableError):
+        run(pipeline, batch)
+    assert "begin" not in script.steps
+    pipeline.claims.outage = None
+    run(pipeline, batch)
+    pipeline.judge()
+
+
+def test_a_lost_answer_has_claimed_and_the_same_batch_goes_through():
+    pipeline = filled()
+    assert pipeline.claims is not None
+    pipeline.claims.lost_answers = 1
+    batch = taken(pipeline)
+    with pytest.raises(ClaimsUnavailableError):
+        run(pipeline, batch)
+    run(pipeline, batch)
+    pipeline.judge()
+
+
+def test_an_outage_under_pass_goes_on_and_marks_every_output():
+    pipeline = filled(pass_on_outage=True)
+    assert pipeline.claims is not None
+    pipeline.claims.outage = "away"
+    settled = run(pipeline)
+    assert (settled.unchecked, settled.claims_new_or_own, settled.duplicates) == (6, 0, 0)
+    written = pipeline.broker.records("out") + pipeline.broker.records("dead")
+    assert len(written) == 6
+    assert all(dict(record.headers)["hapax-unchecked"] == b"1" for record in written)
+
+
+class Overtaken(MemoryClaims):
+    """A store that every other request reaches only when its answer is waited for."""
+
+    _asked = 0
+
+    def ask(self, *what: Any) -> Any:
+        self._asked += 1
+        return super().ask(*what) if self._asked % 2 == 0 else Late(lambda: self.claim(*what))
+
+
+class Late:
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self.answer = answer
+
+    def drop(self) -> None:
+        """Nothing was sent."""
+
+
+def overtaken(script: Script | None = None) -> Pipeline:
+    clock = Ticking()
+    return opened(Pipeline(claims=Overtaken(clock=clock, ttl_ms=3_600_000), faults=script))
+
+
+def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_comes_first():
+    pipeline = overtaken()
+    pipeline.write(b"a/first", b"b")
+    before = taken(pipeline)
+    asked = pipeline.core.ask(before)
+    pipeline.write(b"a/second", b"c")
+    after = taken(pipeline)
+    asked_ahead = pipeline.core.ask(after)
+    first = pipeline.core.run(before, {}, 1, asked)
+    second = pipeline.core.run(after, {}, 1, asked_ahead)
+    assert (first.duplicates, second.duplicates) == (0, 1)
+    assert pipeline.outputs() == [b"A/FIRST", b"B", b"C"]
+    assert (first.claims_taken_over, second.claims_taken_over) == (0, 0)
+    pipeline.judge()
+
+
+def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_first(pipeline):
+    """It asked for the second first, and gives its claim to the first when it thaws."""
+    pipeline.write(b"a/first")
+    before = taken(pipeline)
+    pipeline.write(b"a/second")
+    after = taken(pipeline)
+    assert pipeline.claims is not None
+    pipeline.claims.claim([b"header:id\0a"], after.records, {})
+    first = run(pipeline, before)
+    pipeline.claims.claim([b"header:id\0a"], before.records, {}, [after.coordinates(0)])
+    second = run(pipeline, after)
+    assert (first.duplicates, second.duplicates) == (0, 1)
+    assert pipeline.outputs() == [b"A/FIRST"]
+    pipeline.judge()
+
+
+def test_what_was_asked_ahead_and_read_again_is_a_twin_of_the_first_as_well():
+    pipeline = overtaken()
+    pipeline.write(b"a/first")
+    before = taken(pipeline)
+    asked = pipeline.core.ask(before)
+    pipeline.write(b"a/second")
+    ahead = taken(pipeline)
+    pipeline.core.ask(ahead).drop()
+    pipeline.core.run(before, {}, 1, asked)
+    assert run(pipeline, ahead).duplicates == 1
+    assert pipeline.outputs() == [b"A/FIRST"]
+    pipeline.judge()
+
+
+def test_what_is_asked_again_after_an_abort_and_a_loss_of_all_claims_has_its_effect():
+    """The first record, of another partition, may be with another member by then."""
+    script = Script(send=[InjectedFault("aborted")])
+    pipeline = overtaken(script)
+    pipeline.write(b"a/first")
+    before = taken(pipeline)
+    asked = pipeline.core.ask(before)
+    pipeline.write(b"a/second")
+    ahead = taken(pipeline)
+    pipeline.core.ask(ahead).drop()
+    with pytest.raises(BatchAbortedError):
+        pipeline.core.run(before, {}, 1, asked)
+    assert not script.unplayed
+    assert pipeline.claims is not None
+    pipeline.claims.empty()
+    pipeline.core.ask(ahead)  # it is the first that claims now
+    again = pipeline.core.run(ahead, {}, 1, pipeline.core.ask(ahead))
+    assert again.duplicates == 0
+    assert pipeline.outputs() == [b"A/SECOND"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.telemetry.events import Events
-    from hapax.telemetry.spark_state import Executor
+    from hapax.telemetry.health import Executor
 
 WITHIN_S = 10.0
 
@@ -69,7 +69,6 @@ class FakeContext:
 
 
 def watched(context: FakeContext, wait: Callable[[float], object]) -> list[dict[str, Any]]:
-    """Watch to the end; return what was told."""
     told = Told()
     thread = watch_executors(cast("Any", context), cast("Events", told), wait)
     thread.join(WITHIN_S)

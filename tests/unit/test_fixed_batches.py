@@ -2,8 +2,15 @@ import pyarrow as pa
 import pytest
 
 from hapax.core.errors import PositionLostError, StopError
-from hapax.core.fixed_batches import GIVEN_UP, FixedBatch, LaneMarker, published_parcels
-from hapax.core.micro_batches import Marker, MicroBatch, due
+from hapax.core.micro_batches import (
+    GIVEN_UP,
+    FixedBatch,
+    LaneMarker,
+    Marker,
+    MicroBatch,
+    due,
+    published_parcels,
+)
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, check_reports
 from hapax.engines.spark.dataframe.rows import refuse_inputs
 from hapax.engines.spark.dataframe.staging import Parcel

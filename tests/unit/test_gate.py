@@ -1,12 +1,11 @@
 """The run that judges a commit: budgets, boxes, failures that are named, records that grow old."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -14,12 +13,10 @@ from tests.fault.controls.plans import CONTROLS
 from tests.fault.controls.trials import chosen, parsed
 from tests.fault.mutants.plans import MUTANTS
 from tests.gate import admission, full, parts, rotating, running, soaking, verdict
-from tests.gate.layers import RECORD_PATHS, layer_of
+from tests.gate.layers import RECORD_PATHS, function_of, layer_of
 from tests.gate.parts import Part
-from tests.kit.box import Box
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.kit import skips
+from tests.kit.turn import Box, first, is_in_share, of_commit, of_this_turn, share, turn
 
 BUSY = "import time\nwhile time.process_time() < {}: pass"
 SUITE = """
@@ -229,3 +226,187 @@ def test_every_admitted_test_exists():
     text = {file: (parts.ROOT / file).read_text() for file in files}
     names = [line.test.partition("[")[0].partition("::") for line in admission.admitted().values()]
     assert [name for file, _, name in names if f"def {name}(" not in text[file]] == []
+
+
+NAMES = [f"tests/fault/test_{number}.py::test_it" for number in range(40)]
+AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_so_many_turns_in_a_row_play_each_once(n):
+    for start in (0, 9, 574):
+        played = [name for number in range(start, start + n) for name in share(NAMES, n, number)]
+        assert sorted(played) == sorted(NAMES)
+        for name in NAMES:
+            assert sum(is_in_share(name, n, number) for number in range(start, start + n)) == 1
+
+
+def test_no_turn_is_without_work_where_there_are_fewer_items_than_turns():
+    assert [share(["a", "b"], 5, number) for number in range(3)] == [["a"], ["b"], ["a"]]
+    assert share([], 5, 1) == []
+
+
+def test_each_turn_plays_about_its_share():
+    assert 10 <= sum(is_in_share(name, 2, 1) for name in NAMES) <= 30
+
+
+def test_all_parameters_of_a_test_are_played_together():
+    for name in NAMES:
+        every = [function_of(f"{name}[{form}]") for form in ("list", "threads", "coroutine")]
+        seen = {is_in_share(each, 2, 1) for each in every}
+        assert seen == {is_in_share(name, 2, 1)}
+
+
+def test_each_commit_and_each_merge_is_one_turn(tmp_path):
+    origin = tmp_path / "origin"
+    _git(tmp_path, "init", "-q", "-b", "main", str(origin))
+    turns = [_turn_after(origin) for _ in range(3)]
+    _git(origin, "checkout", "-q", "-b", "side", "HEAD~1")
+    assert [_turn_after(origin), _turn_after(origin)] == [3, 4]
+    _git(origin, "checkout", "-q", "main")
+    _git(origin, "merge", "-q", "--no-ff", "-m", "both", "side")
+    of_commit.cache_clear()
+    assert [*turns, of_commit(origin)] == [1, 2, 3, 4]
+
+
+def test_a_shallow_clone_and_no_repository_have_some_turn(tmp_path):
+    origin, shallow = tmp_path / "origin", tmp_path / "shallow"
+    _git(tmp_path, "init", "-q", str(origin))
+    for _ in range(2):
+        _turn_after(origin)
+    _git(tmp_path, "clone", "-q", "--depth", "1", origin.as_uri(), str(shallow))
+    assert of_commit(shallow) == int(_git(shallow, "rev-parse", "--short=8", "HEAD"), 16)
+    (tmp_path / "none").mkdir()
+    assert of_commit(tmp_path / "none") == 0
+
+
+def test_a_turn_can_be_named(monkeypatch):
+    monkeypatch.setenv("TURN", "7")
+    assert turn() == 7
+
+
+def _turn_after(repository: Path) -> int:
+    """Return the turn of one more commit."""
+    _git(repository, "commit", "-q", "--allow-empty", "-m", "one more")
+    of_commit.cache_clear()
+    return of_commit(repository)
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ("git", "-C", str(folder), *AUTHOR, *words)
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+ITEMS = list("abcdef")
+
+
+def _box(**how: object) -> Box:
+    return Box(**how)  # type: ignore[arg-type] # minutes, files
+
+
+def test_without_minutes_all_is_played_in_its_order(tmp_path):
+    box = _box(owed=tmp_path / "owed", at_least=6)
+    assert list(box.fill(iter(box.order(ITEMS, ITEMS, str, 7)), str)) == ITEMS
+    assert box.close()
+    assert (tmp_path / "owed").read_text() == ""
+
+
+def test_what_is_not_begun_in_time_is_owed_and_is_played_first_next_time(tmp_path, capsys):
+    file = tmp_path / "parts" / "owed"
+    box = _box(minutes=1, owed=file, at_least=2)
+    played = []
+    for item in box.fill(iter(box.order(ITEMS, ITEMS, str, 1)), str):
+        played.append(item)
+        if len(played) == 2:
+            box.began_s -= 61
+    assert box.close()
+    left = file.read_text().splitlines()
+    assert sorted([*played, *left]) == ITEMS
+    assert len(left) == 4
+    assert capsys.readouterr().out == "".join(f"owed: {name}\n" for name in left)
+    file.write_text("not there any more\n" + file.read_text())
+    assert _box(first=file).order(played, ITEMS, str, 2) == [*left, *played]
+
+
+def test_fewer_than_the_named_minimum_is_a_failure(capsys):
+    box = _box(minutes=1, at_least=3)
+    box.began_s -= 61
+    assert list(box.fill(iter(ITEMS), str)) == []
+    assert not box.close()
+    assert "*** played 0, at least 3 must be" in capsys.readouterr().out
+
+
+def test_in_a_box_every_item_is_the_first_at_some_turn():
+    box = _box(minutes=1)
+    assert {box.order(ITEMS, ITEMS, str, turn)[0] for turn in range(60)} == {*ITEMS}
+
+
+def test_turns_have_seeds_of_their_own_and_together_all(monkeypatch):
+    monkeypatch.delenv("DEEP", raising=False)
+    played: list[int] = []
+    for number in ("", "1", "2"):
+        monkeypatch.setenv("TURN", number)
+        played += of_this_turn(60, 300)
+    assert played == list(range(180))
+    monkeypatch.setenv("DEEP", "1")
+    assert of_this_turn(60, 300) == range(600, 900)
+
+
+def test_a_noted_seed_is_tried_first_and_one_that_shows_nothing_is_searched_for_and_named():
+    tried: list[int] = []
+
+    def shows(seed: int) -> bool:
+        tried.append(seed)
+        return seed in {7, 9}
+
+    assert (first(7, range(20), shows), tried) == (7, [7])
+    with pytest.warns(match="another seed shows it by now, 7 instead of 8"):
+        assert first(8, range(20), shows) == 7
+    assert first(8, range(5), shows) is None
+
+
+ROOT = Path(__file__).parents[2]
+SKIPPED = {
+    "test_mark.py": '@pytest.mark.skipif(True, reason="{}")\ndef test_it(): ...\n',
+    "test_call.py": 'def test_it():\n    pytest.skip("{}")\n',
+    "test_fixture.py": (
+        '@pytest.fixture\ndef thing():\n    pytest.skip("{}")\ndef test_it(thing): ...\n'
+    ),
+    "test_file.py": 'pytest.importorskip("not_there", reason="{}")\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason", "outcome"),
+    [
+        ({"CI": "true"}, "Redis is not there", "1 failed, 3 errors in"),
+        ({"CI": "true"}, "no gpg", "4 skipped in"),
+        ({}, "Redis is not there", "4 skipped in"),
+    ],
+)
+def test_a_skip_fails_in_ci_unless_its_reason_stands_in_the_table(
+    variables, reason, outcome, tmp_path
+):
+    for name, text in SKIPPED.items():
+        (tmp_path / name).write_text("import pytest\n" + text.format(reason))
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "tests.kit.skips")
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{ROOT / 'service'}", **variables}
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome in done.stdout
+    told = done.stdout.count(f"\nCI skips nothing that this machine can have: Skipped: {reason}")
+    assert told == (0 if "skipped" in outcome else 4)
+
+
+def test_the_native_path_is_excused_where_no_compiler_is_and_nowhere_else(monkeypatch):
+    reason = "could not import 'hapax_fast': No module named 'hapax_fast'"
+    for buildable in (True, False):
+        monkeypatch.setattr(skips, "buildable", lambda answer=buildable: answer)
+        assert (skips.excuse(reason) is None) == buildable
+        assert (skips.excuse("no C compiler on this machine") is None) == buildable

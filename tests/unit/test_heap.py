@@ -8,7 +8,7 @@ import pytest
 
 _SECOND_TIME = """
 import ctypes, resource
-from hapax.engines.heap import keep_freed_memory
+from hapax.wiring import keep_freed_memory
 {told}
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

@@ -13,7 +13,7 @@ from hapax.kafka.consume.partition_state import (
     HeldUpPartitions,
     PartitionStates,
 )
-from hapax.kafka.read.too_large import TooLarge
+from hapax.kafka.undecodable import TooLarge
 from tests.kit.claim_stores import Hand
 
 P0, P1, P2 = ("in", 0), ("in", 1), ("in", 2)

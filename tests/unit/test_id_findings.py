@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hapax.core.deduplicate import Claimed
-from hapax.core.id_findings import AGAIN_S, FIRST, IdWatch
+from hapax.core.deduplicate import AGAIN_S, FIRST, Claimed, IdWatch
 from hapax.core.ports import Batch
 from hapax.core.records import Coordinates, Record
 from tests.kit.doubles import Ticking

@@ -1,15 +1,10 @@
 """requirements/install.py: uv does as pip is configured, and pip installs where uv does not."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 SCRIPT = Path(__file__).parents[2] / "requirements/install.py"
 

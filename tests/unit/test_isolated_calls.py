@@ -17,8 +17,7 @@ from hapax.core.headers import Retried
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later, Retrying, RetryTopic
 from hapax.core.transform import Failure
-from hapax.engines.isolated_calls import IsolatedCalls
-from hapax.engines.isolated_process import memory_left, receive, send
+from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
 from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
 from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess
@@ -90,6 +89,14 @@ def test_a_record_for_which_memory_does_not_suffice_ends_alone(calls):
 def test_a_transform_that_cannot_be_loaded_is_no_death():
     with pytest.raises(IsolationError, match="exit code"):
         IsolatedCalls("tests.kit.nowhere:f", CallLimits(), LIMIT_S).call([record(b"fine")])
+
+
+def test_loading_the_transform_has_a_limit_of_its_own():
+    calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(), 0.001)  # no start is so short
+    calls._start()
+    assert calls._channel is not None
+    assert calls._channel.gettimeout() == 0.001
+    calls.close()
 
 
 def test_closed_it_leaves_no_process(calls):

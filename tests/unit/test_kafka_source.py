@@ -30,8 +30,27 @@ TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 Patch = pytest.MonkeyPatch
 
 
-def test_records_come_with_first_and_next_offset_per_partition(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+@pytest.fixture
+def made(monkeypatch):
+    return source(monkeypatch)
+
+
+@pytest.fixture
+def kafka(made):
+    return made[0]
+
+
+@pytest.fixture
+def consumer(made):
+    return made[1]
+
+
+@pytest.fixture
+def clock(made):
+    return made[2]
+
+
+def test_records_come_with_first_and_next_offset_per_partition(kafka, consumer):
     consumer.queue = [message(3), message(5), message(1, partition=1), message(6)]
     batch = kafka.take(10, 0.1)
     assert [(r.partition, r.offset) for r in batch.records] == [(0, 3), (0, 5), (1, 1), (0, 6)]
@@ -40,15 +59,13 @@ def test_records_come_with_first_and_next_offset_per_partition(monkeypatch):
     assert (batch.records[0].key, batch.records[0].timestamp_ms) == (b"k", 7)
 
 
-def test_no_more_is_taken_than_asked_for(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_no_more_is_taken_than_asked_for(kafka, consumer):
     consumer.queue = [message(n) for n in range(5)]
     assert len(kafka.take(1, 0.1).records) == 1
     assert len(kafka.take(3, 0.1).records) == 3
 
 
-def test_headers_keep_order_and_repeats(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_headers_keep_order_and_repeats(kafka, consumer):
     pairs: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None)]
     consumer.queue = [Message(topic="in", partition=0, offset=0, headers=pairs, timestamp=(0, 0))]
     assert kafka.take(10, 0.1).records[0].headers == tuple(pairs)
@@ -79,8 +96,7 @@ def _forgetting(self: object, batch: object) -> object:
     return batch
 
 
-def test_after_a_rewind_the_same_records_are_no_repeats(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_after_a_rewind_the_same_records_are_no_repeats(kafka, consumer):
     consumer.queue = [message(4), message(5)]
     first = kafka.take(10, 0.1).first
     kafka.rewind({**first, ("other", 9): 3})
@@ -90,8 +106,7 @@ def test_after_a_rewind_the_same_records_are_no_repeats(monkeypatch):
     assert kafka.changes().repeated == {}
 
 
-def test_the_end_of_a_partition_is_progress_behind_its_records(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_the_end_of_a_partition_is_progress_behind_its_records(kafka, consumer):
     consumer.queue = [message(4), event(EOF, 8), event(EOF, 3, partition=1)]
     batch = kafka.take(10, 0.1)
     assert batch.next == {P0: 8, P1: 3}
@@ -100,14 +115,12 @@ def test_the_end_of_a_partition_is_progress_behind_its_records(monkeypatch):
     assert kafka.take(10, 0.1).next == {P0: 8}
 
 
-def test_an_end_before_the_records_of_the_same_call_moves_nothing_back(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_an_end_before_the_records_of_the_same_call_moves_nothing_back(kafka, consumer):
     consumer.queue = [event(EOF, 4), message(4), message(5)]
     assert kafka.take(10, 0.1).next == {P0: 6}
 
 
-def test_records_of_a_partition_that_left_inside_the_call_are_dropped(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_records_of_a_partition_that_left_inside_the_call_are_dropped(kafka, consumer):
     consumer.queue = [message(4), message(1, partition=1), event(EOF, 5)]
     consumer.ours = [P1]
     consumer.before_poll = lambda: kafka._states.leave([P0])
@@ -116,8 +129,7 @@ def test_records_of_a_partition_that_left_inside_the_call_are_dropped(monkeypatc
     assert consumer.seeks == []
 
 
-def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_partition_that_came_back_is_read_again_from_its_committed_offset(kafka, consumer):
     consumer.queue = [message(9)]
     consumer.offsets = {P0: 7}
     consumer.before_poll = lambda: kafka._states.leave([P0, P1])
@@ -181,9 +193,8 @@ def test_an_offset_that_was_set_back_on_purpose_is_taken(monkeypatch, beside):
         assert kafka.committed([P0]) == {P0: 3}
 
 
-def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(monkeypatch):
+def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(kafka, consumer):
     """Not its records, and not the end, which would be committed."""
-    kafka, consumer, _ = source(monkeypatch)
     broken = event(KafkaError._BAD_MSG, 4)
     consumer.queue = [message(3), broken, message(9), event(EOF, 10), message(1, partition=1)]
     batch = kafka.take(10, 0.1)
@@ -194,8 +205,7 @@ def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(monkeypatch):
     assert kafka.take(10, 0.1).next == {P1: 3}
 
 
-def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(monkeypatch):
-    kafka, consumer, clock = source(monkeypatch)
+def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(kafka, consumer, clock):
     consumer.queue = [message(3), event(KafkaError._BAD_COMPRESSION, 4)]
     kafka.take(10, 0.1)
     clock.wait(RETRY_S + 0.1)
@@ -209,26 +219,23 @@ def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(monk
 
 
 @pytest.mark.parametrize("offset", [0, 1, 4])
-def test_a_set_that_cannot_be_decoded_is_noted_at_every_offset(monkeypatch, offset):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_set_that_cannot_be_decoded_is_noted_at_every_offset(kafka, consumer, offset):
     consumer.queue = [event(KafkaError._BAD_COMPRESSION, offset)]
     kafka.take(10, 0.1)
     assert {where: one.offset for where, one in kafka.stuck().items()} == {P0: offset}
     assert consumer.paused == {P0}
 
 
-def test_an_event_of_no_partition_holds_none(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_an_event_of_no_partition_holds_none(kafka, consumer):
     consumer.queue = [event(KafkaError._CRIT_SYS_RESOURCE)]
     kafka.take(10, 0.1)
     assert (kafka.stuck(), consumer.paused) == ({}, set())
 
 
-def test_a_stuck_partition_that_comes_back_is_read_again(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_stuck_partition_that_comes_back_is_read_again(kafka, consumer):
     consumer.queue = [event(KafkaError._NOT_IMPLEMENTED, 4)]
     kafka.take(10, 0.1)
-    kafka._on_revoke(consumer, [TopicPartition(*P0)])  # type: ignore[arg-type]
+    kafka._on_revoke(consumer, [TopicPartition(*P0)])
     assert kafka.stuck() == {}
     consumer.offsets = {P0: 5}
     consumer.queue = [message(9)]
@@ -237,16 +244,14 @@ def test_a_stuck_partition_that_comes_back_is_read_again(monkeypatch):
     assert ("in", 0, 5) in consumer.seeks
 
 
-def test_a_header_name_that_is_not_utf8_marks_its_record(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_header_name_that_is_not_utf8_marks_its_record(kafka, consumer):
     consumer.queue = [message(0), Undecodable(message(1)), message(2)]
     batch = kafka.take(10, 0.1)
     assert list(batch.unreadable) == [1]
     assert batch.records[1].headers == ()
 
 
-def test_of_what_attend_met_no_more_is_taken_than_asked_for(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_of_what_attend_met_no_more_is_taken_than_asked_for(kafka, consumer):
     consumer.queue = [message(0), message(1), message(2), event(EOF, 3)]
     for _ in range(4):
         kafka.attend(0.0)
@@ -256,8 +261,7 @@ def test_of_what_attend_met_no_more_is_taken_than_asked_for(monkeypatch):
     assert [batch.next for batch in taken] == [{P0: 2}, {P0: 3}, {P0: 4}]
 
 
-def test_attending_for_long_lets_only_so_many_records_wait(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_attending_for_long_lets_only_so_many_records_wait(kafka, consumer):
     consumer.queue = [message(number) for number in range(WAITING_MAX)]
     for _ in range(WAITING_MAX):
         kafka.attend(0.0)
@@ -270,16 +274,14 @@ def test_attending_for_long_lets_only_so_many_records_wait(monkeypatch):
     assert not consumer.paused
 
 
-def test_a_few_large_records_that_wait_are_enough(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_few_large_records_that_wait_are_enough(kafka, consumer):
     consumer.queue = [message(number, value=b"x" * (1 << 20)) for number in range(16)]
     for _ in range(17):
         kafka.attend(0.0)
     assert consumer.paused
 
 
-def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_what_attend_met_of_a_partition_that_leaves_is_dropped(kafka, consumer):
     consumer.queue = [message(0), message(0, partition=1), message(1)]
     for _ in range(3):
         kafka.attend(0.0)
@@ -290,8 +292,7 @@ def test_what_attend_met_of_a_partition_that_leaves_is_dropped(monkeypatch):
     assert kafka.take(5, 0.1).records == []
 
 
-def test_a_record_that_attend_meets_waits_for_the_next_take(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_record_that_attend_meets_waits_for_the_next_take(kafka, consumer):
     consumer.queue = [message(0), message(1)]
     kafka.attend(0.0)
     assert [record.offset for record in kafka.take(10, 0.1).records] == [0, 1]
@@ -302,16 +303,14 @@ def test_a_record_that_attend_meets_waits_for_the_next_take(monkeypatch):
     assert [record.offset for record in kafka.take(10, 0.1).records] == [2]
 
 
-def test_a_call_that_fails_leaves_only_the_committed_offsets_certain(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_call_that_fails_leaves_only_the_committed_offsets_certain(kafka, consumer):
     consumer.fail["poll"] = [TIMED_OUT]
     with pytest.raises(BatchAbortedError, match="take: _TIMED_OUT") as caught:
         kafka.take(10, 0.1)
     assert not caught.value.resolved
 
 
-def test_a_partition_that_cannot_be_sought_is_taken_anew(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_partition_that_cannot_be_sought_is_taken_anew(kafka, consumer):
     consumer.fail["seek"] = [KafkaException(KafkaError(KafkaError._STATE))]
     kafka.rewind({P0: 2})
     assert consumer.calls[-2:] == ["incremental_unassign", "incremental_assign"]
@@ -417,8 +416,7 @@ def test_all_partitions_of_a_start_are_looked_up_at_once(monkeypatch, start):
     assert len(consumer.seeks) == 2
 
 
-def test_all_positions_that_fell_off_their_logs_are_looked_up_at_once(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_all_positions_that_fell_off_their_logs_are_looked_up_at_once(kafka, consumer):
     consumer.offsets, consumer.marks = {P0: 101, P1: 101}, (10, 100)
     consumer.queue = [event(RESET), event(RESET, partition=1)]
     kafka.take(10, 0.1)
@@ -443,14 +441,12 @@ class Silent:
 
 
 @pytest.mark.parametrize(("offsets", "known"), [({}, False), ({P1: 0}, True)])
-def test_a_group_is_known_by_any_of_its_offsets(monkeypatch, offsets, *, known):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_group_is_known_by_any_of_its_offsets(kafka, consumer, offsets, *, known):
     consumer.offsets = offsets
     assert kafka.group_knows() is known
 
 
-def test_by_the_consumer_protocol_a_member_without_a_partition_is_assigned_none(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_by_the_consumer_protocol_a_member_without_a_partition_is_assigned_none(kafka, consumer):
     kafka._consumer.properties["group.protocol"] = "consumer"
     consumer.metadata = metadata(0, "member-1")  # its name is its own, before it has joined
     assert kafka.changes().assigned is None
@@ -465,16 +461,14 @@ def test_a_group_without_offsets_may_be_refused(monkeypatch):
         kafka.take(10, 0.1)
 
 
-def test_a_position_that_fell_off_the_log_stops_the_service(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_position_that_fell_off_the_log_stops_the_service(kafka, consumer):
     consumer.marks, consumer.offsets = (10, 100), {P0: 9}
     consumer.queue = [event(RESET)]
     with pytest.raises(PositionLostError, match="the next record is 9, but the log now holds"):
         kafka.take(10, 0.1)
 
 
-def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(monkeypatch):
-    kafka, consumer, clock = source(monkeypatch)
+def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(kafka, consumer, clock):
     consumer.offsets = {P0: 101}
     consumer.queue = [event(RESET)]
     kafka.take(10, 0.1)
@@ -484,8 +478,7 @@ def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(monkeypa
         kafka.take(10, 0.1)
 
 
-def test_each_election_has_its_own_time(monkeypatch):
-    kafka, consumer, clock = source(monkeypatch)
+def test_each_election_has_its_own_time(kafka, consumer, clock):
     consumer.offsets, consumer.epochs = {P0: 101}, {P0: 3}
     consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
     kafka.take(10, 0.1)
@@ -501,9 +494,8 @@ def test_each_election_has_its_own_time(monkeypatch):
 
 
 def test_a_truncation_that_the_client_reports_stops_the_service_and_says_what_is_missing(
-    monkeypatch,
+    kafka, consumer
 ):
-    kafka, consumer, _ = source(monkeypatch)
     consumer.ours, consumer.offsets = [P0], {P0: 20}
     consumer.queue = [message(n) for n in range(20, 22)]
     kafka.take(10, 0.1)
@@ -514,8 +506,7 @@ def test_a_truncation_that_the_client_reports_stops_the_service_and_says_what_is
         kafka.take(10, 0.1)
 
 
-def test_a_position_beyond_an_end_that_grew_again_meanwhile_stops_the_service(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_position_beyond_an_end_that_grew_again_meanwhile_stops_the_service(kafka, consumer):
     consumer.ours, consumer.offsets = [P0], {P0: 20}
     consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
     consumer.marks = (0, 35)
@@ -523,8 +514,7 @@ def test_a_position_beyond_an_end_that_grew_again_meanwhile_stops_the_service(mo
         kafka.take(10, 0.1)
 
 
-def test_records_that_follow_an_end_below_the_position_are_those_of_another_log(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_records_that_follow_an_end_below_the_position_are_those_of_another_log(kafka, consumer):
     consumer.ours, consumer.offsets = [P0], {P0: 20}
     consumer.queue, consumer.marks = [event(RESET, text=OUT_OF_RANGE)], (0, 10)
     kafka.take(10, 0.1)
@@ -533,8 +523,7 @@ def test_records_that_follow_an_end_below_the_position_are_those_of_another_log(
         kafka.take(10, 0.1)
 
 
-def test_with_an_epoch_the_client_decides_whether_the_log_was_cut(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_with_an_epoch_the_client_decides_whether_the_log_was_cut(kafka, consumer):
     consumer.ours, consumer.offsets, consumer.epochs = [P0], {P0: 20}, {P0: 3}
     consumer.queue, consumer.marks = [event(RESET, text=OUT_OF_RANGE)], (0, 10)
     kafka.take(10, 0.1)
@@ -543,8 +532,7 @@ def test_with_an_epoch_the_client_decides_whether_the_log_was_cut(monkeypatch):
     assert len(kafka.take(10, 0.1).records) == 1
 
 
-def test_offsets_are_committed_with_the_epoch_of_the_last_record(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_offsets_are_committed_with_the_epoch_of_the_last_record(kafka, consumer):
     consumer.queue = [message(4, epoch=3), message(5, epoch=4), message(0, partition=1)]
     kafka.take(10, 0.1)
     assert kafka.offset(P0, 6).leader_epoch == 4
@@ -552,9 +540,10 @@ def test_offsets_are_committed_with_the_epoch_of_the_last_record(monkeypatch):
     assert kafka.offset(P1, 1).leader_epoch is None
 
 
-def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(monkeypatch):
+def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(
+    kafka, consumer, monkeypatch
+):
     """The markers before it may be of a later leader than the last record."""
-    kafka, consumer, _ = source(monkeypatch)
     monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
     consumer.queue = [message(4, epoch=3), event(EOF, 9)]
     kafka.take(10, 0.1)
@@ -565,8 +554,7 @@ def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(monke
     assert kafka.offset(P0, 11).leader_epoch == 5
 
 
-def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(kafka, consumer):
     consumer.queue = [message(4, epoch=3), message(5, epoch=3)]
     kafka.rewind(kafka.take(10, 0.1).first)
     assert (consumer.seeks, consumer.sought) == ([("in", 0, 4)], [3])
@@ -577,9 +565,8 @@ def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(monkeypatch
     [(message(20, epoch=3), False), (message(20, epoch=4), True), (event(EOF, 20), True)],
 )
 def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_out(
-    monkeypatch, first, *, again
+    kafka, consumer, first, *, again
 ):
-    kafka, consumer, _ = source(monkeypatch)
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.offsets, consumer.epochs = {P0: 20, P1: 0}, {P0: 3}
     consumer.queue = [first, message(0, partition=1)]
@@ -594,10 +581,9 @@ def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_o
 
 @pytest.mark.parametrize(("epoch", "again"), [(3, False), (4, True)])
 def test_where_the_client_reads_on_without_a_look_the_first_record_proves_the_log(
-    monkeypatch, epoch, *, again
+    kafka, consumer, epoch, *, again
 ):
     """A seek is refused where fetching has ended, and an assignment is not validated."""
-    kafka, consumer, _ = source(monkeypatch)
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.ours, consumer.offsets, consumer.epochs = [P0], {P0: 19}, {P0: 3}
     consumer.queue = [message(19, epoch=3)]
@@ -612,8 +598,7 @@ def test_where_the_client_reads_on_without_a_look_the_first_record_proves_the_lo
     assert len(kafka.take(10, 0.1).records) == (1 if again else 0)
 
 
-def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(kafka, consumer):
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.ours, consumer.offsets = [P0], {P0: 20}
     consumer.queue = [message(20, epoch=4)]
@@ -621,8 +606,7 @@ def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(monkeypatch
     assert consumer.seeks == []
 
 
-def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(kafka, consumer):
     consumer.queue = [event(RESET)]
     consumer.fail["committed"] = [TIMED_OUT]
     with pytest.raises(BatchAbortedError):
@@ -633,8 +617,7 @@ def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(mon
     assert consumer.seeks == [("in", 0, 0)]
 
 
-def test_a_coordinator_that_loads_is_no_warning_until_it_lasts(monkeypatch):
-    kafka, consumer, clock = source(monkeypatch)
+def test_a_coordinator_that_loads_is_no_warning_until_it_lasts(kafka, consumer, clock):
     told: list[tuple[int, int]] = []
     for _ in range(8):
         consumer.queue = [event(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)]

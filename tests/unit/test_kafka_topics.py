@@ -29,11 +29,15 @@ def beside(topic_id: str) -> str:
 
 @pytest.fixture
 def known(monkeypatch):
-    """A source that has heard the id of its topic."""
     kafka, consumer, _ = source(monkeypatch)
     monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
     tell(kafka, NONE, ONE)
     return kafka, consumer
+
+
+@pytest.fixture
+def ids():
+    return TopicIds()
 
 
 class Silent:
@@ -44,8 +48,7 @@ class Silent:
 # -- ids ----------------------------------------------------------------------------------
 
 
-def test_an_id_is_heard_once_and_a_second_one_means_another_topic():
-    ids = TopicIds()
+def test_an_id_is_heard_once_and_a_second_one_means_another_topic(ids):
     assert not ids.knows("in")
     ids.hear(line(NONE, ONE))
     ids.hear("[thrd:main]: Topic in [0] Leader 1 Epoch 0")
@@ -58,14 +61,12 @@ def test_an_id_is_heard_once_and_a_second_one_means_another_topic():
     assert ids.offset(P0, 3).metadata == beside(TWO)
 
 
-def test_ids_are_spelled_as_kafkas_own_tools_spell_them():
-    ids = TopicIds()
+def test_ids_are_spelled_as_kafkas_own_tools_spell_them(ids):
     ids.hear(line(NONE, "plus+and/slash0123456A"))
     assert ids.offset(P0, 3).metadata == beside("plus-and_slash0123456A")
 
 
-def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic():
-    ids = TopicIds()
+def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic(ids):
     for _ in range(2):
         ids.hear(line(NONE, ONE))
     assert ids.remade() == []
@@ -74,8 +75,7 @@ def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic():
     assert ids.remade() == []
 
 
-def test_brokers_without_ids_leave_offsets_bare():
-    ids = TopicIds()
+def test_brokers_without_ids_leave_offsets_bare(ids):
     ids.hear(line(ONE, NONE))
     assert not ids.knows("in")
     assert ids.offset(P0, 3).metadata is None
@@ -83,8 +83,7 @@ def test_brokers_without_ids_leave_offsets_bare():
 
 
 @pytest.mark.parametrize("words", ["", "somebody's own words", "hapax1 q aa", beside(ONE)])
-def test_an_offset_without_an_id_or_with_ours_is_accepted(words):
-    ids = TopicIds()
+def test_an_offset_without_an_id_or_with_ours_is_accepted(words, ids):
     ids.hear(line(NONE, ONE))
     assert ids.other("in", CommittedMetadata.decode(words)) is None
     assert ids.other("in", CommittedMetadata(TWO)) == TWO
@@ -185,8 +184,7 @@ def cluster_line(cluster: str) -> str:
     return f"[thrd:main]: localhost:9092/1: ClusterId: {cluster}, ControllerId: 1"
 
 
-def test_the_first_cluster_is_ours_and_another_one_is_never_forgotten():
-    ids = TopicIds()
+def test_the_first_cluster_is_ours_and_another_one_is_never_forgotten(ids):
     ids.hear(cluster_line("A"))
     ids.hear(line(NONE, ONE))
     assert ids.offset(P0, 3).metadata == f"hapax topic={ONE} cluster=A"

@@ -371,14 +371,14 @@ class CountedRequests:
         self.waiting: list[str] = []
         self.ends = 0
 
-    def lost(self) -> list[str]:
+    def requests_lost(self, _client: object) -> list[str]:
         gone, self.gone = self.gone, []
         return gone
 
-    def unanswered(self) -> list[str]:
+    def requests_unanswered(self, _client: object) -> list[str]:
         return self.waiting
 
-    def disconnects(self) -> int:
+    def requests_disconnects(self, _client: object) -> int:
         return self.ends
 
 
@@ -386,7 +386,7 @@ def counted(patch: Patch) -> tuple[KafkaTransaction, FakeProducer, CountedReques
     kafka, producer, _ = transaction(patch)
     requests = CountedRequests()
     assert kafka._outbox is not None
-    kafka._outbox.log.watch(requests)
+    kafka._outbox.log.watch(requests, None)
     return kafka, producer, requests
 
 
@@ -419,7 +419,7 @@ def test_a_line_about_another_cluster_is_a_doubt_from_either_source():
     for requests in (None, CountedRequests()):
         log = ClientLog("producer", lambda *_line: None)
         if requests is not None:
-            log.watch(requests)
+            log.watch(requests, None)
         log.begin()
         log.log(4, "", "CLUSTERID", "Broker b reports different ClusterId than previously known")
         assert len(log.end()) == 1
@@ -429,7 +429,7 @@ def test_a_line_about_another_cluster_is_a_doubt_from_either_source():
 def test_a_connection_that_ends_is_known_though_it_doubts_nothing(inside):
     requests = CountedRequests()
     log = ClientLog("producer", lambda *_line: None)
-    log.watch(requests)
+    log.watch(requests, None)
     requests.ends = 3
     log.begin()
     requests.ends += inside

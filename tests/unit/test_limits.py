@@ -22,9 +22,24 @@ def rate() -> DeadLetterRate:
     return DeadLetterRate(topic="dead", rate_max=0.1, records_min=1000)
 
 
+@pytest.fixture
+def limit():
+    return rate()
+
+
 def commit(limit: DeadLetterRate, count: int, failed: int) -> None:
     limit.admit(count, failures(failed), records(count))
     limit.record_batch(count, failed)
+
+
+@pytest.fixture
+def budget():
+    return FenceBudget("w-0", 5)
+
+
+@pytest.fixture
+def size():
+    return pace()
 
 
 def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go():
@@ -37,8 +52,7 @@ def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go():
     assert caught.value.exit_code is ExitCode.DEAD_LETTER_LIMIT
 
 
-def test_the_share_is_not_judged_before_there_are_enough_records():
-    limit = rate()
+def test_the_share_is_not_judged_before_there_are_enough_records(limit):
     for _ in range(9):
         commit(limit, 100, 100)
     with pytest.raises(DeadLetterLimitError, match="1000 of the last 1000"):
@@ -55,15 +69,13 @@ def test_too_many_failures_name_the_last_record_its_error_and_what_it_says():
     assert len(text) < 500
 
 
-def test_exactly_the_share_is_admitted_and_one_more_is_not():
-    limit = rate()
+def test_exactly_the_share_is_admitted_and_one_more_is_not(limit):
     commit(limit, 1000, 100)
     with pytest.raises(DeadLetterLimitError, match="101 of the last 1000 records failed"):
         rate().admit(1000, failures(101), records(1000))
 
 
-def test_only_recent_records_count():
-    limit = rate()
+def test_only_recent_records_count(limit):
     for _ in range(50):
         commit(limit, 100, 0)
     commit(limit, 100, 100)  # 100 of the last 1000
@@ -71,22 +83,19 @@ def test_only_recent_records_count():
         commit(limit, 100, 1)
 
 
-def test_old_failures_are_forgotten():
-    limit = rate()
+def test_old_failures_are_forgotten(limit):
     commit(limit, 900, 90)
     commit(limit, 1000, 0)
     commit(limit, 1000, 100)
 
 
-def test_a_batch_is_never_judged_by_less_than_the_window():
-    limit = rate()
+def test_a_batch_is_never_judged_by_less_than_the_window(limit):
     commit(limit, 999, 0)
     commit(limit, 1, 1)
     commit(limit, 10, 10)
 
 
-def test_a_batch_that_is_taken_again_is_counted_once():
-    limit = rate()
+def test_a_batch_that_is_taken_again_is_counted_once(limit):
     for _ in range(4):
         limit.admit(300, failures(40), [Record("in", 0, n, None, b"") for n in range(300)])
 
@@ -134,14 +143,12 @@ def test_success_forgets_the_attempts():
     assert retry.limit(4) == 4
 
 
-def test_a_fence_that_explains_itself_never_counts():
-    budget = FenceBudget("w-0", 5)
+def test_a_fence_that_explains_itself_never_counts(budget):
     for now_s in range(100):
         budget.fence(float(now_s), explained=True)
 
 
-def test_two_fences_without_progress_between_them_prove_a_twin():
-    budget = FenceBudget("w-0", 5)
+def test_two_fences_without_progress_between_them_prove_a_twin(budget):
     budget.fence(0.0, explained=False)
     budget.commit()
     with pytest.raises(DuplicateInstanceError, match='instance "w-0"') as caught:
@@ -150,14 +157,12 @@ def test_two_fences_without_progress_between_them_prove_a_twin():
     assert "HAPAX_INSTANCE" in str(caught.value)
 
 
-def test_fences_far_apart_prove_nothing():
-    budget = FenceBudget("w-0", 5)
+def test_fences_far_apart_prove_nothing(budget):
     for turn in range(20):
         budget.fence(turn * 30.5, explained=False)
 
 
-def test_five_fences_within_the_window_prove_a_twin_even_with_progress():
-    budget = FenceBudget("w-0", 5)
+def test_five_fences_within_the_window_prove_a_twin_even_with_progress(budget):
     for turn in range(4):
         budget.fence(turn * 7.0, explained=False)
         budget.commit()
@@ -180,8 +185,7 @@ def test_a_batch_starts_small_and_never_above_the_limit():
     assert pace(records_max=20).records == 20
 
 
-def test_full_and_fast_batches_grow_fourfold_up_to_the_limit():
-    size = pace()
+def test_full_and_fast_batches_grow_fourfold_up_to_the_limit(size):
     size.record_commit(500, 0.01, 500, 0.01)
     assert size.records == 2000
     size.record_commit(2000, 0.01, 2000, 0.01)
@@ -189,22 +193,19 @@ def test_full_and_fast_batches_grow_fourfold_up_to_the_limit():
     assert size.records == 10_000
 
 
-def test_a_batch_that_was_not_full_teaches_nothing_about_speed():
-    size = pace()
+def test_a_batch_that_was_not_full_teaches_nothing_about_speed(size):
     size.record_commit(10, 0.01, 10, 0.01)
     assert size.records == 500
 
 
-def test_slow_business_code_shrinks_batches_to_the_interval():
-    size = pace()
+def test_slow_business_code_shrinks_batches_to_the_interval(size):
     size.record_commit(500, 5.0, 500, 0.01)
     assert size.records == 10
     size.record_commit(10, 60.0, 10, 0.01)
     assert size.records == 1
 
 
-def test_a_full_batch_within_twice_the_interval_is_left_to_grow():
-    size = pace()
+def test_a_full_batch_within_twice_the_interval_is_left_to_grow(size):
     size.record_commit(500, 0.2, 500, 0.01)
     assert size.records == 2000
 
@@ -233,8 +234,7 @@ def test_a_registration_without_an_answer_explains_one_fence():
         budget.fence(0.3, explained=False)
 
 
-def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one():
-    size = pace()
+def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one(size):
     assert not size.fail(500, 5.0), "early"
     assert not size.fail(1, 9.0), "one cannot be halved"
     assert size.records == 500
@@ -244,8 +244,7 @@ def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one():
     assert size.records == 15
 
 
-def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout():
-    size = pace()
+def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout(size):
     size.record_commit(500, 0.01, 500, 1.25)
     assert size.records == 1000
     size.record_commit(1000, 0.01, 1000, 2.5)
@@ -256,15 +255,13 @@ def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout():
     assert size.records == 500
 
 
-def test_a_transaction_that_is_slow_whatever_its_size_does_not_shrink_batches_to_nothing():
-    size = pace()
+def test_a_transaction_that_is_slow_whatever_its_size_does_not_shrink_batches_to_nothing(size):
     for _ in range(20):
         size.record_commit(size.records, 0.01, 1, 6.0)
     assert size.records == 250
 
 
-def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not():
-    size = pace()
+def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not(size):
     size.fail(500, 11.0)
     sizes = []
     for _ in range(300):
@@ -274,8 +271,7 @@ def test_a_size_that_failed_is_tried_again_only_after_many_that_did_not():
     assert max(sizes) == 10_000
 
 
-def test_a_size_that_was_quick_before_an_outage_is_back_after_it():
-    size = pace()
+def test_a_size_that_was_quick_before_an_outage_is_back_after_it(size):
     for _ in range(3):
         size.record_commit(size.records, 0.001, 1, 0.3)
     assert size.records == 10_000
@@ -286,8 +282,7 @@ def test_a_size_that_was_quick_before_an_outage_is_back_after_it():
     assert size.records == 10_000
 
 
-def test_a_size_that_was_quick_once_and_then_fails_again_is_held_against_it():
-    size = pace()
+def test_a_size_that_was_quick_once_and_then_fails_again_is_held_against_it(size):
     for _ in range(4):
         size.record_commit(size.records, 0.001, 1, 0.3)
     for records in (10_000, 5_000, 2_500):

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.lag import GroupProgress, OffsetSnapshot, Retention
 from hapax.core.partition_offsets import LogOffsets
-from hapax.engines.lag_monitor import LagMonitor
+from hapax.engines.monitors import LagMonitor
 from hapax.kafka.read import lag_probe as kafka_survey
 from hapax.kafka.read import offsets_client
 from hapax.kafka.read.lag_probe import KafkaLagProbe

@@ -1,7 +1,5 @@
 """Each mistake that tests without brokers can notice is noticed by the tests that say so."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clients of librdkafka as hapax_fast knows them: from being built to leaving nothing behind."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

@@ -8,8 +8,9 @@ import pytest
 from hapax.kafka import properties as kafka_clients
 from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.properties import consumer_properties
-from hapax.sandbox.guard import Authority, TokenServer
+from hapax.sandbox.guard import Authority
 from hapax.settings import Settings
+from tests.kit.guarded import TokenServer
 from tests.unit.test_kafka_clients import settings
 
 CA = "https.ca.location"

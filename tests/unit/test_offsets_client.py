@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import PreflightError, StopError
 from hapax.core.partition_offsets import LogOffsets
+from hapax.kafka.admin import cluster
 from hapax.kafka.admin.cluster import Logs
 from hapax.kafka.read import offsets_client
 from hapax.kafka.read.offsets_client import BackgroundEnds, BlockingOffsets
@@ -186,14 +187,14 @@ def test_whatever_fails_on_the_thread_is_raised_where_the_ends_are_asked_for(bro
 
 
 @pytest.fixture
-def logs(brokers):
+def logs(brokers, monkeypatch):
+    monkeypatch.setattr(cluster, "PAUSE_S", 0.0)
     brokers.logs = {P0: (LogOffsets(1, 7, 9), []), P1: (LogOffsets(1, 9, 9), [])}
     return lambda: Logs(
         {"group.id": "shop"},
         leaders={P0: 1, P1: 2},
         inputs=[P0, P1],
         ages_ms={"in": (60_000,)},
-        pause_s=0.0,
     )
 
 

@@ -1,9 +1,7 @@
 """Messages are judged before they are sent, while there is something to judge."""
 
-from __future__ import annotations
-
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaError
@@ -14,9 +12,6 @@ from hapax.kafka.produce import base
 from hapax.kafka.produce.base import ABSENT_AGE_S, RULES_AGE_S, OutputTopics, ProducerConfig
 from tests.kit.doubles import Ticking
 from tests.kit.producers import failing, message, transaction
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 LATE = {KafkaError.INVALID_TIMESTAMP}
 HOUR = {"message.timestamp.after.max.ms": "3600000"}

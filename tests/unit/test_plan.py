@@ -1,13 +1,18 @@
 """Step 5: claims and results to messages and progress."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hapax.core.dead_letters import Replayed, Wanted, dead_letter, is_original, note, replay
+from hapax.core.errors import HapaxError
 from hapax.core.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
 from hapax.core.ports import Message
-from hapax.core.records import Headers, Output, Record
+from hapax.core.records import Coordinates, Headers, Output, Record
+from hapax.core.topic_rules import MARGIN_MS, UNLIMITED, TopicRules, amended
 from hapax.core.transform import Failure, Result
 
 PLANNER = Planner(Destinations("shop", "out", "dead"))
@@ -165,3 +170,249 @@ def test_every_record_has_exactly_one_fate_and_order_per_partition_is_kept(given
     for partition in range(3):
         mine = [w for w in written if w.startswith(b"in/%d/" % partition)]
         assert mine == sorted(mine, key=lambda w: int(w.rsplit(b"/", 1)[1]))
+
+
+FAILED = Record("in", 3, 7, b"k", b"\xff\x00", (("trace", b"t"), ("trace", None)), 1_000)
+
+
+def letter_of(record: Record, *, at: int = 0) -> Record:
+    planner = Planner(Destinations("app", "out", "dead"))
+    failure = Failure("ValueError", "no: number", 3)
+    (message,) = planner.plan([record], [b"e-1"], [failure], {}).messages
+    headers = tuple(message.headers)
+    assert message.timestamp_ms is not None
+    return Record("dead", 0, at, message.key, message.value, headers, message.timestamp_ms)
+
+
+def as_record(message: object, at: int) -> Record:
+    headers = tuple(message.headers)  # type: ignore[attr-defined]
+    return Record("dead", 0, at, message.key, message.value, headers)  # type: ignore[attr-defined]
+
+
+def test_a_dead_letter_tells_what_failed_where_and_why():
+    one = dead_letter(letter_of(FAILED))
+    assert one is not None
+    assert (one.source, one.original) == (FAILED.coordinates, FAILED.coordinates)
+    assert (one.event_id, one.reason, one.error) == (b"e-1", "ValueError", "ValueError: no: number")
+    assert (one.attempts, one.app, one.readable) == (3, "app", True)
+
+
+def test_a_replay_is_the_record_as_it_came_and_names_its_original():
+    one = dead_letter(letter_of(FAILED))
+    assert one is not None
+    message = replay(one, ["in"])
+    assert (message.topic, message.partition, message.timestamp_ms) == ("in", 3, 1_000)
+    assert (message.key, message.value) == (FAILED.key, FAILED.value)
+    assert message.headers == [*FAILED.headers, ("hapax-replay-of", b"in/3/7")]
+
+
+def test_a_replay_that_fails_again_goes_on_replaying_its_original():
+    one = dead_letter(letter_of(FAILED))
+    assert one is not None
+    again = Record("in", 3, 90, b"k", b"v", tuple(replay(one, ["in"]).headers))
+    second = dead_letter(letter_of(again, at=5))
+    assert second is not None
+    assert (second.source, second.original) == (Coordinates("in", 3, 90), FAILED.coordinates)
+    assert replay(second, ["in"]).headers[-1] == ("hapax-replay-of", b"in/3/7")
+
+
+def test_a_replay_of_a_made_up_topic_names_its_own_record():
+    stranger = Record("in", 3, 7, b"k", b"v", (("hapax-replay-of", b"made-up/0/1"),))
+    one = dead_letter(letter_of(stranger))
+    assert one is not None
+    assert replay(one, ["in"]).headers == [("hapax-replay-of", b"in/3/7")]
+
+
+def test_headers_of_strangers_make_nothing_raise():
+    headers = (
+        ("hapax-error", b"\xff"),
+        ("hapax-source", b"in/0/1"),
+        ("hapax-attempts", b"9" * 5_000),
+    )
+    one = dead_letter(Record("dead", 0, 0, None, b"v", headers))
+    assert one is not None
+    assert (one.error, one.attempts) == ("\\xff", 999_999_999)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        (("hapax-source", b"in/0/1"),),
+        (("hapax-error", b"x"),),
+        (("hapax-error", b"x"), ("hapax-source", b"nonsense")),
+        (("hapax-error", b"x"), ("hapax-source", b"\xff/0/1")),
+    ],
+)
+def test_what_no_hapax_wrote_is_no_dead_letter(headers):
+    assert dead_letter(Record("dead", 0, 0, None, b"v", headers)) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [
+        (Wanted(), True),
+        (Wanted(reason="valueerr"), True),
+        (Wanted(reason="NO: num"), True),
+        (Wanted(reason="KeyError"), False),
+        (Wanted(since_ms=1_000, until_ms=1_001), True),
+        (Wanted(since_ms=1_001), False),
+        (Wanted(until_ms=1_000), False),
+        (Wanted(event_id=b"e-1"), True),
+        (Wanted(event_id=b"e"), False),
+        (Wanted(source="in"), True),
+        (Wanted(source="in/3"), True),
+        (Wanted(source="in/3/7"), True),
+        (Wanted(source="in/3/70"), False),
+        (Wanted(source="i"), False),
+        (Wanted(source="in", reason="KeyError"), False),
+    ],
+)
+def test_all_that_is_asked_for_must_hold(wanted: Wanted, meant: bool) -> None:  # noqa: FBT001
+    one = dead_letter(letter_of(FAILED))
+    assert one is not None
+    assert wanted.has(one) is meant
+
+
+def test_a_note_names_every_dead_letter_that_was_replayed_and_no_other():
+    message = note("dead", 0, [9, 3, 4, 5], app="app", now_ms=5)
+    assert (message.topic, message.partition, message.timestamp_ms) == ("dead", 0, 5)
+    replayed = Replayed()
+    assert replayed.take(as_record(message, 20))
+    assert dead_letter(as_record(message, 20)) is None
+    letters = {at: dead_letter(letter_of(FAILED, at=at)) for at in range(12)}
+    assert [at for at, one in letters.items() if one is not None and one in replayed] == [
+        3,
+        4,
+        5,
+        9,
+    ]
+    assert not replayed.take(letter_of(FAILED))
+
+
+def test_notes_of_one_partition_say_nothing_of_another():
+    replayed = Replayed()
+    replayed.take(as_record(note("dead", 1, [3], app="app", now_ms=5), 20))
+    one = dead_letter(letter_of(FAILED, at=3))
+    assert one is not None
+    assert one not in replayed
+
+
+def test_a_note_of_a_huge_stretch_costs_no_memory_and_counts():
+    replayed = Replayed()
+    value = b'{"partition": 0, "offsets": [[0, 4611686018427387904]]}'
+    replayed.take(Record("dead", 0, 1, None, value, (("hapax-replayed", b"1"),)))
+    one = dead_letter(letter_of(FAILED, at=3))
+    assert one is not None
+    assert one in replayed
+
+
+@pytest.mark.parametrize("value", [None, b"", b"[]", b'{"partition": 0}', b"\xff"])
+def test_a_note_that_cannot_be_read_stops_every_replay(value):
+    with pytest.raises(HapaxError, match="dead/0/8"):
+        Replayed().take(Record("dead", 0, 8, None, value, (("hapax-replayed", b"1"),)))
+
+
+NOW_MS, HOUR_MS = 1_800_000_000_000, 3_600_000
+BOTH = TopicRules(compacted=True, before_ms=HOUR_MS, after_ms=HOUR_MS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rules"),
+    [
+        ({}, TopicRules()),
+        ({"cleanup.policy": "delete"}, TopicRules()),
+        ({"cleanup.policy": "compact,delete"}, TopicRules(compacted=True)),
+        ({"message.timestamp.after.max.ms": "5"}, TopicRules(after_ms=5)),
+        ({"message.timestamp.before.max.ms": "0"}, TopicRules(before_ms=0)),
+        ({"message.timestamp.difference.max.ms": "7"}, TopicRules(before_ms=7, after_ms=7)),
+        (
+            {"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "9"},
+            TopicRules(before_ms=7, after_ms=9),
+        ),
+        (
+            {"message.timestamp.after.max.ms": "5", "message.timestamp.type": "LogAppendTime"},
+            TopicRules(),
+        ),
+    ],
+)
+def test_rules_are_read_from_the_settings_of_a_topic(settings, rules):
+    assert TopicRules.of(settings) == rules
+
+
+@pytest.mark.parametrize(
+    ("key", "timestamp_ms", "words"),
+    [
+        (b"", NOW_MS, None),
+        (b"k", None, None),
+        (b"k", -1, None),  # without a timestamp
+        (None, NOW_MS, "no key, and topic out is compacted"),
+        (b"k", 0, "message.timestamp.before.max.ms=3600000"),
+        (b"k", -2, "message.timestamp.before.max.ms=3600000"),
+        (b"k", NOW_MS * 1000, "message.timestamp.after.max.ms=3600000"),
+        (b"k", NOW_MS + HOUR_MS + MARGIN_MS, None),  # within what clocks may differ
+        (b"k", NOW_MS + HOUR_MS + MARGIN_MS + 1, "message.timestamp.after.max.ms"),
+        (b"k", NOW_MS - HOUR_MS - MARGIN_MS, None),
+        (b"k", NOW_MS - HOUR_MS - MARGIN_MS - 1, "message.timestamp.before.max.ms"),
+    ],
+)
+def test_a_refusal_names_the_property_of_the_topic(key, timestamp_ms, words):
+    why = BOTH.refusal("out", key, timestamp_ms, NOW_MS)
+    assert (why is None) is (words is None)
+    assert (words or "") in (why or "")
+
+
+def test_the_sentence_is_one_object_however_many_records_are_refused():
+    first, second = (BOTH.refusal("out", b"k", time, NOW_MS) for time in (0, 1))
+    assert first is second
+
+
+def test_a_topic_without_limits_refuses_nothing():
+    assert TopicRules().refusal("out", None, UNLIMITED, NOW_MS) is None
+
+
+@dataclass
+class Letter:
+    key: bytes | None
+    timestamp_ms: int
+    truncated: bytes = b""
+
+    def amended(self, rules: TopicRules) -> Message:
+        headers: list[tuple[str, bytes | None]] = [
+            ("hapax-source", b"in/0/7"),
+            ("hapax-error", b"ValueError: no"),
+            ("hapax-attempts", b"1"),
+            ("hapax-app", b"app"),
+        ]
+        if self.truncated:
+            headers.append(("hapax-truncated", self.truncated))
+        whole = Message("dead", b"v", self.key, -1, self.timestamp_ms, headers)
+        return amended(whole, rules, NOW_MS)
+
+
+def read(message: Message, at_ms: int) -> Record:
+    headers = tuple(message.headers)
+    return Record("dead", 0, 1, message.key, message.value, headers, at_ms)
+
+
+@pytest.mark.parametrize("key", [b"k", b"", None])
+@pytest.mark.parametrize("timestamp_ms", [NOW_MS, 0, -5000, NOW_MS * 1000])
+def test_an_amended_dead_letter_is_accepted_and_is_read_as_the_record_was(key, timestamp_ms):
+    message = Letter(key, timestamp_ms).amended(BOTH)
+    assert BOTH.refusal("dead", message.key, message.timestamp_ms, NOW_MS) is None
+    assert message.key == (b"in/0/7" if key is None else key)
+    written_ms = NOW_MS if message.timestamp_ms is None else message.timestamp_ms
+    one = dead_letter(read(message, written_ms))
+    assert one is not None
+    assert (one.record.key, one.record.timestamp_ms) == (key, timestamp_ms)
+    assert (one.record.value, one.truncated) == (b"v", "")
+
+
+def test_what_was_cut_before_stays_named_and_the_original_is_recognised():
+    message = Letter(b"k", 5, b"value=3").amended(BOTH)
+    assert dict(message.headers)["hapax-truncated"] == b"value=3,timestamp=5"
+    one = dead_letter(read(message, NOW_MS))
+    assert one is not None
+    assert is_original(one, Record("in", 0, 7, b"k", b"abc", (), 5))
+    assert not is_original(one, Record("in", 0, 7, b"k", b"abc", (), NOW_MS))
+    assert not is_original(one, Record("in", 0, 7, b"other", b"abc", (), 5))

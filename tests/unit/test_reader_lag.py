@@ -1,23 +1,17 @@
 """What other groups have not read: the arithmetic, and the monitor that counts now and then."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
-from hapax.core.lag import GroupProgress
+from hapax.core.lag import Counted, GroupProgress, ReaderLag, shares, stretch
 from hapax.core.partition_offsets import LogOffsets
-from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
-from hapax.engines.lag_monitor import READER_OFFSETS_MAX, ReaderLagMonitor
+from hapax.engines.monitors import READER_OFFSETS_MAX, ReaderLagMonitor
 from hapax.settings import load_settings
-from tests.kit.seeds import of_this_turn
+from tests.kit.turn import of_this_turn
 from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import Told
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LOG = LogOffsets(10, 90, 100)
 

@@ -12,9 +12,8 @@ from hapax.core.ports import Batch
 from hapax.core.records import Record
 from hapax.core.transform import Failure
 from hapax.testing.source import InjectedFault
-from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, opened, taken
 
 ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)
@@ -29,9 +28,22 @@ def filled(script: Script | None = None, partitions: int = 1) -> Pipeline:
     return opened(pipeline)
 
 
-def test_an_aborted_batch_is_taken_again_from_its_first_offset():
-    pipeline = filled()
-    batch = taken(pipeline)
+@pytest.fixture
+def script():
+    return Script()
+
+
+@pytest.fixture
+def pipeline(script):
+    return filled(script)
+
+
+@pytest.fixture
+def batch(pipeline):
+    return taken(pipeline)
+
+
+def test_an_aborted_batch_is_taken_again_from_its_first_offset(pipeline, batch):
     pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
     assert pipeline.source.take(500, 0.0) == batch
     assert pipeline.told.of("batch_aborted") == [
@@ -49,18 +61,13 @@ def test_an_open_outcome_is_decided_by_what_the_group_has_committed():
     assert pipeline.told.of("batch_aborted")[0]["rewound_to"] == {P0: 2, P1: 0}
 
 
-def test_without_committed_offset_the_last_settled_place_decides():
-    pipeline = filled()
-    batch = taken(pipeline)
+def test_without_committed_offset_the_last_settled_place_decides(pipeline, batch):
     pipeline.source.mark_processed({P0: 1})
     pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
     assert pipeline.source.take(500, 0.0).first == {P0: 1}
 
 
-def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on():
-    script = Script()
-    pipeline = filled(script)
-    batch = taken(pipeline)
+def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on(script, pipeline, batch):
     pipeline.recovery.recover(ProducerDeadError("dead"), batch)
     assert script.steps[script.steps.index("take") :] == ["take", "open", "committed", "rewind"]
     assert pipeline.told.of("producer_died") == [{"reason": "dead", "fenced": False}]
@@ -76,9 +83,7 @@ def test_a_producer_is_rebuilt_for_as_long_as_brokers_are_away():
     assert pipeline.told.of("producer_rebuilt")[0]["duration_s"] > 0.5
 
 
-def test_fenced_once_is_survived_and_fenced_again_means_a_twin():
-    pipeline = filled()
-    batch = taken(pipeline)
+def test_fenced_once_is_survived_and_fenced_again_means_a_twin(pipeline, batch):
     pipeline.transaction.begin()
     pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "fenced"
@@ -87,9 +92,7 @@ def test_fenced_once_is_survived_and_fenced_again_means_a_twin():
         pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
 
 
-def test_a_fence_of_a_transaction_older_than_its_timeout_explains_itself():
-    pipeline = filled()
-    batch = taken(pipeline)
+def test_a_fence_of_a_transaction_older_than_its_timeout_explains_itself(pipeline, batch):
     for _ in range(6):
         pipeline.transaction.begin()
         pipeline.clock.wait(10.0)
@@ -144,9 +147,9 @@ def refused_at(pipeline: Pipeline, **facts: object) -> BatchAbortedError:
     return BatchAbortedError("refused", content=True, **facts)  # type: ignore[arg-type] # test data
 
 
-def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_condemned():
-    pipeline = filled()
-    batch = taken(pipeline)
+def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_condemned(
+    pipeline, batch
+):
     for _ in range(3):
         assert pipeline.retry.limit(500) == 500
         pipeline.recovery.recover(refused_at(pipeline), batch)
@@ -163,9 +166,7 @@ def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_c
     assert pipeline.retry.rejected == {}
 
 
-def test_a_culprit_that_is_known_by_name_is_condemned_at_once():
-    pipeline = filled()
-    batch = taken(pipeline)
+def test_a_culprit_that_is_known_by_name_is_condemned_at_once(pipeline, batch):
     error = refused_at(pipeline)
     error.culprits = {batch.records[1].coordinates: Failure("Refused", "too large", 1)}
     pipeline.recovery.recover(error, batch)
@@ -173,9 +174,7 @@ def test_a_culprit_that_is_known_by_name_is_condemned_at_once():
     assert pipeline.told.of("batch_halved") == []
 
 
-def test_repeated_aborts_back_off_up_to_a_second():
-    pipeline = filled()
-    batch = taken(pipeline)
+def test_repeated_aborts_back_off_up_to_a_second(pipeline, batch):
     waits = []
     for _ in range(9):
         before_s = pipeline.clock.now_s
@@ -198,10 +197,7 @@ def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next():
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "doubt"
 
 
-def test_doubts_of_an_aborted_transaction_are_fenced_off_too():
-    script = Script()
-    pipeline = filled(script)
-    batch = taken(pipeline)
+def test_doubts_of_an_aborted_transaction_are_fenced_off_too(script, pipeline, batch):
     pipeline.transaction.doubts = ["abort: sent twice"]
     pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
     assert script.steps[-1] == "open"
@@ -236,9 +232,9 @@ def test_doubts_of_a_commit_outlast_a_failed_rewind_of_the_rest():
     script = Script(rewind=[FENCED], commit=[InjectedFault(doubt=True, after=True)])
 
     def cutting(_record: Record) -> None:
-        pipeline.interrupt.due = True
+        cut_short.interrupt.due = True
 
-    pipeline = opened(Pipeline(faults=script, transform=cutting))
-    pipeline.write(b"a", b"b")
-    never_begun_in_doubt(pipeline, script)
-    assert pipeline.drained()
+    cut_short = opened(Pipeline(faults=script, transform=cutting))
+    cut_short.write(b"a", b"b")
+    never_begun_in_doubt(cut_short, script)
+    assert cut_short.drained()

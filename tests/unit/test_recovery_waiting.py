@@ -14,11 +14,10 @@ from hapax.core.errors import (
 )
 from hapax.core.limits import FenceBudget
 from hapax.core.ports import Batch
-from hapax.engines.recovery import HOLD_S
+from hapax.engines.membership import HOLD_S
 from hapax.testing.source import InjectedFault
-from tests.kit.batches import opened, taken
 from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, opened, taken
 
 ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
 P0, P1 = ("in", 0), ("in", 1)
@@ -62,7 +61,7 @@ def test_while_claims_are_away_partitions_are_held_and_membership_is_kept():
 def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either():
     script = Script()
     pipeline = filled(script, partitions=2)
-    pipeline.broker.join("other")
+    pipeline.broker.group.join("other")
     batch = taken(pipeline)
     assert set(batch.first) == {P1}
     assert pipeline.claims is not None
@@ -71,7 +70,7 @@ def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either()
 
     def then(step: str) -> None:
         if step == "attend":
-            pipeline.broker.expel("other")
+            pipeline.broker.group.expel("other")
             held.append(pipeline.source.paused)
             if len(held) == 3 and pipeline.claims is not None:
                 pipeline.claims.outage = None

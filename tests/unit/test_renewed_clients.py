@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.engines.file_watch import FileWatch
+from hapax.engines.monitors import FileWatch
 from hapax.kafka.client_files import file_digests, files_problem
 from hapax.kafka.properties import consumer_properties
 from hapax.sandbox.guard import Authority
 from hapax.settings import load_settings
 from hapax.settings.secrets import Strike, secrets_of
 from hapax.testing.source import InjectedFault
-from tests.kit.batches import opened, taken
 from tests.kit.doctor import ENVIRON
 from tests.kit.doubles import Script, Told
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, opened, taken
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,10 +1,8 @@
 """Later tries without a broker: what a call becomes, what waits, and what comes back."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,17 +14,11 @@ from hapax.core.headers import Retried
 from hapax.core.identity import Identity
 from hapax.core.later_calls import LaterCalls
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Batch, Interrupt
+from hapax.core.ports import Batch, Interrupt, Message
 from hapax.core.record_path import Facts
 from hapax.core.records import Coordinates
 from hapax.core.retry_later import Later, Put, Retrying, RetryTopic
-from hapax.core.transform import Failure, Transformer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.ports import Message
-    from hapax.core.transform import Result
+from hapax.core.transform import Failure, Result, Transformer
 
 TOPIC = RetryTopic("app-retry", frozenset({"in"}))
 NOW_MS = 1_700_000_000_000

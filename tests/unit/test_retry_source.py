@@ -252,9 +252,7 @@ def test_what_is_looked_at_late_waits_less_and_is_no_later_than_the_last_look(de
 def test_a_record_waits_in_the_highest_level_whose_wait_fits(level):
     wait_ms = WAITS_MS[level]
     assert place(wait_ms) == (level, wait_ms)
-    below = place(wait_ms - 1)
-    assert below.level == level - 1
-    assert below.wait_ms == (WAITS_MS[level - 1] or wait_ms - 1)
+    assert place(wait_ms - 1) == (level - 1, WAITS_MS[level - 1] or wait_ms - 1)
 
 
 def test_the_lowest_level_holds_up_for_less_than_its_bound_and_the_highest_is_near_a_day():

@@ -20,10 +20,6 @@ SINK = SPARK | {
 }
 
 
-def mandatory(**environ: str) -> set[tuple[str, str, str, str]]:
-    return granted(kafka_rights(load_settings(BASE | environ)))
-
-
 def granted(rights: Iterable[Right]) -> set[tuple[str, str, str, str]]:
     return {
         (right.resource, right.name, right.operation, right.pattern)
@@ -36,20 +32,52 @@ READS = {("TOPIC", "orders", "READ", "LITERAL"), ("TOPIC", "returns", "READ", "L
 WRITES = {("TOPIC", "clean", "WRITE", "LITERAL")}
 GROUP = {("GROUP", "shop", "READ", "LITERAL")}
 OWN = {("TRANSACTIONAL_ID", "shop:shop-0", "WRITE", "LITERAL")}
+WORKER = READS | WRITES | GROUP | OWN
+SUNK = (
+    READS
+    | WRITES
+    | {
+        ("GROUP", "shop--sink", "READ", "LITERAL"),
+        ("TOPIC", "clean", "READ", "LITERAL"),
+        ("TRANSACTIONAL_ID", "shop/sink", "WRITE", "LITERAL"),
+    }
+)
+OWN_RETRIES = {("TOPIC", "shop-retry", right, "LITERAL") for right in ("READ", "WRITE")}
+EVERY_INSTANCE = {("TRANSACTIONAL_ID", "shop:", "WRITE", "PREFIXED")}
+LANES = {("TRANSACTIONAL_ID", "shop:shop-0/", "WRITE", "PREFIXED")}
+SINK_LANES = {
+    ("GROUP", "shop--sink/", "READ", "PREFIXED"),
+    ("TRANSACTIONAL_ID", "shop/sink/", "WRITE", "PREFIXED"),
+}
 
 
-def test_a_worker_needs_its_inputs_its_output_its_group_and_its_transactional_id():
-    assert mandatory() == READS | WRITES | GROUP | OWN
-
-
-def test_dead_letters_add_the_right_to_write_them():
-    dead = {("TOPIC", "dead", "WRITE", "LITERAL")}
-    assert mandatory(HAPAX_DEAD_LETTER__TOPIC="dead") == READS | WRITES | GROUP | OWN | dead
-
-
-def test_later_tries_add_the_rights_to_write_and_read_the_retry_topic():
-    own = {("TOPIC", "shop-retry", right, "LITERAL") for right in ("READ", "WRITE")}
-    assert mandatory(HAPAX_RETRY__LATER="OSError") == READS | WRITES | GROUP | OWN | own
+@pytest.mark.parametrize(
+    ("environ", "rights"),
+    [
+        pytest.param({}, WORKER, id="a worker: inputs, output, group, transactional id"),
+        pytest.param(
+            {"HAPAX_DEAD_LETTER__TOPIC": "dead"},
+            WORKER | {("TOPIC", "dead", "WRITE", "LITERAL")},
+            id="dead letters: to write them",
+        ),
+        pytest.param({"HAPAX_RETRY__LATER": "OSError"}, WORKER | OWN_RETRIES, id="later tries"),
+        pytest.param(
+            {"HAPAX_GROUP__MEMBERSHIP": "dynamic"},
+            READS | WRITES | GROUP | EVERY_INSTANCE,
+            id="names that change with every start: their prefix",
+        ),
+        pytest.param(SPARK, WORKER | LANES, id="Spark on records: the lanes beside the worker's"),
+        pytest.param(SINK, SUNK, id="a DataFrame: the group of its marker and no other"),
+        pytest.param(
+            SINK | {"HAPAX_SPARK__PUBLISH": "parallel"}, SUNK | SINK_LANES, id="in parts: its lanes"
+        ),
+        pytest.param(
+            {"HAPAX_GUARANTEE": "at_least_once"}, READS | WRITES | GROUP, id="no transactions"
+        ),
+    ],
+)
+def test_what_must_be_granted_is_what_the_settings_use_and_no_more(environ, rights):
+    assert granted(kafka_rights(load_settings(BASE | environ))) == rights
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -62,37 +90,6 @@ def test_groups_whose_lag_is_a_metric_are_described_on_the_cluster_of_the_output
         for each in clusters
     ]
     assert described == [[]] * elsewhere + [["ledger", "search"]]
-
-
-def test_names_that_change_with_every_start_are_granted_by_their_prefix():
-    every = {("TRANSACTIONAL_ID", "shop:", "WRITE", "PREFIXED")}
-    assert mandatory(HAPAX_GROUP__MEMBERSHIP="dynamic") == READS | WRITES | GROUP | every
-
-
-def test_spark_on_records_needs_the_ids_of_its_lanes_beside_the_workers_own():
-    lanes = {("TRANSACTIONAL_ID", "shop:shop-0/", "WRITE", "PREFIXED")}
-    assert mandatory(**SPARK) == READS | WRITES | GROUP | OWN | lanes
-
-
-def test_a_dataframe_pipeline_needs_the_group_of_its_marker_and_no_other():
-    marked = {
-        ("GROUP", "shop--sink", "READ", "LITERAL"),
-        ("TOPIC", "clean", "READ", "LITERAL"),
-        ("TRANSACTIONAL_ID", "shop/sink", "WRITE", "LITERAL"),
-    }
-    assert mandatory(**SINK) == READS | WRITES | marked
-
-
-def test_a_dataframe_pipeline_in_parts_needs_the_ids_and_groups_of_its_lanes():
-    lanes = {
-        ("GROUP", "shop--sink/", "READ", "PREFIXED"),
-        ("TRANSACTIONAL_ID", "shop/sink/", "WRITE", "PREFIXED"),
-    }
-    assert mandatory(**SINK, HAPAX_SPARK__PUBLISH="parallel") == mandatory(**SINK) | lanes
-
-
-def test_without_transactions_no_transactional_id_is_needed():
-    assert mandatory(HAPAX_GUARANTEE="at_least_once") == READS | WRITES | GROUP
 
 
 def test_between_two_clusters_each_has_rights_of_its_own_and_no_instance_is_named():
@@ -148,9 +145,7 @@ def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(url, us
     assert rights is not None
     where, line = rights
     assert where == "Redis, a line of its ACL file"
-    assert line.startswith(
-        f"user {user} reset on >PASSWORD ~hapax:{{shop}}:claims* ~hapax{{shop}}* "
-    )
+    assert line.startswith(f"user {user} reset on >PASSWORD ~hapax:{{shop}}:claims* +")
     assert line.endswith(" +select") is select
     assert "s3cret" not in line
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from hapax.sandbox.broker import copy_formatted, is_formatted, keep_formatted, new_id
 
 IDS = "#\n#Fri Nov 27 04:43:19 UTC 2026\nnode.id=1\ndirectory.id=ours\nversion=1\ncluster.id=old\n"

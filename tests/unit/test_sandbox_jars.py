@@ -1,12 +1,11 @@
-from __future__ import annotations
-
 import hashlib
 import sys
 import zipfile
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,6 @@ from hapax.jars import Jar, locked
 from hapax.sandbox import jars
 from hapax.sandbox.jars import REPOSITORY
 from hapax.sandbox.machine import SandboxError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ARCHIVE = "registry-1.0-all.zip"
 LOCKED = (
@@ -223,7 +218,6 @@ def test_without_the_library_that_knows_maven_central_the_error_says_what_to_typ
 
 @pytest.fixture
 def archive(path, tmp_path, monkeypatch):
-    """An archive that is wanted in the place of jars."""
     made = tmp_path / "made.zip"
     with zipfile.ZipFile(made, "w") as content:
         content.writestr("one-runner.jar", b"one")

@@ -32,7 +32,6 @@ def sleeper(tmp_path, watchdog):
 
 
 def state(pid: int) -> str:
-    """As the kernel has it; "gone" when there is no such process."""
     try:
         return str(psutil.Process(pid).status())
     except psutil.NoSuchProcess:
@@ -130,7 +129,6 @@ Recorded = tuple[str, ...]
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """Where both archives are; nothing is there yet."""
     found = tmp_path / "archives" / "one.jsa"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(jars, "fetched", lambda _lock: tmp_path)
@@ -145,8 +143,6 @@ def target(recording: Recorded) -> Path:
 
 
 def writing(calls: list[Recorded]) -> Callable[..., None]:
-    """A run whose JVM writes its archive."""
-
     def run(*words: object) -> None:
         recording = words[-1]
         assert isinstance(recording, tuple)

@@ -18,14 +18,13 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, StopError
 from hapax.core.ports import Message
-from hapax.engines.spark.dataframe.parts import LaneReport, Manifest
-from hapax.engines.spark.dataframe.publication import Publication, Publishing
-from hapax.kafka.produce import micro_batch
+from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, Publication, Publishing
+from hapax.kafka.produce import marked_transaction, micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedNames
 from hapax.kafka.produce.micro_batch import KafkaPublisher
 from hapax.spark import publish_lanes
-from tests.kit.seeds import of_this_turn
 from tests.kit.sink_parts import batch, sink_settings, spool_of, staged
+from tests.kit.turn import of_this_turn
 
 BATCHES, TASKS, ROWS = 3, 4, 8
 SCHEDULES = of_this_turn(40, 200)
@@ -98,7 +97,7 @@ def publisher() -> KafkaPublisher:
         watch=lambda _: nullcontext(),
     )
     unseen: Any = lambda _topics: None  # noqa: E731 - there is no topic to look at
-    made._published.find = unseen  # type: ignore[method-assign]
+    made._found = unseen  # type: ignore[method-assign]
     return made
 
 
@@ -168,7 +167,7 @@ class Played:
 @pytest.fixture
 def play(monkeypatch, tmp_path):
     monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
-    monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
+    monkeypatch.setattr(marked_transaction, "MarkedTransaction", Played)
     monkeypatch.setattr("hapax.engines.spark.dataframe.staging.Place.sync", lambda *_: None)
 
     def played(seed: int) -> World:
@@ -242,10 +241,8 @@ def test_a_lane_whose_record_is_refused_ends_at_once_and_names_it():
         raise BatchAbortedError("refused")
 
     transaction = SimpleNamespace(refusal=lambda: (3, "it is too large"))
-    lane: Any = SimpleNamespace(
-        _attempts=4, _lane=1, _marker=marker, _marked=SimpleNamespace(transaction=transaction)
-    )
+    lane: Any = SimpleNamespace(opened=marker, transaction=transaction)
     published = micro_batch.LanePublished()
     with pytest.raises(StopError, match=r"number 3 from parcel 0 of lane 1: it is too large"):
-        micro_batch.LanePublisher.publish(lane, "m", [], published)
+        micro_batch.publish_lane(lane, 1, "m", [], published, attempts_max=4)
     assert len(tries) == 1

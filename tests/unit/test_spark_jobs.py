@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped] # comes without types
 from pyspark import serializers
 
-from hapax.core.errors import ExitCode, StopError
+from hapax.core.errors import ConfigurationError, StopError
 from hapax.engines.spark import jobs as spark_jobs
 from hapax.engines.spark.gate import LACKS, REFUSED
 from hapax.engines.spark.jobs import SparkJobs
@@ -22,7 +22,7 @@ def plan(lane: int) -> RangePlan:
 
 def run(plans: Iterable[RangePlan]) -> Iterator[RangeReport]:
     for each in plans:
-        yield RangeReport(lane=each.lane, reason=threading.current_thread().name)
+        yield RangeReport(lane=each.lane, events=[(threading.current_thread().name, ())])
 
 
 class FakeProcess:
@@ -106,6 +106,11 @@ def jobs(
     return SparkJobs(cast("Any", context), run, lanes=lanes, executors=cast("Any", executors))
 
 
+@pytest.fixture
+def context():
+    return FakeContext()
+
+
 def test_there_are_as_many_lanes_as_cores_unless_told_otherwise():
     assert jobs(FakeContext()).lanes == 3
     assert jobs(FakeContext(), lanes=5).lanes == 5
@@ -114,8 +119,7 @@ def test_there_are_as_many_lanes_as_cores_unless_told_otherwise():
     assert jobs(context).lanes == 1
 
 
-def test_as_many_tasks_run_at_once_as_have_cores_now():
-    context = FakeContext()
+def test_as_many_tasks_run_at_once_as_have_cores_now(context):
     made = jobs(context)
     assert made.slots == 3
     context.cores = 5
@@ -124,8 +128,7 @@ def test_as_many_tasks_run_at_once_as_have_cores_now():
 
 
 @pytest.mark.parametrize("gone", [Py4JNetworkError("gone"), ConnectionRefusedError()])
-def test_a_jvm_that_is_gone_leaves_as_many_as_there_were(gone):
-    context = FakeContext()
+def test_a_jvm_that_is_gone_leaves_as_many_as_there_were(gone, context):
     made = jobs(context)
     context.fail["defaultParallelism"] = gone
     assert made.slots == 3
@@ -137,10 +140,10 @@ def test_tasks_of_a_local_master_are_recalled_by_a_file(monkeypatch, tmp_path):
     context.master = "local[3]"
     made = SparkJobs(
         cast("Any", context),
-        lambda plans: (RangeReport(lane=0, reason=each.recall or "") for each in plans),
+        lambda plans: (RangeReport(lane=0, events=[(str(each.recall), ())]) for each in plans),
         lanes=None,
     )
-    assert made.submit(plan(0)).result(10).reason == str(tmp_path / "recall")
+    assert made.submit(plan(0)).result(10).events == [(str(tmp_path / "recall"), ())]
     for wanted in (False, True, True, False, False):
         made.recall(wanted=wanted)
         assert (tmp_path / "recall").exists() == wanted
@@ -151,18 +154,17 @@ def test_tasks_of_a_local_master_are_recalled_by_a_file(monkeypatch, tmp_path):
 def test_tasks_elsewhere_are_told_of_no_file():
     made = SparkJobs(
         cast("Any", FakeContext()),
-        lambda plans: (RangeReport(lane=0, reason=str(each.recall)) for each in plans),
+        lambda plans: (RangeReport(lane=0, events=[(str(each.recall), ())]) for each in plans),
         lanes=None,
     )
     made.recall(wanted=True)
-    assert made.submit(plan(0)).result(10).reason == "None"
+    assert made.submit(plan(0)).result(10).events == [("None", ())]
 
 
-def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report():
-    context = FakeContext()
+def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report(context):
     report = jobs(context).submit(plan(2)).result(10)
     assert report.lane == 2
-    assert report.reason.startswith("lane"), "each lane waits in a thread of its own"
+    assert report.events[0][0].startswith("lane"), "each lane waits in a thread of its own"
     assert context.calls == [
         ("group", "hapax-lane-2", "lane 2", True),
         ("parallelize", 1, 1),
@@ -198,8 +200,8 @@ class FakeExecutors:
 def test_an_executor_that_comes_late_and_will_not_do_ends_the_run():
     executors = FakeExecutors((REFUSED, "executor 3 on node-3 runs hapax 0.0.9"))
     report = jobs(FakeContext(), executors=executors).submit(plan(2)).result(10)
-    assert (report.outcome, report.exit_code) == (RangeOutcome.STOP, ExitCode.CONFIGURATION)
-    assert report.reason == "executor 3 on node-3 runs hapax 0.0.9"
+    assert isinstance(report.error, ConfigurationError)
+    assert report.error.problems == ["executor 3 on node-3 runs hapax 0.0.9"]
 
 
 def test_an_executor_that_comes_late_without_hapax_is_given_it_and_the_range_planned_again():
@@ -208,11 +210,10 @@ def test_an_executor_that_comes_late_without_hapax_is_given_it_and_the_range_pla
     report = made.submit(plan(2)).result(10)
     assert executors.given == ["hapax"]
     assert (report.lane, report.outcome, report.progress) == (2, RangeOutcome.DONE, {})
-    assert made.submit(plan(2)).result(10).reason.startswith("lane"), "the next one has run"
+    assert made.submit(plan(2)).result(10).events[0][0].startswith("lane"), "the next one has run"
 
 
-def test_a_task_without_report_raises_what_spark_says():
-    context = FakeContext()
+def test_a_task_without_report_raises_what_spark_says(context):
     context.fail["collect"] = RuntimeError("Python worker exited")
     with pytest.raises(RuntimeError, match="Python worker exited"):
         jobs(context).submit(plan(0)).result(10)
@@ -225,22 +226,19 @@ def test_functions_of_the_driver_run_beside_the_jobs():
     assert names[0].startswith("lane")
 
 
-def test_the_task_of_a_lane_is_cancelled_by_its_group():
-    context = FakeContext()
+def test_the_task_of_a_lane_is_cancelled_by_its_group(context):
     jobs(context).cancel(2)
     assert context.calls == [("cancel", "hapax-lane-2")]
 
 
 @pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionRefusedError()])
-def test_cancelling_does_not_mind_a_jvm_that_is_gone(error):
-    context = FakeContext()
+def test_cancelling_does_not_mind_a_jvm_that_is_gone(error, context):
     context.fail["cancel"] = error
     jobs(context).cancel(2)
     assert len(context.calls) == 1
 
 
-def test_a_living_spark_passes_the_check():
-    context = FakeContext()
+def test_a_living_spark_passes_the_check(context):
     jobs(context).check()
     assert context.calls == [("sc",)]
 
@@ -262,15 +260,13 @@ def refused(context: FakeContext) -> None:
 
 
 @pytest.mark.parametrize("gone", [stopped, without_jvm, cut_off, refused])
-def test_a_spark_that_is_gone_stops_the_service(gone):
-    context = FakeContext()
+def test_a_spark_that_is_gone_stops_the_service(gone, context):
     gone(context)
     with pytest.raises(StopError, match="a restart begins at the committed offsets"):
         jobs(context).check()
 
 
-def test_closing_ends_jobs_and_spark_and_its_jvm():
-    context = FakeContext()
+def test_closing_ends_jobs_and_spark_and_its_jvm(context):
     made = jobs(context)
     made.close()
     assert context.calls == [("cancel all",), ("stop",)]
@@ -280,15 +276,13 @@ def test_closing_ends_jobs_and_spark_and_its_jvm():
 
 
 @pytest.mark.parametrize("call", ["cancel all", "stop"])
-def test_closing_does_not_mind_a_jvm_that_is_gone(call):
-    context = FakeContext()
+def test_closing_does_not_mind_a_jvm_that_is_gone(call, context):
     context.fail[call] = Py4JNetworkError("gone")
     jobs(context).close()
     assert context._gateway.proc.killed
 
 
-def test_a_cluster_of_somebody_else_has_no_jvm_to_kill():
-    context = FakeContext()
+def test_a_cluster_of_somebody_else_has_no_jvm_to_kill(context):
     context._gateway = object()
     jobs(context).close()
     assert context.calls == [("cancel all",), ("stop",)]

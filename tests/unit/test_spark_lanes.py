@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.core import errors
 from hapax.core.limits import RetryPolicy
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.lanes import Homes, Lane
-from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
+from hapax.engines.spark.plan import RangePlan, RangeReport
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, played, settled
 
 if TYPE_CHECKING:
@@ -141,8 +142,6 @@ PLAN = RangePlan(
 )
 REPORT = RangeReport(
     lane=3,
-    outcome=RangeOutcome.ABORTED,
-    reason="no",
     settled=[
         settled({P0: (5, 8)}, dead_letter_examples=[(CULPRIT, Failure("KeyError", "'id'", 3))])
     ],
@@ -152,12 +151,7 @@ REPORT = RangeReport(
     pace=900,
     records=3,
     suspect=CULPRIT,
-    content=True,
-    culprits={CULPRIT: NO},
-    doubts=["commit"],
-    emptied=1,
-    repeated={P0: 2},
-    lines=[("consumer", 40, "FAIL", "refused")],
+    events=[("claims_lost", ()), ("librdkafka_logged", ("consumer", 40, "FAIL", "refused"))],
 )
 
 
@@ -168,19 +162,38 @@ def test_what_travels_between_driver_and_task_arrives_as_it_was(value):
     assert type(arrived) is type(value)
 
 
-def test_coordinates_and_outcomes_arrive_as_what_they_were():
+def test_coordinates_arrive_as_what_they_were():
     plan = pickle.loads(pickle.dumps(PLAN))  # noqa: S301 - as above
     report = pickle.loads(pickle.dumps(REPORT))  # noqa: S301 - as above
     assert [type(key) for key in plan.rejected] == [Coordinates]
     assert type(report.suspect) is Coordinates
-    assert report.outcome is RangeOutcome.ABORTED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ClaimsUnavailableError("away"),
+        errors.SchemasUnavailableError("away", key="id/7", refused=True),
+        errors.BatchAbortedError("no", refused={3: "too large"}, content=True, resolved=False),
+        errors.ProducerDeadError("epoch", fenced=True, unanswered=True),
+        errors.MemberFencedError("gone", explained=True),
+        errors.RetryLater("later", after="5m"),
+        errors.ConfigurationError(["one", "two"]),
+        errors.PreflightError(["one"]),
+        errors.PositionLostError("offset gone"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_arrive_with_all_that_they_say(error):
+    arrived = pickle.loads(pickle.dumps(error))  # noqa: S301 - as above
+    assert type(arrived) is type(error)
+    assert (arrived.args, vars(arrived)) == (error.args, vars(error))
 
 
 def test_reports_of_two_tasks_share_nothing():
     one, other = RangeReport(lane=0), RangeReport(lane=1)
     one.settled.append(settled({P0: (0, 1)}))
-    one.lines.append(("consumer", 40, "FAIL", "x"))
-    one.doubts.append("commit")
+    one.events.append(("claims_lost", ()))
     assert other == RangeReport(lane=1)
 
 

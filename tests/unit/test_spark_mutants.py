@@ -1,29 +1,24 @@
 """The real driver and tasks under random kills, zombies and rebalances; and broken ones."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
+from hapax.core.ports import Batch
+from hapax.core.records import Progress
 from hapax.engines.batch_runner import BatchRunner
-from hapax.engines.spark.ports import Pacing
+from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.task import Task
-from hapax.testing.group import InstantGroup
+from hapax.testing.broker import InstantGroup
 from hapax.testing.transaction import MemoryTransaction
 from tests.kit import spark_schedules
-from tests.kit.seeds import first, of_this_turn
 from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, breaks_the_promise, play
+from tests.kit.turn import first, of_this_turn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.core.ports import Batch
-    from hapax.core.records import Progress
-
-    Patch = Callable[[pytest.MonkeyPatch], None]
+Patch = Callable[[pytest.MonkeyPatch], None]
 
 SCHEDULES = of_this_turn(60, 300)
 SEEDS = range(1500)

@@ -8,18 +8,18 @@ from hapax.core.crash_markers import Mark
 from hapax.core.errors import (
     DeadLetterLimitError,
     DuplicateInstanceError,
-    ExitCode,
     MemberFencedError,
+    PositionLostError,
     StopError,
 )
 from hapax.core.limits import RetryPolicy
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
 from hapax.core.transform import Cut, Failure
+from hapax.engines.spark.driver import LOST_MAX
 from hapax.engines.spark.lanes import Lane
 from hapax.engines.spark.plan import RangeOutcome, RangeReport
-from hapax.engines.spark.reports import LOST_MAX
-from tests.kit.spark_driver import P0, P1, Driver, settled
+from tests.kit.spark_driver import P0, P1, Driver, reported, settled
 
 NOW_S = 100.0
 CULPRIT = Coordinates("in", 0, 7)
@@ -40,7 +40,7 @@ def lane():
 
 
 def report(outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> RangeReport:
-    return RangeReport(lane=0, outcome=outcome, **facts)
+    return reported(0, outcome, **facts)
 
 
 # -- whatever the outcome -----------------------------------------------------------------
@@ -84,10 +84,12 @@ def test_what_the_task_saw_is_told_by_the_driver(driver, lane):
             settled=[
                 settled({P0: (5, 8)}, dead_letters=1, dead_letter_examples=[(CULPRIT, failure)])
             ],
-            repeated={P0: 4},
-            lines=[("consumer", 40, "FAIL", "refused")],
-            doubts=["commit: sent twice"],
-            emptied=2,
+            events=[
+                ("records_redelivered", (4, P0)),
+                ("librdkafka_logged", ("consumer", 40, "FAIL", "refused")),
+                ("claims_lost", ()),
+                ("claims_lost", ()),
+            ],
         ),
         NOW_S,
     )
@@ -99,8 +101,6 @@ def test_what_the_task_saw_is_told_by_the_driver(driver, lane):
     assert told.of("librdkafka_logged") == [
         {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"}
     ]
-    assert told.of("in_doubt_fenced") == [{"evidence": "commit: sent twice"}]
-    assert [facts["cause"] for facts in told.of("producer_rebuilt")] == ["doubt"]
     assert told.names().count("claims_lost") == 2
 
 
@@ -254,18 +254,10 @@ def test_a_dead_producer_is_told_and_planned_again_without_limit(driver, lane):
     assert lane.rest_until_s == NOW_S + 1.0
 
 
-@pytest.mark.parametrize("code", [ExitCode.POSITION_LOST, ExitCode.DEAD_LETTER_LIMIT])
-def test_a_task_that_must_leave_takes_the_service_with_it(code, driver, lane):
-    stop = report(
-        RangeOutcome.STOP,
-        reason="offset gone",
-        exit_code=int(code),
-        settled=[settled({P0: (5, 8)})],
-    )
-    with pytest.raises(StopError, match="offset gone") as caught:
+def test_a_task_that_must_leave_takes_the_service_with_it(driver, lane):
+    stop = report(settled=[settled({P0: (5, 8)})], error=PositionLostError("offset gone"))
+    with pytest.raises(PositionLostError, match="offset gone"):
         driver.reports.take(lane, stop, NOW_S)
-    assert caught.value.exit_code is code
-    assert StopError.exit_code is ExitCode.UNEXPECTED
     assert len(driver.told.of("transaction_committed")) == 1
 
 
@@ -276,16 +268,15 @@ def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(driver, l
     found = report(
         trusted=[P0],
         marks={P0: Mark(1)},
-        suspected=[(P0, 5, 9, 1)],
-        killers=[(CULPRIT, "it was ended by SIGSEGV", 2)],
-        isolation_failures=["no process"],
-        halved=True,
+        events=[
+            ("records_isolated", (P0, 5, 9, 1)),
+            ("crashing_record_found", (CULPRIT, "it was ended by SIGSEGV", 2)),
+        ],
         pace=7,
     )
     driver.reports.take(lane, found, NOW_S)
     told = driver.told
     assert [len(told.of(name)) for name in ("records_isolated", "crashing_record_found")] == [1, 1]
-    assert len(told.of("isolation_failed")) == len(told.of("batch_halved")) == 1
     assert (lane.trusted, lane.marks, lane.pace) == (frozenset({P0}), {P0: Mark(1)}, 7)
     driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
     assert (lane.trusted, lane.marks) == (frozenset(), {})

@@ -16,10 +16,12 @@ from pyspark.sql.types import (
 )
 
 from hapax.core import headers
-from hapax.core.errors import ConfigurationError, StopError
-from hapax.core.micro_batches import MicroBatch
+from hapax.core.errors import ConfigurationError, PositionLostError, StopError
+from hapax.core.micro_batches import Marker, MicroBatch, PublishedRecord, due
+from hapax.core.records import Record
+from hapax.core.topic_rules import RowNeeds, TopicRules, TopicTakes, needs_of_all, row_problems
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
-from hapax.engines.spark.dataframe.rows import Writing, check_columns
+from hapax.engines.spark.dataframe.rows import CheckedRows, Writing, check_columns
 from hapax.engines.spark.dataframe.staging import (
     Parcel,
     Place,
@@ -125,8 +127,12 @@ def test_rows_come_back_as_they_were(tmp_path, inline_bytes_max, *, waits_in_fil
     assert list(spool.rows(parcel)) == batches(5)
 
 
-def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path):
-    spool = Spool(Place(str(tmp_path)), 10)
+@pytest.fixture
+def spool(tmp_path):
+    return Spool(Place(str(tmp_path)), 10)
+
+
+def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path, spool):
     parcel = spool.store(iter(batches(5)), "7-0-1")
     file = Path(parcel.path or "")
     whole = file.read_bytes()
@@ -138,8 +144,7 @@ def test_a_spooled_file_cut_at_any_byte_is_never_read_to_a_clean_end(tmp_path):
     assert list(spool.rows(parcel)) == batches(5)
 
 
-def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(tmp_path):
-    spool = Spool(Place(str(tmp_path)), 10)
+def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(tmp_path, spool):
     parcel = spool.store(iter(batches(5)), "7-0-1")
     file = Path(parcel.path or "")
     whole = file.read_bytes()
@@ -152,8 +157,7 @@ def test_a_spooled_file_with_any_flipped_bit_gives_no_row_of_the_damaged_block(t
 
 
 @pytest.mark.parametrize("left", ["empty", "another", "appended", "repeated"])
-def test_a_spooled_file_that_was_replaced_is_refused(tmp_path, left):
-    spool = Spool(Place(str(tmp_path)), 10)
+def test_a_spooled_file_that_was_replaced_is_refused(tmp_path, left, spool):
     parcel = spool.store(iter(batches(5)), "7-0-1")
     other = spool.store(iter(batches(6)), "7-0-1")
     file = Path(parcel.path or "")
@@ -169,8 +173,7 @@ def test_a_spooled_file_that_was_replaced_is_refused(tmp_path, left):
         list(spool.rows(parcel))
 
 
-def test_rows_of_many_blocks_come_back_and_damage_in_the_last_one_is_found(tmp_path):
-    spool = Spool(Place(str(tmp_path)), 10)
+def test_rows_of_many_blocks_come_back_and_damage_in_the_last_one_is_found(tmp_path, spool):
     rows = [pa.RecordBatch.from_pydict({"value": [bytes([n]) * 300_000] * 3}) for n in range(5)]
     parcel = spool.store(iter(rows), "7-0-1")
     assert parcel.checksums is not None
@@ -234,3 +237,179 @@ def test_a_checkpoint_tells_its_query_and_its_input(tmp_path):
 def test_an_address_that_nobody_knows_is_refused():
     with pytest.raises(ConfigurationError, match="nowhere://x cannot be opened from Python"):
         Place("nowhere://x")
+
+
+def test_the_first_micro_batch_of_all_needs_no_marker():
+    assert due(MicroBatch("q", 0, "aa"), None) is True
+
+
+@pytest.mark.parametrize(
+    ("marker", "publish"),
+    [
+        (Marker(7, "q", "99"), True),
+        (Marker(8, "q", "aa"), False),
+        (Marker(8, "q"), False),
+    ],
+)
+def test_a_micro_batch_is_due_unless_the_marker_says_that_it_is_published(marker, *, publish):
+    assert due(BATCH, marker) is publish
+
+
+@pytest.mark.parametrize(
+    ("marker", "why"),
+    [
+        (None, "it expired while the query was stopped"),
+        (Marker(7, "other", "99"), "published by query other: the checkpoint was lost"),
+        (Marker(8, "other", "aa"), "published by query other: the checkpoint was lost"),
+        (Marker(6, "q", "99"), "it was moved back"),
+        (Marker(9, "q", "99"), "the checkpoint is an old copy"),
+        (Marker(8, "q", "bb"), "the last of other input: the checkpoint is an old copy"),
+    ],
+)
+def test_what_is_not_certain_is_neither_published_nor_skipped(marker, why):
+    with pytest.raises(PositionLostError, match=why) as refused:
+        due(BATCH, marker)
+    assert "docs/dataframes.md" in str(refused.value)
+
+
+def test_a_fresh_query_on_published_micro_batches_is_a_lost_checkpoint():
+    with pytest.raises(PositionLostError, match="the checkpoint was lost"):
+        due(MicroBatch("new", 0, "aa"), Marker(12, "q", "bb"))
+
+
+@pytest.mark.parametrize("inputs", ["aa", ""])
+def test_a_marker_reads_what_it_wrote(inputs):
+    marker = Marker.after(MicroBatch("q", 7, inputs))
+    assert marker.next == 8
+    assert Marker.parse(marker.next, marker.metadata) == marker
+
+
+@pytest.mark.parametrize("metadata", ["", "hapax1 q", "hapax2 q aa", "somebody else's words"])
+def test_a_marker_of_somebody_else_is_refused(metadata):
+    with pytest.raises(PositionLostError, match="was overwritten"):
+        Marker.parse(7, metadata)
+
+
+@pytest.mark.parametrize(
+    ("query", "advice"),
+    [
+        ("other", r'publish the input again on purpose, call .*set_marker\(query="q", number=0\)'),
+        ("q", r'set_marker\(query="q", number=…\) with the next one'),
+    ],
+)
+def test_a_first_micro_batch_without_marker_stops_where_the_output_knows_of_an_earlier_one(
+    query, advice
+):
+    found = PublishedRecord("out", 3, 17, query, 12)
+    with pytest.raises(PositionLostError, match=advice) as refused:
+        due(MicroBatch("q", 0, "aa"), None, found)
+    assert f"out/3/17 is a record of micro-batch 12 of query {query}" in str(refused.value)
+
+
+def record(*headers: tuple[str, bytes | None]) -> Record:
+    return Record("out", 3, 17, None, b"v", headers, 0)
+
+
+def test_a_record_says_which_micro_batch_of_which_app_wrote_it():
+    header = MicroBatch("q", 7).header(3, "shop")
+    assert header == b"q/7/3/shop"
+    found = PublishedRecord.parse(record(("a", b"1"), (headers.BATCH, header)), "shop")
+    assert found == PublishedRecord("out", 3, 17, "q", 7)
+    assert PublishedRecord.parse(record((headers.BATCH, header)), "shop-eu") is None
+
+
+def test_a_record_that_names_no_app_counts_as_ours():
+    found = PublishedRecord.parse(record((headers.BATCH, b"q/7/3")), "shop")
+    assert found == PublishedRecord("out", 3, 17, "q", 7)
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"q/7", b"q/x/3/shop", b"\xff/\xff/\xff", b"a/b/c/d/e"]
+)
+def test_what_is_no_header_of_a_micro_batch_is_nobodys(value):
+    assert PublishedRecord.parse(record((headers.BATCH, value)), "shop") is None
+
+
+ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+HOUR_MS, NOW_MS = 3_600_000, 1_800_000_000_000
+TAKES = {
+    "out": TopicTakes(2, 1000),
+    "last": TopicTakes(1, None, TopicRules(compacted=True)),
+    "timed": TopicTakes(1, None, TopicRules(before_ms=HOUR_MS, after_ms=HOUR_MS)),
+}
+
+
+def rows_of(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def needs(rows: pa.RecordBatch) -> dict[str, RowNeeds]:
+    checked = CheckedRows("out", frozenset())
+    assert checked.passed(rows) is rows
+    return checked.needs
+
+
+def test_rows_are_summed_up_by_topic():
+    rows = rows_of(
+        value=pa.array([b"abc", None, b"a", b""]),
+        key=pa.array(["k", None, "", "ké"]),
+        topic=pa.array([None, None, "last", "out"]),
+        partition=pa.array([None, 1, None, 0], pa.int32()),
+        headers=pa.array([[("h", b"12"), ("h", None)], None, [], [("é", b"")]], ARROW_HEADERS),
+    )
+    assert needs(rows) == {
+        "out": RowNeeds(partition_max=1, bytes_max=8, keyless=True),
+        "last": RowNeeds(bytes_max=1, keyless=False),
+    }
+
+
+def test_rows_are_asked_for_their_earliest_and_latest_timestamp():
+    times = pa.array([7_000, None, 3_000, -5_000], pa.timestamp("us", "UTC"))
+    found = needs(rows_of(value=pa.array(["a"] * 4), timestamp=times))["out"]
+    assert found.times_ms == (-5, 7)
+    assert found.and_also(RowNeeds(times_ms=(9, 9))).times_ms == (-5, 9)
+    nothing = pa.array([None], pa.timestamp("us", "UTC"))
+    assert needs(rows_of(value=pa.array(["a"]), timestamp=nothing))["out"].times_ms == ()
+
+
+def test_a_part_of_a_larger_batch_is_judged_by_itself():
+    rows = rows_of(
+        value=pa.array(["x" * 50, "y", "z"]),
+        headers=pa.array([[("h", b"1" * 90)], [("h", b"1")], []], ARROW_HEADERS),
+    )
+    assert needs(rows.slice(1))["out"].bytes_max == 3
+    assert needs(rows.slice(3)) == {"out": RowNeeds(keyless=True)}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\0", None])
+def test_a_header_whose_name_would_be_cut_is_refused(name):
+    rows = rows_of(value=pa.array([b"v"]), headers=pa.array([[(name, b"1")]], ARROW_HEADERS))
+    with pytest.raises(StopError, match="name is null or holds a NUL"):
+        needs(rows)
+
+
+@pytest.mark.parametrize(
+    ("need", "words"),
+    [
+        ({"out": RowNeeds(partition_max=99)}, "a row names partition 99 of topic out, which has 2"),
+        ({"out": RowNeeds(partition_max=2)}, "a row names partition 2 of topic out, which has 2"),
+        ({"out": RowNeeds(partition_min=-2)}, "a row names partition -2 of topic out, which has 2"),
+        ({"out": RowNeeds(bytes_max=931)}, "a row has 931 bytes, and topic out takes 1,000"),
+        ({"last": RowNeeds(keyless=True)}, "a row has no key, and topic last is compacted"),
+        ({"timed": RowNeeds(times_ms=(0, NOW_MS))}, "message.timestamp.before.max.ms=3600000"),
+        ({"timed": RowNeeds(times_ms=(NOW_MS, NOW_MS * 1000))}, "message.timestamp.after.max.ms"),
+        ({"absent": RowNeeds()}, "topic absent does not exist or may not be written"),
+    ],
+)
+def test_what_a_topic_would_refuse_is_told(need, words):
+    (problem,) = row_problems(need, TAKES, 70, NOW_MS)
+    assert words in problem
+
+
+def test_what_topics_take_is_no_problem():
+    one = {"out": RowNeeds(partition_max=1, bytes_max=930, keyless=True)}
+    other = {"out": RowNeeds(bytes_max=7), "last": RowNeeds(bytes_max=5_000_000)}
+    both = needs_of_all([one, other, {}])
+    assert both["out"] == RowNeeds(partition_max=1, bytes_max=930, keyless=True)
+    both["timed"] = RowNeeds(times_ms=(NOW_MS - 1, NOW_MS))
+    assert row_problems(both, TAKES, 70, NOW_MS) == []

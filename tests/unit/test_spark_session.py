@@ -30,7 +30,7 @@ from hapax.settings import load_settings
 from hapax.settings.properties import SPARK_PROPERTIES
 from tests.kit.doubles import Told
 from tests.unit.test_settings import REQUIRED
-from tests.unit.test_settings_problems import problems
+from tests.unit.test_settings_rules import problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,12 +259,6 @@ def test_plain_values_become_what_spark_reads():
     read: Any = load_settings({**REQUIRED, VARIABLE: text}).spark.properties
     assert read == {"spark.a": "true", "spark.b": "3", "spark.c": "0.50", "spark.d": "x"}
     assert json.loads(SPARK_PROPERTIES.show(read)) == read
-
-
-def test_without_pyspark_the_service_says_what_to_install_before_anything_is_imported(monkeypatch):
-    monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
-    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
-        spark_session.require_pyspark()
 
 
 def test_a_call_that_meets_the_end_of_the_jvm_raises_and_logs_no_traceback(caplog, monkeypatch):

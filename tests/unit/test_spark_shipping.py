@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from hapax.core.errors import ConfigurationError
-from hapax.engines.spark import shipping
-from hapax.engines.spark.shipping import Ware
+from hapax.engines.spark import executors
+from hapax.engines.spark.executors import Ware
 
 
 class FakeContext:
@@ -32,32 +32,31 @@ class FakeContext:
 
 @pytest.fixture
 def code(tmp_path, monkeypatch):
-    """A folder that modules are imported from."""
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 
 
 def shipped(wares: list[Ware], folder: Path) -> FakeContext:
     context = FakeContext()
-    shipping.ship(cast("Any", context), wares, folder)
+    executors.ship(cast("Any", context), wares, folder)
     return context
 
 
 def test_the_outermost_package_of_a_function_is_shipped_and_never_imported(code):
     (code / "shop" / "orders").mkdir(parents=True)
     (code / "shop" / "__init__.py").write_text("raise SystemExit", encoding="utf-8")
-    assert list(shipping.code_of("shop.orders.rules:rule")) == [Ware("shop", code / "shop")]
+    assert list(executors.code_of("shop.orders.rules:rule")) == [Ware("shop", code / "shop")]
     assert "shop" not in sys.modules
 
 
 def test_a_folder_without_init_is_a_package_too(code):
     (code / "spaced").mkdir()
-    assert list(shipping.code_of("spaced.rules:rule")) == [Ware("spaced", code / "spaced")]
+    assert list(executors.code_of("spaced.rules:rule")) == [Ware("spaced", code / "spaced")]
 
 
 @pytest.mark.parametrize("function", [None, "hapax.transforms.copy:copy", "nowhere.at.all:rule"])
 def test_there_is_no_code_to_ship_of_hapax_or_of_nobody(function):
-    assert list(shipping.code_of(function)) == []
+    assert list(executors.code_of(function)) == []
 
 
 def test_a_folder_becomes_an_archive_with_its_files_and_without_caches(code, tmp_path_factory):
@@ -93,5 +92,5 @@ def test_modules_zips_and_environments_go_as_they_are(code):
 def test_everything_that_cannot_be_shipped_is_named_at_once(code):
     (code / "a.txt").touch()
     with pytest.raises(ConfigurationError) as caught:
-        shipping.named([str(code / "a.txt"), str(code / "b.py"), str(code)])
+        executors.named([str(code / "a.txt"), str(code / "b.py"), str(code)])
     assert len(caught.value.problems) == 2

@@ -1,7 +1,5 @@
 """The files of a spool: flipped bits, folders that are refused, bounds, killed processes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -107,6 +105,14 @@ def test_a_bit_that_flips_while_the_spool_is_open_is_reported_by_the_read(tmp_pa
     spool._connection.execute("UPDATE records SET content = replace(content, 'b', 'c')")
     with pytest.raises(SpoolDamagedError, match="row of record 1"):
         spool.read(1, 10, 1 << 20)
+    spool.close()
+
+
+def test_a_call_is_remembered_before_another_thread_can_read_its_records(tmp_path):
+    spool, seen = opened(tmp_path / "spool"), []
+    for records in ([b"a", b"b"], [b"c"]):
+        spool.append(records, accepted=lambda first: seen.append((first, spool.next)))
+    assert seen == [(1, 1), (3, 3)]
     spool.close()
 
 

@@ -1,14 +1,19 @@
 """The answer about a committed offset that something holds back."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, HapaxError, StopError
+from hapax.kafka import errors
+from hapax.kafka.admin import group
+from hapax.kafka.errors import COORDINATOR_MOVES, of_group
+from hapax.kafka.produce import marked_transaction as module
 from hapax.kafka.produce import marked_transaction as stable_offset_module
 from hapax.kafka.produce.marked_transaction import stable_offset
+from tests.kit.sink_parts import sink_settings
 
 HANGS = "hapax transactions list"
 
@@ -79,3 +84,68 @@ def test_other_events_of_the_client_leave_the_answer_waited_for():
     assert HANGS in refusal(
         BatchAbortedError, call=KafkaError._TIMED_OUT, event=KafkaError._ALL_BROKERS_DOWN
     )
+
+
+MOVES = sorted(COORDINATOR_MOVES)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(errors, "_REST_S", 0.001)
+
+
+def failing(code: int) -> KafkaException:
+    return KafkaException(KafkaError(code))
+
+
+class Coordinator:
+    """Answers after so many errors of a code, to whichever client asks."""
+
+    def __init__(self, code: int, times: int, *, beside: bool = False) -> None:
+        self._code, self._times, self._beside = code, times, beside
+        self.asked = 0
+
+    def committed(self, asked: list[TopicPartition], **_named: object) -> list[Any]:
+        self.asked += 1
+        error = KafkaError(self._code) if self.asked <= self._times else None
+        if error is not None and not self._beside:
+            raise KafkaException(error)
+        return [SimpleNamespace(offset=7, metadata="", error=error) for _ in asked]
+
+    def describe_consumer_groups(self, names: list[str], **_named: object) -> dict[str, Any]:
+        return dict.fromkeys(names, self)
+
+    def result(self, _timeout_s: float) -> Any:
+        self.committed([])
+        return SimpleNamespace(members=[SimpleNamespace(client_id="other", host="/h")])
+
+    def poll(self, _wait_s: float) -> None:
+        return None
+
+
+@pytest.mark.parametrize("code", MOVES)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_marker_is_asked_for_until_its_coordinator_has_loaded(code, *, beside):
+    member = Coordinator(code, 2, beside=beside)
+    assert stable_offset(cast("Any", member), ("out", 0), "the marker").offset == 7
+    assert member.asked == 3
+
+
+@pytest.mark.parametrize("code", MOVES)
+def test_the_members_of_a_group_are_asked_for_likewise(monkeypatch, code):
+    coordinator = Coordinator(code, 2)
+    monkeypatch.setattr(group, "AdminClient", lambda _properties: coordinator)
+    assert group.members(sink_settings("broker:9092", "app")) == {"other": "/h"}
+    assert coordinator.asked == 3
+
+
+def test_other_errors_are_not_waited_for_and_the_wait_has_an_end(monkeypatch):
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 0.01)
+    for code, most in ((KafkaError.GROUP_AUTHORIZATION_FAILED, 1), (MOVES[0], 1_000)):
+        member = Coordinator(code, 1_000)
+        with pytest.raises(KafkaException) as caught:
+            of_group(lambda: member.committed([]), 0.01)  # noqa: B023 - called at once
+        assert caught.value.args[0].code() == code
+        assert member.asked <= most
+    with pytest.raises(BatchAbortedError, match="the marker is not known"):
+        stable_offset(cast("Any", Coordinator(MOVES[0], 1_000)), ("out", 0), "the marker")

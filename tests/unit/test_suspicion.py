@@ -1,13 +1,13 @@
 """Records that kill their process: what marks mean, and that only the culprit is condemned."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
+from itertools import count
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
-from hapax.core.crash_markers import Death, Mark, marked, suspects_until
+from hapax.core.crash_markers import Death, IsolationError, Mark, marked, suspects_until
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.ports import Batch, Changes, Interrupt
 from hapax.core.records import Record
@@ -16,15 +16,12 @@ from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_tra
 from hapax.engines.spark.task import TaskSuspects
 from hapax.engines.suspects import Probation, Suspects
 from hapax.settings import load_settings
-from hapax.testing.source import InjectedFault
-from hapax.wiring.calls import isolation
+from hapax.testing.source import InjectedFault, MemorySource
+from hapax.wiring.builders import isolation
 from tests.kit.doubles import CrashError, Script
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work as upper
 from tests.unit.test_settings import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STARTS_MAX = 10
 IN = ("in", 0)
@@ -90,6 +87,26 @@ def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_de
     error = dict(letter.headers)["hapax-error"] or b""
     assert error.startswith(b"Killed: killed its process ")
     assert b"SIGSEGV" in error
+
+
+def test_suspects_stay_so_while_a_fetch_brings_nothing(monkeypatch):
+    """As after a rewind to what a slow start of their process has cut off."""
+    take, calls = MemorySource.take, count()
+
+    def slow(self: MemorySource, records_max: int, wait_s: float) -> Batch:
+        number = next(calls)
+        if number % 2 == 0:
+            return Batch([], {}, {})
+        return take(self, records_max if number == 1 else 10, wait_s)
+
+    monkeypatch.setattr(MemorySource, "take", slow)
+    pipeline = Pipeline(transform=deadly, marked=True, batch_max=1000)
+    given = values(40)
+    given[25] = b"kill"
+    pipeline.write(*given)
+    assert supervised(pipeline) == 1
+    assert pipeline.dead() == [b"kill"]
+    assert len(pipeline.outputs()) == 39
 
 
 def test_control_without_marks_it_dies_at_every_start():
@@ -215,6 +232,26 @@ class Noted:
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+def test_without_a_process_for_suspects_they_wait_and_no_process_dies_of_them_again():
+    pipeline = Pipeline(transform=deadly, marked=True)
+    pipeline.write(b"a", b"kill", b"b")
+    with pytest.raises(CrashError):
+        pipeline.run()
+    pipeline.broker.group.expel("w")
+    pipeline.start("w")
+    call, failures = pipeline.elsewhere.call, [IsolationError("none")] * 3
+
+    def sometimes(records: Sequence[Record]) -> Any:
+        if failures:
+            raise failures.pop()
+        return call(records)
+
+    pipeline.elsewhere.call = sometimes  # type: ignore[method-assign]
+    pipeline.run()
+    assert (pipeline.outputs(), pipeline.dead()) == ([b"A", b"B"], [b"kill"])
+    assert len(pipeline.told.of("isolation_failed")) == 3
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -35,7 +35,6 @@ PROGRESS = GroupOffset(*WHERE, 7)
 
 class Clock:
     def monotonic(self) -> float:
-        """Return the time, which stands still."""
         return 0.0
 
 

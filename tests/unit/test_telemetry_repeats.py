@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hapax.core.records import Coordinates
-from hapax.telemetry.log_rate_limiter import OVERFLOW, Repeats, Withheld
+from hapax.telemetry.events.base import OVERFLOW, Repeats, Withheld
 from tests.unit.test_telemetry_events import Told
 
 REFUSED = "[thrd:b:9092/1]: b:9092/1: Connect failed: refused (after {})"
@@ -16,8 +16,12 @@ def told():
     return Told()
 
 
-def test_the_first_is_told_and_the_rest_of_its_window_counted():
-    repeats = Repeats(window_s=60)
+@pytest.fixture
+def repeats():
+    return Repeats(window_s=60)
+
+
+def test_the_first_is_told_and_the_rest_of_its_window_counted(repeats):
     assert [repeats.admit(("a",), now_s) for now_s in (0, 1, 59)] == [True, False, False]
     assert repeats.ended(59) == []
     assert repeats.ended(60) == [Withheld(("a",), 2)]
@@ -25,8 +29,7 @@ def test_the_first_is_told_and_the_rest_of_its_window_counted():
     assert repeats.admit(("a",), 60)
 
 
-def test_due_is_when_something_can_be_reported():
-    repeats = Repeats(window_s=60)
+def test_due_is_when_something_can_be_reported(repeats):
     repeats.admit(("a",), 0)
     assert repeats.due_s == math.inf
     repeats.admit(("a",), 5)
@@ -35,8 +38,7 @@ def test_due_is_when_something_can_be_reported():
     assert repeats.due_s == math.inf
 
 
-def test_a_count_survives_a_new_window_that_opens_before_the_report():
-    repeats = Repeats(window_s=60)
+def test_a_count_survives_a_new_window_that_opens_before_the_report(repeats):
     for now_s in (0, 1, 2, 70):
         repeats.admit(("a",), now_s)
     assert repeats.due_s == 60

@@ -164,12 +164,6 @@ def test_the_metrics_say_the_same(name, labels, expected, told):
     assert told.value(name, **labels) == expected
 
 
-def test_two_transactions_add_up(told):
-    told.events.transaction_committed(SETTLED)
-    told.events.transaction_committed(SETTLED)
-    assert told.value("records_consumed_total", topic="orders") == 18
-
-
 def test_metrics_move_when_the_line_is_filtered():
     told = Told("error")
     told.events.transaction_committed(SETTLED)

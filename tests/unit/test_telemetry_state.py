@@ -1,13 +1,31 @@
 """Probes: what they answer, why, and which events change it."""
 
+import io
+import json
+import logging
 import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
 
 from hapax.core.ports import Stuck
+from hapax.core.records import Coordinates
 from hapax.telemetry.events import Events
-from hapax.telemetry.logs import configure_logs
+from hapax.telemetry.line_queue import LineQueue, write_within
+from hapax.telemetry.logs import (
+    ClientLogger,
+    LibraryHandler,
+    capture_library_logs,
+    configure_logs,
+)
+from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import ORDERS, Told
 from tests.unit.test_telemetry_survey import OURS
 
@@ -242,3 +260,255 @@ def test_readiness_is_a_metric_too(told):
     assert told.value("ready") == 1
     told.events.service_draining("SIGTERM")
     assert told.value("ready") == 0
+
+
+@pytest.fixture
+def root():
+    root = logging.getLogger()
+    before = root.handlers
+    yield root
+    root.handlers = before
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_time_is_utc_and_iso(told):
+    told.events.service_ready()
+    stamp = told.lines[0]["timestamp"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", stamp)
+
+
+@pytest.mark.parametrize("odd", ["\ud800", 1 << 80, {1: 2}, {"a", "b"}, b"\xff", object()])
+def test_what_json_cannot_hold_does_not_lose_the_line(odd, told):
+    told.events._logger.info("odd", value=odd)
+    assert told.lines[0]["event"] == "odd"
+    assert "value" in told.lines[0]
+
+
+def test_a_crash_shows_its_traceback_and_no_values_of_variables(told):
+    private = "hunter2"
+    try:
+        told.events._metrics.consumer_lag.of(private)
+    except ValueError as error:
+        told.events.service_crashed(error)
+    (line,) = told.lines
+    assert "ValueError: zip()" in line["exception"]
+    assert "in _bind" in line["exception"]
+    assert private not in json.dumps(line)
+
+
+def test_a_terminal_gets_text_and_auto_finds_out(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Terminal()
+    logger = configure_logs("info", "auto", stream=terminal, app="shop")
+    logger.error("service_crashed", exc_info=ValueError("why"))
+    text = terminal.getvalue()
+    assert "service_crashed" in text
+    assert "app=shop" in text
+    assert "ValueError: why" in text
+    assert "\x1b" not in text
+    assert "╭" not in text
+
+
+def test_text_of_strangers_is_bounded_and_cannot_move_a_terminal(told):
+    evil = "\x1b[2J\r\nforged line" + "x" * 1_000
+    told.events.dead_letter_written(Coordinates("t", 0, 1), "ValueError", 1, evil)
+    text = told.lines[0]["error"]
+    assert len(text) == 300
+    assert text.isprintable()
+
+
+def test_structlog_comes_without_rich():
+    code = (
+        "import sys, io; from hapax.telemetry.logs import configure_logs;"
+        "configure_logs('info', 'console', stream=io.StringIO());"
+        "assert not [name for name in sys.modules if name.split('.')[0] == 'rich'];"
+        "import rich.console"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_events_come_without_structlog_and_rich():
+    code = (
+        "import sys, hapax.telemetry.events;"
+        "assert not {'structlog', 'rich', 'prometheus_client'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_client_logger_takes_what_librdkafka_gives(told):
+    logger = ClientLogger(told.events, "consumer")
+    logger.log(40, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "refused")
+    assert told.lines[0].items() >= {"facility": "FAIL", "text": "refused"}.items()
+
+
+def test_a_client_logger_takes_other_forms_too(told):
+    ClientLogger(told.events, "consumer").log(30, "lost %d", 3)
+    assert told.lines[0].items() >= {"facility": "?", "text": "lost 3"}.items()
+
+
+def test_a_client_logger_never_raises(told):
+    ClientLogger(told.events, "consumer").log(30, "%d", "no number")
+    assert told.lines[0].items() >= {"event": "telemetry_failed", "error": "TypeError"}.items()
+    assert told.value("telemetry_failures_total") == 1
+
+
+def test_a_client_logger_never_raises_even_when_nothing_can_be_written(told):
+    told.stream.close()
+    ClientLogger(told.events, "consumer").log(40, "%s [%s] %s", "FAIL", "c", "refused")
+    assert told.value("telemetry_failures_total") == 1
+
+
+def test_the_real_client_logs_through_it(told):
+    confluent_kafka: Any = pytest.importorskip("confluent_kafka")
+    settings = {"group.id": "g", "bootstrap.servers": "127.0.0.1:1", "debug": "generic"}
+    consumer = confluent_kafka.Consumer(settings, logger=ClientLogger(told.events, "consumer"))
+    for _ in range(100):
+        consumer.poll(0.1)
+        if told.value("librdkafka_errors_total", facility="FAIL"):
+            break
+    consumer.close()
+    facilities = {line["facility"] for line in told.lines if line["event"] == "librdkafka_logged"}
+    assert "FAIL" in facilities
+
+
+@pytest.mark.usefixtures("root")
+def test_what_business_code_logs_becomes_a_line(told):
+    capture_library_logs(told.events)
+    logging.getLogger("shop.rules").warning("odd price %s", "12\n")
+    expected = {"event": "library_logged", "library": "shop.rules", "text": "odd price 12 "}
+    assert told.lines[0].items() >= expected.items()
+
+
+def test_the_traceback_of_business_code_is_kept(told, root):
+    capture_library_logs(told.events)
+    assert [type(handler) for handler in root.handlers] == [LibraryHandler]
+    try:
+        os.environ["HAPAX_RATE"]
+    except KeyError:
+        logging.getLogger("shop.rules").exception("no rate")
+    assert "KeyError: 'HAPAX_RATE'" in told.lines[0]["exception"]
+
+
+@pytest.mark.usefixtures("root")
+def test_a_log_call_that_is_wrong_does_not_break_business_code(told):
+    capture_library_logs(told.events)
+    logging.getLogger("shop.rules").warning("%d", "no number")
+    assert told.lines[0]["event"] == "telemetry_failed"
+
+
+LONG = b"x" * 1000
+WITHIN_S = 20.0
+
+
+class Pipe:
+    """A pipe, the queue that writes to it, and what the queue has told."""
+
+    def __init__(self, bytes_max: int = 100_000) -> None:
+        self.reader, writer = os.pipe()
+        self.lines = LineQueue(writer, bytes_max)
+        os.close(writer)
+        self.drops = 0
+        self.resumes: list[int] = []
+        self.lines.on_drop = self._dropped
+        self.lines.on_resume = lambda: self.resumes.append(self.drops)
+
+    def read(self, until: bytes) -> bytes:
+        found = b""
+        while until not in found:
+            found += os.read(self.reader, 1 << 16)
+        return found
+
+    def _dropped(self) -> None:
+        self.drops += 1
+
+
+@pytest.fixture
+def pipe():
+    made = Pipe()
+    yield made
+    with suppress(OSError):  # the test has closed it
+        os.close(made.reader)
+
+
+def test_lines_come_out_whole_and_in_order(pipe):
+    for number in range(1000):
+        pipe.lines.add(b"%d" % number)
+    pipe.lines.flush(WITHIN_S)
+    assert pipe.read(b"999\n") == b"".join(b"%d\n" % number for number in range(1000))
+    assert pipe.drops == 0
+
+
+def test_whoever_adds_a_line_does_not_write_it(pipe, monkeypatch):
+    write, writers = os.write, set()
+
+    def noted(descriptor: int, data: bytes) -> int:
+        if data == b"one\n":
+            writers.add(threading.get_ident())
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", noted)
+    pipe.lines.add(b"one")
+    assert pipe.read(b"one\n") == b"one\n"
+    assert len(writers - {threading.get_ident()}) == 1
+
+
+def test_a_full_pipe_costs_lines_and_no_time_and_the_next_reader_is_told(pipe):
+    for _ in range(2000):
+        pipe.lines.add(LONG)
+    assert pipe.drops > 1500  # what neither the pipe nor the queue holds
+    last = threading.Thread(target=lambda: pipe.read(b"last"), daemon=True)
+    last.start()
+    await_(lambda: pipe.resumes[-1:] == [pipe.drops], WITHIN_S, str)
+    pipe.lines.flush(WITHIN_S)
+    pipe.lines.add(b"last")
+    last.join(WITHIN_S)
+    assert not last.is_alive()
+
+
+def test_a_reader_that_goes_away_costs_lines_only(pipe):
+    os.close(pipe.reader)
+    for number in range(10):
+        pipe.lines.add(b"%d" % number)
+    pipe.lines.flush(WITHIN_S)
+    await_(lambda: pipe.drops == 10, WITHIN_S, lambda: f"{pipe.drops} drops")
+    assert pipe.resumes == []
+
+
+def test_a_pipe_that_does_not_block_is_waited_for():
+    pipe = Pipe(bytes_max=1 << 20)
+    os.set_blocking(pipe.lines._descriptor, False)
+    for _ in range(500):
+        pipe.lines.add(LONG)
+    pipe.lines.add(b"last")
+    assert pipe.read(b"last\n").count(b"\n") == 501
+    assert pipe.drops == 0
+
+
+def test_a_number_that_business_code_closes_is_not_ours():
+    reader, writer = os.pipe()
+    lines = LineQueue(writer)
+    os.close(writer)
+    lines.add("text \ud800")
+    assert os.read(reader, 100) == b"text \\ud800\n"
+
+
+def test_a_flush_ends_in_its_time_though_nobody_reads(pipe):
+    pipe.lines.add(b"x" * (1 << 20))
+    pipe.lines.flush(0.01)
+    write_within(threading.Event().wait, 0.01)
+
+
+def test_a_forked_process_writes_its_lines(pipe):
+    pipe.lines.flush(WITHIN_S)
+    child = os.fork()
+    if not child:
+        signal.alarm(int(WITHIN_S))
+        pipe.lines.add(b"child")
+        pipe.lines.flush(WITHIN_S)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert pipe.read(b"child\n") == b"child\n"

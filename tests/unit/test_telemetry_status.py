@@ -12,7 +12,7 @@ from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import HeldBack, LogOffsets
 from hapax.core.records import Record
 from hapax.operations.offsets import Look
-from tests.kit.status_page import Told
+from tests.kit.status_page import ELSEWHERE, WITH_CLAIMS, WITHOUT_DEAD_LETTERS, Told
 from tests.unit.test_telemetry_events import IDLE, ORDERS, WHERE
 from tests.unit.test_telemetry_survey import OURS
 
@@ -32,7 +32,7 @@ def test_a_process_that_has_just_started_shows_that_and_what_it_waits_for(told):
 
 def test_outputs_that_go_to_another_cluster_show_its_brokers_and_its_id_once_it_answered():
     assert Told().status["outputs_cluster"] is None
-    told = Told(outputs_at="there:9092")
+    told = Told(ELSEWHERE)
     assert told.status["outputs_cluster"] == {"servers": "there:9092", "id": None}
     told.events.outputs_cluster_met("there:9092", "id-of-there")
     assert told.status["outputs_cluster"] == {"servers": "there:9092", "id": "id-of-there"}
@@ -163,7 +163,7 @@ def test_partitions_that_left_are_not_shown(told):
 
 def test_the_claim_store_is_up_away_or_not_there():
     assert Told().status["claim_store"] == {"state": "none"}
-    told = Told(claim_store=True)
+    told = Told(WITH_CLAIMS)
     told.work()
     assert told.status["claim_store"] == {"state": "up"}
     told.events.claims_unavailable("timeout", "pause")
@@ -405,7 +405,7 @@ def test_dead_letters_are_counted_by_reason_with_the_command_that_lists_them(tol
         },
         {"reason": "KeyError", "count": 2, "command": "hapax dead-letters list --reason KeyError"},
     ]
-    without = Told(dead_letters=False)
+    without = Told(WITHOUT_DEAD_LETTERS)
     without.metrics.records_dead_lettered.of("KeyError").inc()
     assert without.status["dead_letters"][0]["command"] is None
 

@@ -24,14 +24,19 @@ from hapax.core.errors import (
 from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
 from hapax.settings import Settings, load_settings
-from hapax.telemetry import tracing_sdk
-from hapax.telemetry.tracing import LINKS_MAX, TracedCore, links
-from hapax.telemetry.tracing_sdk import build, close_tracing, flush_tracing
-from hapax.wiring.tracing import start_tracing, traced
-from tests.kit.batches import filled, opened, run
+from hapax.telemetry import tracing
+from hapax.telemetry.tracing import (
+    LINKS_MAX,
+    TracedCore,
+    build,
+    close_tracing,
+    flush_tracing,
+    links,
+)
+from hapax.wiring.builders import start_tracing, traced
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import required
-from tests.kit.pipeline import Pipeline
+from tests.kit.pipeline import Pipeline, filled, opened, run
 from tests.unit.test_telemetry_events import Told
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -357,7 +362,7 @@ def test_an_exporter_that_is_not_installed_is_named(environ):
 
 
 def test_a_collector_that_is_away_holds_up_a_stop_for_a_bounded_time(monkeypatch):
-    monkeypatch.setattr(tracing_sdk, "FLUSH_MAX_S", 0.05)
+    monkeypatch.setattr(tracing, "FLUSH_MAX_S", 0.05)
     released, reached = Event(), Event()
 
     def shutdown() -> None:

@@ -77,7 +77,7 @@ def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transa
     pipeline.run()
     assert pipeline.told.names().count("batch_abandoned") == 1
     assert (pipeline.outputs(), pipeline.committed()) == ([], {}), "offsets without their outputs"
-    pipeline.broker.expel("w")
+    pipeline.broker.group.expel("w")
     pipeline.start("w2")  # the next start gives every record its effect
     pipeline.run()
     pipeline.judge()
@@ -94,7 +94,7 @@ def test_ends_of_a_partition_that_left_are_not_committed():
     def then(step: str) -> None:
         taken.append(step == "take")
         if sum(taken) == 2 and step == "take":
-            pipeline.broker.join("a-other")  # sorts first: P0 goes there
+            pipeline.broker.group.join("a-other")  # sorts first: P0 goes there
         if pipeline.committed():
             pipeline.lifecycle.stop("seen")
 
@@ -111,7 +111,7 @@ def test_partitions_that_were_lost_are_told_and_taken_again_from_the_committed_o
 
     def then(step: str) -> None:
         if step == "send" and script.steps.count("send") == 2:
-            pipeline.broker.expel("w")
+            pipeline.broker.group.expel("w")
 
     script.then = then
     pipeline.run()
@@ -160,8 +160,8 @@ def test_a_run_to_the_ends_ends_there_and_leaves_what_came_later():
 def test_a_run_to_the_ends_waits_for_the_partitions_of_others():
     script = Script()
     pipeline = Pipeline(2, faults=script, at_end=True)
-    pipeline.broker.join("a-other")  # sorts first: P0 is its
-    pipeline.broker.join("w")
+    pipeline.broker.group.join("a-other")  # sorts first: P0 is its
+    pipeline.broker.group.join("w")
     pipeline.broker.shift("a-other", frozenset())
     pipeline.write(b"a", partition=1)
     pipeline.write(b"b")

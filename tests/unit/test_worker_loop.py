@@ -11,6 +11,7 @@ from hapax.core.errors import DeadLetterLimitError
 from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.ports import Batch
 from hapax.core.records import Output, Record
+from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.worker import Worker
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
@@ -78,7 +79,7 @@ def calls_in_handlers(pipeline: Pipeline) -> list[str]:
 @pytest.mark.parametrize("step", ["open", "begin", "send", "send_offsets", "commit", "committed"])
 def test_no_client_is_called_while_an_exception_is_handled(step, error):
     """It would keep the exception, and with its frames a client that is dead: each outage of the
-    brokers left some (tests/contract/test_handled_exceptions.py).
+    brokers left some (tests/contract/test_closing.py).
     """
     faults = {step: [None, InjectedFault(error)]}  # one of three
     if step == "open":
@@ -310,3 +311,103 @@ def test_who_stops_or_is_paused_ends_what_is_in_work_and_takes_no_more(stopping,
     )
     Worker._turn(worker)
     assert asked == [more]
+
+
+FIRST, SECOND = ("in", 0), ("in", 1)
+
+
+@pytest.fixture
+def known():
+    return Ends(idle_s=0.3, interval_s=1.0)
+
+
+def test_an_end_is_due_when_nothing_was_in_flight_for_a_while(known):
+    known.record_commit({FIRST: 3}, 100.0)
+    known.note({FIRST: 5})
+    assert known.due(100.2) == []
+    assert known.due(100.4) == [FIRST]
+
+
+def test_ends_are_due_no_more_often_than_the_interval(known):
+    known.note({FIRST: 5})
+    known.moved({}, 100.0)
+    assert known.due(100.9) == []
+    assert known.due(101.0) == [FIRST]
+
+
+def test_only_ends_behind_what_the_group_knows_have_moved(known):
+    known.note({FIRST: 5, SECOND: 7})
+    assert known.moved({FIRST: 5, SECOND: 6}, 100.0) == {SECOND: 7}
+    assert known.pending() == []
+
+
+def test_a_partition_without_committed_offset_has_moved_by_its_first_end(known):
+    known.note({FIRST: 5})
+    assert known.moved({FIRST: None, SECOND: 3}, 100.0) == {FIRST: 5}
+
+
+def test_an_end_below_what_the_group_knows_never_moves_it_back(known):
+    known.note({FIRST: 5})
+    assert known.moved({FIRST: 9}, 100.0) == {}
+
+
+def test_a_known_end_is_not_pending_again(known):
+    known.note({FIRST: 5})
+    known.moved({FIRST: 5}, 100.0)
+    known.note({FIRST: 5})
+    assert known.pending() == []
+    known.note({FIRST: 6})
+    assert known.pending() == [FIRST]
+
+
+def test_what_a_batch_committed_is_no_longer_pending(known):
+    known.note({FIRST: 5, SECOND: 1})
+    known.record_commit({FIRST: 6}, 100.0)
+    assert known.pending() == [SECOND]
+    known.note({FIRST: 6})
+    assert known.pending() == [SECOND]
+
+
+def test_partitions_that_left_are_forgotten_and_the_rest_is_kept(known):
+    known.record_commit({FIRST: 5, SECOND: 5}, 100.0)
+    known.note({FIRST: 6, SECOND: 6})
+    known.forget([FIRST])
+    assert known.pending() == [SECOND]
+    known.note({FIRST: 5})
+    assert known.pending() == [SECOND, FIRST]
+
+
+def test_everything_is_forgotten_when_everything_is_read_again(known):
+    known.record_commit({FIRST: 5}, 100.0)
+    known.note({SECOND: 6})
+    known.forget()
+    assert known.pending() == []
+    known.note({FIRST: 5})
+    assert known.pending() == [FIRST]
+
+
+def test_an_unbounded_run_is_never_spent():
+    bounds = Bounds(records_max=None, at_end=False)
+    bounds.count(10**9)
+    assert not bounds.spent
+    assert not bounds.wants_ends
+    assert bounds.limit(500) == 500
+
+
+def test_a_run_bounded_by_records_takes_no_more_than_its_rest():
+    bounds = Bounds(records_max=7, at_end=False)
+    bounds.count(4)
+    assert (bounds.limit(500), bounds.limit(2), bounds.spent) == (3, 2, False)
+    bounds.count(3)
+    assert bounds.spent
+
+
+def test_a_run_to_the_ends_asks_for_them_once_and_misses_what_is_below():
+    bounds = Bounds(records_max=None, at_end=True)
+    asked = [bounds.wants_ends]
+    bounds.start({FIRST: 5, SECOND: 0})
+    assert [*asked, bounds.wants_ends] == [True, False]
+    assert bounds.missing({}) == [FIRST]
+    assert bounds.missing({FIRST: 4}) == [FIRST]
+    assert bounds.missing({FIRST: 5}) == []
+    assert bounds.missing({FIRST: 9}) == []

@@ -19,7 +19,6 @@ STARTS = [[HAPAX, "run"], [sys.executable, "-m", "hapax", "run"], [HAPAX, "confi
 
 
 def run(folder: Path, words: list[str], transform: str) -> subprocess.CompletedProcess[str]:
-    """Start the service in a folder; no broker is asked before the function is loaded."""
     settings = required(app="shop", TELEMETRY__PORT="0", TRANSFORM=transform)
     return subprocess.run(
         words,

@@ -98,9 +98,10 @@ def _play(
         return
     asked = {answer for client, _ in ready.values() for answer in client.answers}
     needs_topics = bool(asked - {"serdes", "events"})
-    made_of = Sandbox(proxied=True, properties=topics.BROKER).of_kafka(kafka)
     with (
-        made_of.with_registry(wanted="serdes" in asked) as sandbox,
+        Sandbox(
+            proxied=True, properties=topics.BROKER, kafka=kafka, registry="serdes" in asked
+        ) as sandbox,
         tempfile.TemporaryDirectory() as folder,
         ExitStack() as more,
         ThreadPoolExecutor(1) as aside,

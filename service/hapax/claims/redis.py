@@ -1,33 +1,29 @@
 """The claim store in Redis (docs/design.md, claims).
 
-One request claims a batch: an HSETNX for each id, and a script at the end (redis_turn.lua). Most
-ids are new, and then an answer is 4 bytes; for those that exist a second request asks who owns
-them. HSETNX decides alone, so the script is not on the way of an id: a third of its cost.
+One request claims a batch, by one script (redis_claim.lua): it finds which ids are claimed, and by
+whom, and claims the others, in one step.
 
-Exactness. An id is reduced to 128 bits of BLAKE2b, salted with the app. Two of n live ids share
-them with a probability below n² / 2¹²⁹: for a thousand million ids 1.5e-21. Nothing else decides.
+Exactness. An id is reduced to 116 bits of BLAKE2b. Two of n live ids share them with a probability
+below n² / 2¹¹⁷: for a thousand million ids 6e-18. Nothing else decides. The salt is the app and
+the epoch, which is random: no sender can choose ids whose digests are alike in any part.
 
 Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 
-    hapax:{app}:claims       the format: "2"
-    hapax:{app}:claims:meta  epoch, layout of the buckets, topics by number, cluster
-    hapax{app}<epoch><bits>  a bucket: rest of the digest → date, owner
+    hapax:{app}:claims                                the format: "3"
+    hapax:{app}:claims:meta                           epoch, generations, topics by number, cluster
+    hapax:{app}:claims:<epoch>:<generation>:<shard>   digest → owner
 
-- A date is the time of a claim in parts of the TTL, by Redis' clock as the last answer had it. The
-  answer shows whether it was right; a claim with a date that was too early gets another one.
-- Buckets are small hashes, which Redis keeps as one packed list. A cursor sweeps all of them once
-  in a TTL, a few with each request: what is older than the TTL is deleted, so that an id is
-  remembered for one to two TTLs, and the bucket lives for four more, so that nothing outlives an
-  app that is gone. An id that is met when it is over gives way at once.
-- All buckets exist before the first claim: HSETNX would make one that never ends. The answer says
-  until when they do, and no claim is sent later than that.
-- 16,384 buckets at first, 2 MB: dividing costs Redis as much as claims do, and most stores need
-  none. With 24 ids a bucket each is divided in two, below 5 two become one, by the script, a few
-  with each request. A request is packed for the layout that the last answer had. Where its script
-  met another one, ids whose bucket that concerns are claimed again: a claim counts only where it
-  was in the bucket that counted when the request ended.
-- An owner is topic number, partition, offset, in 8 bytes or a few more. A topic's number is a hash
-  of it, so that a failover cannot give it to another topic while claims are on their way.
+- A generation takes the ids that are claimed in half of a time to live, by Redis' clock, and ends
+  one and a half after its beginning: an id is remembered for one to one and a half times the time
+  to live. Three are alive, of 16 hashes each, which the server grows by itself, step by step. One
+  that is over is unlinked as a whole. Nothing is swept, divided or dated.
+- An id is in one generation at most: a claim asks all of them, and writes into the newest.
+- A longer time to live holds at once for all ids that are still there, a shorter one from the next
+  generation on, which begins as soon as its ids may not be in the one before.
+- A clock that is set back begins its future generations again, so that they end, too; one that is
+  set forward ends claims early, which is seen because each answer has the time.
+- Keys end by themselves two and a half times the time to live after their generation began, so that
+  nothing outlives an app that is gone but its format and its epoch.
 - The epoch is the canary, made at the first call. When the store was emptied (FLUSHALL, empty
   restart, failover to an empty replica) the script has another one: the batch is claimed again in
   that, and ``on_emptied`` is called.
@@ -41,25 +37,22 @@ from __future__ import annotations
 
 import re
 import time
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from hapax.claims.redis_buckets import Buckets, Canary, StoreClock, UnknownFormatError
-from hapax.claims.redis_claim import Claim, IdBatch
 from hapax.claims.redis_connection import Tls, connect, is_away, place, unavailable
-from hapax.claims.redis_desk import BucketDesk
 from hapax.claims.redis_health import Eviction, health_of, preflight
-from hapax.claims.redis_layout import DIGEST_BYTES
-from hapax.claims.redis_native import Digests
-from hapax.core.claim_store import Owned, Preflight, StoreHealth
-from hapax.core.errors import (
-    ClaimsUnavailableError,
-    ConfigurationError,
-    OtherClusterError,
+from hapax.claims.redis_script import (
+    Request,
+    Store,
+    StoreClock,
+    UnknownFormatError,
+    base_key,
+    check_format,
 )
-from hapax.core.record_path import Ids
+from hapax.core.claim_store import Owned, Preflight, StoreHealth
+from hapax.core.errors import ClaimsUnavailableError, ConfigurationError, OtherClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,45 +63,32 @@ if TYPE_CHECKING:
 
 
 class RedisClaims:
-    """Claims in one Redis, in the primary that sentinels name, or in one node of a cluster.
-
-    topic_ids   Kafka's id of each topic: a topic that was deleted and recreated is another
-    salt        of the digests: 16 bytes
-    """
+    """Claims in one Redis, in the primary that sentinels name, or in one node of a cluster."""
 
     def __init__(
         self,
         url: str,
         options: StoreOptions,
         *,
-        topic_ids: Mapping[str, str] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        app = options.app
-        if not re.fullmatch(r"[A-Za-z0-9._-]+", app):
-            raise ConfigurationError([f"The app {app!r} cannot name keys in Redis."])
-        self._base = f"hapax:{{{app}}}:claims".encode()
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", options.app):
+            raise ConfigurationError([f"The app {options.app!r} cannot name keys in Redis."])
         self._redis = connect(
             url,
-            key=self._base,
+            key=base_key(options.app),
             tls=Tls(*options.tls),
             current=options.current,
             connect_timeout_s=options.connect_timeout_s,
             answer_timeout_s=options.answer_timeout_s,
         )
-        self.salt = blake2b(app.encode(), digest_size=16).digest()
-        self._salted = blake2b(digest_size=DIGEST_BYTES, salt=self.salt)
-        self._canary = Canary(options, StoreClock(monotonic, options.ttl_ms))
         self._eviction = Eviction(self._redis, options.on_look)
-        self._buckets = Buckets(
+        self._store = Store(
             self._redis,
-            self._base,
-            options.ttl_ms,
-            self._canary,
-            topic_ids or {},
+            options,
+            StoreClock(monotonic, options.ttl_ms),
             keeps=self._eviction.vouch,
         )
-        self._desk = BucketDesk(self._buckets)
 
     @property
     def fresh(self) -> bool:
@@ -117,16 +97,16 @@ class RedisClaims:
         It is the app's first start, or the store was emptied while no worker ran. A group with
         committed offsets shows which.
         """
-        return self._canary.fresh
+        return self._store.fresh
 
     @property
     def cluster_id(self) -> str | None:
         """Kafka's id of the cluster that offsets belong to; None: not known, not compared."""
-        return self._canary.cluster_id
+        return self._store.cluster_id
 
     @cluster_id.setter
     def cluster_id(self, value: str | None) -> None:
-        self._canary.cluster_id = value
+        self._store.cluster_id = value
 
     def claim(
         self,
@@ -135,7 +115,7 @@ class RedisClaims:
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
-        """Claim all ids, see ``ports.Claims``: one round trip, or two where ids are known.
+        """Claim all ids in one round trip, see ``ports.Claims``.
 
         A record that is twice in one batch, or two replays of one original, have the same
         owner: both belong to the caller, as they would be in two batches. Raises
@@ -157,7 +137,7 @@ class RedisClaims:
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates],
-    ) -> Asked:
+    ) -> Request:
         if len(ids) != len(records):
             raise ValueError(f"{len(ids)} ids for {len(records)} records")
         if gone and len(gone) != len(ids):
@@ -165,26 +145,16 @@ class RedisClaims:
         owners: Sequence[Record | Coordinates] = records
         if replays:
             owners = [replays.get(index, record) for index, record in enumerate(records)]
-        claim = Claim(self._buckets, IdBatch(self._split(ids), owners, gone))
-        if ids:
-            claim.send_if_prepared()
-        return claim
-
-    def _split(self, ids: Sequence[bytes]) -> Sequence[bytes]:
-        if isinstance(ids, Ids):
-            return Digests(ids, self.salt)
-        digests = self._digests(ids)
-        return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
+        request = Request(self._store, "claim", ids, owners, gone)
+        request.send_ahead()
+        return request
 
     def ping(self) -> None:
         """Return when the store answers and keeps claims; else raise ClaimsUnavailableError.
 
         Where it deletes them, its answers count for nothing until a later call finds it keeps them.
         """
-        try:
-            self._eviction.look(place(self._redis))
-        except (RedisError, OSError) as error:
-            raise unavailable(self._redis, error) from error
+        self._store.asked(lambda: self._eviction.look(place(self._redis)))
 
     def check(self) -> Preflight:
         """Find what is wrong with the server, by asking it and by trying out every permission.
@@ -199,7 +169,7 @@ class RedisClaims:
                 raise unavailable(self._redis, error) from error
             return Preflight([f"{unavailable(self._redis, error)}."], [])
         try:
-            self._buckets.prepare((), probe=True)
+            Request(self._store, "try").found()
         except OtherClusterError as error:
             found.problems.append(str(error))
         except UnknownFormatError as error:
@@ -211,34 +181,33 @@ class RedisClaims:
         return found
 
     def health(self) -> StoreHealth:
-        return health_of(self._redis, self._base.decode())
+        return health_of(self._redis, self._store.base.decode())
 
     def close(self) -> None:
         """Drop the connection. A later call would open it again."""
         self._redis.close()
 
     def owner(self, claim: bytes) -> Owned | None:
-        return self._desk.owner(self._digests([claim]))
+        """See ``ClaimStore``: begins no epoch, so that a store that was emptied is seen as one."""
+        found = Request(self._store, "find", [claim]).found()
+        return Owned(found.others[0], found.extra) if found.others else None
 
     def forget(self, claim: bytes) -> bool:
-        return self._desk.forget(self._digests([claim]))
+        return bool(Request(self._store, "forget", [claim]).found().extra)
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
-        """See ``ports.Claims``; a thousand of them in one round trip."""
-        return self._desk.release([(self._digests([each]), owner) for each, owner in owned])
+        claims, owners = [claim for claim, _ in owned], [owner for _, owner in owned]
+        return Request(self._store, "forget", claims, owners).found().extra if owned else 0
 
     def cluster(self) -> str | None:
-        return self._desk.cluster()
+        store = self._store
+        kept = store.asked(lambda: self._redis.get(store.base))
+        if kept is not None:
+            check_format(kept)
+        found = store.asked(lambda: self._redis.hget(store.meta, "cluster"))
+        return found.decode() if isinstance(found, bytes) else None
 
     def adopt(self) -> str | None:
-        return self._desk.adopt()
-
-    def _digests(self, ids: Sequence[bytes]) -> bytes:
-        # A copy of a salted hash costs half of what a new one does.
-        copy = self._salted.copy
-        digests = []
-        for each in ids:
-            digest = copy()
-            digest.update(each)
-            digests.append(digest.digest())
-        return b"".join(digests)
+        before, here = self.cluster(), self._store.cluster_id or ""
+        self._store.asked(lambda: self._redis.hset(self._store.meta, "cluster", here))
+        return before

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    OutputTopics,
-    one_cluster_settings,
-    point_ms,
-    print_json,
-    printable,
-    progress_line,
-    refusals,
-    show,
-)
+from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.operations.audit.result import ANOMALIES, Compare, EngineName
 
@@ -28,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from hapax.commands.screen import Cell
-    from hapax.operations.audit.result import Audit, InputFindings
+    from hapax.operations.audit.result import Audit, Class, InputFindings
 
 PARTITIONS_SHOWN = 40
 _ANOMALIES = 1
@@ -54,18 +44,15 @@ def audit(
     no_transform: Annotated[
         bool, typer.Option("--no-transform", help="Do not call the transform.")
     ] = False,
-    output_topic: OutputTopics = None,
+    output_topic: screen.OutputTopics = None,
     engine: Annotated[
         EngineName, typer.Option(help="What reads and judges: this process, or Spark.")
     ] = EngineName.LOCAL,
-    master: Annotated[
-        str | None,
-        typer.Option(help="With --engine spark: where it runs. Default: HAPAX_SPARK__MASTER."),
-    ] = None,
+    master: screen.SparkMaster = None,
     examples: Annotated[
         int, typer.Option(min=0, max=1000, help="Examples of each class of anomalies.")
     ] = 5,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Read input, outputs and dead letters, and report whether each effect exists exactly once.
 
@@ -82,14 +69,16 @@ def audit(
       hapax audit --no-transform --json > audit.json
       hapax audit --engine spark --master spark://spark:7077
     """
-    with refusals(as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT):
+    with screen.refusals(
+        as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT
+    ) as line:
         if master is not None and engine is not EngineName.SPARK:
             raise ConfigurationError(["--master is an option of --engine spark: name both"])
         given = {} if master is None else {"HAPAX_SPARK__MASTER": master}
-        settings = one_cluster_settings(given)
-        since_ms = None if since is None else point_ms("--since", since)
-        from hapax.operations.audit.run import audit as run
+        settings = screen.one_cluster_settings(given)
+        since_ms = None if since is None else screen.point_ms("--since", since)
         from hapax.operations.audit.topics import AuditOptions
+        from hapax.operations.audit.topics import audit as run
 
         options = AuditOptions(
             compare=compare,
@@ -98,14 +87,13 @@ def audit(
             since_ms=since_ms,
             examples_max=examples,
         )
-        with progress_line() as line:
 
-            def report(what: str, done: int, total: int) -> None:
-                line.show(f"{what}: {done:,} of {total:,}" if total else what, what)
+        def report(what: str, done: int, total: int) -> None:
+            line.show(f"{what}: {done:,} of {total:,}" if total else what, what)
 
-            found = run(settings, options, report, engine)
+        found = run(settings, options, report, engine)
     if as_json:
-        print_json(figures(found))
+        screen.print_json(figures(found))
     else:
         _show(found)
     raise typer.Exit(0 if found.clean else _ANOMALIES)
@@ -116,82 +104,62 @@ def figures(audit: Audit) -> dict[str, object]:
 
 
 def _show(audit: Audit) -> None:
-    _accounts(audit)
-    if not audit.clean:
-        classes = [one for one in ANOMALIES if one.name in audit.anomalies]
-        columns: dict[str, Callable[[InputFindings], Cell]] = {
-            "input partition": _place,
-            **{one.title: partial(_judged, one.name) for one in classes},
-        }
-        totals = {one.title: _red(audit.totals[one.name]) for one in classes}
-        show(_shown(audit), columns, total=_TOTAL | totals)
-    for sentence in sentences(audit):
-        typer.echo(printable(sentence))
-
-
-def sentences(audit: Audit) -> list[str]:
-    records = audit.totals["records"]
-    if audit.clean:
-        unknown = audit.totals["unexplained"]
-        words = [f"Kept: {records:,} records judged, each with its effect once, in order."]
-        if unknown:
-            # Without the transform it is not known whether they should have had an effect.
-            words = [
-                (
-                    f"Not refuted: {records:,} records judged; {unknown:,} of them have no effect,"
-                    " which only the transform can explain: audit without --no-transform."
-                ),
-            ]
-        if not records:
-            words = ["Nothing to judge: no record is below a committed offset."]
-    else:
-        found = ", ".join(
-            f"{audit.anomalies[one.name]:,} {one.title}"
-            for one in ANOMALIES
-            if one.name in audit.anomalies
-        )
-        words = [f"BROKEN: {found}; {records:,} records judged."]
-        words += _explained(audit)
-    words += [f"Remark: {remark}." for remark in audit.remarks]
-    return [*words, f"{audit.duration_s:.0f} s; compared: {audit.compare}."]
-
-
-def _explained(audit: Audit) -> list[str]:
-    words = []
-    for one in ANOMALIES:
-        if one.name in audit.anomalies:
-            words.append(f"{one.title}: {one.meaning}")
-            words += [f"  {example}" for example in audit.examples.get(one.name, [])]
-    return words
-
-
-def _shown(audit: Audit) -> list[InputFindings]:
-    """Return the partitions that get a line: all, or those with anomalies."""
-    if len(audit.inputs) <= PARTITIONS_SHOWN:
-        return audit.inputs
-    return [one for one in audit.inputs if _sum(one.counts)][:PARTITIONS_SHOWN]
-
-
-def _accounts(audit: Audit) -> None:
+    shown = audit.inputs
+    if len(shown) > PARTITIONS_SHOWN:
+        shown = [one for one in shown if _sum(one.counts)][:PARTITIONS_SHOWN]
     more = {title: name for title, name in _NOT_ALWAYS.items() if audit.totals.get(name)}
     names = _ACCOUNTS | more
     columns: dict[str, Callable[[InputFindings], Cell]] = {
-        "input partition": _place,
+        **_PLACE,
         "from": lambda one: one.bounds.start,
         "to": lambda one: one.bounds.until,
         "lag": _lag,
         **{title: partial(_count, name) for title, name in names.items()},
-        "anomalies": lambda one: _red(_sum(one.counts)),
+        "anomalies": lambda one: screen.judged(_sum(one.counts)),
     }
     totals: dict[str, Cell] = {title: audit.totals.get(name, 0) for title, name in names.items()}
-    show(_shown(audit), columns, total=_TOTAL | totals | {"anomalies": _red(_sum(audit.totals))})
+    totals["anomalies"] = screen.judged(_sum(audit.totals))
+    screen.show(shown, columns, total=_TOTAL | totals)
+    if classes := _classes(audit):
+        columns = {one.title: partial(_judged, one.name) for one in classes}
+        totals = {one.title: screen.judged(audit.totals[one.name]) for one in classes}
+        screen.show(shown, _PLACE | columns, total=_TOTAL | totals)
+    for sentence in sentences(audit):
+        screen.say(sentence)
 
 
+def sentences(audit: Audit) -> list[str]:
+    records, unknown = audit.totals["records"], audit.totals["unexplained"]
+    classes = _classes(audit)
+    if classes:
+        found = ", ".join(f"{audit.anomalies[one.name]:,} {one.title}" for one in classes)
+        first = f"BROKEN: {found}; {records:,} records judged."
+    elif not records:
+        first = "Nothing to judge: no record is below a committed offset."
+    elif unknown:
+        # Without the transform it is not known whether they should have had an effect.
+        first = (
+            f"Not refuted: {records:,} records judged; {unknown:,} of them have no effect, which"
+            " only the transform can explain: audit without --no-transform."
+        )
+    else:
+        first = f"Kept: {records:,} records judged, each with its effect once, in order."
+    words = [first]
+    for one in classes:
+        words.append(f"{one.title}: {one.meaning}")
+        words += [f"  {example}" for example in audit.examples.get(one.name, [])]
+    words += [f"Remark: {remark}." for remark in audit.remarks]
+    return [*words, f"{audit.duration_s:.0f} s; compared: {audit.compare}."]
+
+
+_PLACE: dict[str, Callable[[InputFindings], Cell]] = {
+    "input partition": lambda one: f"{one.bounds.topic}/{one.bounds.partition}"
+}
 _TOTAL: dict[str, Cell] = {"input partition": "total"}
 
 
-def _place(one: InputFindings) -> str:
-    return f"{one.bounds.topic}/{one.bounds.partition}"
+def _classes(audit: Audit) -> list[Class]:
+    return [one for one in ANOMALIES if one.name in audit.anomalies]
 
 
 def _lag(one: InputFindings) -> int:
@@ -204,14 +172,8 @@ def _count(name: str, one: InputFindings) -> int:
 
 
 def _judged(name: str, one: InputFindings) -> Text:
-    return _red(_count(name, one))
+    return screen.judged(_count(name, one))
 
 
 def _sum(counts: dict[str, int]) -> int:
     return sum(counts.get(one.name, 0) for one in ANOMALIES)
-
-
-def _red(count: int) -> Text:
-    from rich.text import Text
-
-    return Text(f"{count:,}", "bold red" if count else "green")

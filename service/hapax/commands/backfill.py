@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    age_text,
-    one_cluster_settings,
-    progress_line,
-    refusals,
-)
+from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.working_folder import import_from_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hapax.operations.backfill import Advance, Backfill, Part
     from hapax.settings import Settings
@@ -55,14 +49,11 @@ def backfill(
     engine: Annotated[
         Engine | None, typer.Option(help="What runs it. Default: HAPAX_ENGINE.")
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(help="Where Spark runs. Default: HAPAX_SPARK__MASTER."),
-    ] = None,
+    master: screen.SparkMaster = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only count what would be read; --json: by partition.")
     ] = False,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Run the pipeline over a span of its topics, and stop at the end of it.
 
@@ -81,12 +72,12 @@ def backfill(
       hapax backfill --from 30d --engine spark --master spark://spark:7077
       hapax backfill --from orders/0/100,orders/1/250 --until latest --json
     """
-    with refusals(as_json=as_json):
-        settings = one_cluster_settings(_changes(start, until, engine, master))
+    with screen.refusals(as_json=as_json) as line:
+        settings = screen.one_cluster_settings(_changes(start, until, engine, master))
         import_from_here()
-        from hapax.operations.backfill import backfill as opened
+        from hapax.operations.backfill import Backfill
 
-        with opened(settings) as look:
+        with Backfill(settings) as look:
             parts = look.look()
             begun = look.progress(parts)
             _plan(parts, begun, as_json=as_json)
@@ -94,7 +85,7 @@ def backfill(
                 return
             from hapax.wiring import serve
 
-            with _shown(look, as_json=as_json), redirect_stdout(sys.stderr):
+            with _shown(look, line, as_json=as_json), redirect_stdout(sys.stderr):
                 code = int(serve(settings))
             if code:
                 raise typer.Exit(code)
@@ -129,52 +120,40 @@ def _plan(parts: list[Part], progress: Advance, *, as_json: bool) -> None:
             " done"
         )
         return
-    partitions = [
-        {
-            "topic": one.topic,
-            "partition": one.partition,
-            "start": one.span.start,
-            "end": one.span.stop,
-            "offsets": one.total,
-            "done": one.done,
-        }
-        for one in parts
-    ]
+    paths = {"start": "span.start", "end": "span.stop", "offsets": "total"}
+    partitions = [screen.fields(one, "topic", "partition", "done", **paths) for one in parts]
     _line("planned", progress, partitions=partitions)
 
 
 @contextmanager
-def _shown(look: Backfill, *, as_json: bool) -> Iterator[None]:
+def _shown(look: Backfill, line: screen.ProgressLine, *, as_json: bool) -> Iterator[None]:
     """Show progress in a thread of its own while the block runs."""
     over = threading.Event()
-    with progress_line() as line:
 
-        def show(progress: Advance) -> None:
+    def watch() -> None:
+        while not over.wait(INTERVAL_S):
+            try:
+                progress = look.progress(look.look())
+            except HapaxError:
+                continue  # brokers that are away: the service says so itself
             if as_json:
                 _line("running", progress)
             else:
                 line.show(_text(progress))
 
-        thread = threading.Thread(target=_watch, args=(look, show, over), name="progress")
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
-
-def _watch(look: Backfill, show: Callable[[Advance], None], over: threading.Event) -> None:
-    while not over.wait(INTERVAL_S):
-        try:
-            show(look.progress(look.look()))
-        except HapaxError:
-            continue  # brokers that are away: the service says so itself
+    thread = threading.Thread(target=watch, name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        line.close()
 
 
 def _text(progress: Advance) -> str:
     share = 100 * progress.done / progress.total if progress.total else 100.0
-    left = "" if progress.left_s is None else f", {age_text(progress.left_s)} left"
+    left = "" if progress.left_s is None else f", {screen.age_text(progress.left_s)} left"
     return (
         f"{progress.done:,} of {progress.total:,} offsets ({share:.1f}%),"
         f" {progress.rate:,.0f} a second{left}"

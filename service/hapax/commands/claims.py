@@ -6,27 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    OutputTopics,
-    YesFlag,
-    age_text,
-    confirm,
-    environment_settings,
-    id_bytes,
-    json_bytes,
-    one_cluster_settings,
-    point_ms,
-    print_json,
-    print_table,
-    printable,
-    progress_line,
-    refusals,
-    typed_id,
-)
-from hapax.core.errors import HapaxError
+from hapax.commands import screen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapax.commands.screen import Cell
     from hapax.core.claim_store import Owned
     from hapax.operations.claims import Adoption, Rebuilt
     from hapax.settings import Settings
@@ -35,7 +20,6 @@ EventId = Annotated[
     str, typer.Argument(metavar="ID", help=r"The event's id; \x00 stands for a NUL byte.")
 ]
 
-_WHY_TWICE = "a sweep deletes what is older, and meets every claim once in a TTL."
 
 app = typer.Typer(
     name="claims", help="Show, forget, rebuild and adopt claims.", no_args_is_help=True
@@ -43,7 +27,7 @@ app = typer.Typer(
 
 
 @app.command()
-def show(event_id: EventId, as_json: JsonFlag = False) -> None:
+def show(event_id: EventId, as_json: screen.JsonFlag = False) -> None:
     r"""Show who owns an id: the record seen first, and how long that is remembered.
 
     An id counts within its source, so there may be several. The id of a
@@ -54,23 +38,26 @@ def show(event_id: EventId, as_json: JsonFlag = False) -> None:
       hapax claims show order-815
       hapax claims show 'https://shop.example/orders\x00815' --json
     """
-    with refusals(as_json=as_json):
-        wanted = typed_id(event_id)
-        settings = environment_settings()
+    with screen.refusals(as_json=as_json):
+        wanted = screen.typed_id(event_id)
+        settings = screen.environment_settings()
         from hapax.operations.claims import claims
 
         with claims(settings) as asked:
-            owners = asked.owners(wanted)
-        if not owners:
-            raise _nobody(event_id, settings)
+            owners = asked.owners(wanted, event_id)
     _print_owners(event_id, owners, as_json=as_json)
     if not as_json:
-        ttl = age_text(settings.dedup.ttl_ms / 1000)
-        typer.echo(f"An id is remembered for one to two HAPAX_DEDUP__TTL ({ttl}): {_WHY_TWICE}")
+        ttl = screen.age_text(settings.dedup.ttl_ms / 1000)
+        typer.echo(
+            f"An id is remembered for one to one and a half HAPAX_DEDUP__TTL ({ttl}): the ids of"
+            " half of that time are forgotten together."
+        )
 
 
 @app.command()
-def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+def forget(
+    event_id: EventId, yes: screen.YesFlag = False, as_json: screen.JsonFlag = False
+) -> None:
     r"""Forget an id: the next record that has it is processed as if it were the first.
 
     The event will have its effect again if it is sent again, and nothing else
@@ -80,17 +67,15 @@ def forget(event_id: EventId, yes: YesFlag = False, as_json: JsonFlag = False) -
       hapax claims forget order-815
       hapax claims forget order-815 --yes --json
     """
-    with refusals(as_json=as_json):
-        wanted = typed_id(event_id)
-        settings = environment_settings()
+    with screen.refusals(as_json=as_json):
+        wanted = screen.typed_id(event_id)
+        settings = screen.environment_settings()
         from hapax.operations.claims import claims
 
         with claims(settings) as asked:
-            owners = asked.owners(wanted)
-            if not owners:
-                raise _nobody(event_id, settings)
+            owners = asked.owners(wanted, event_id)
             told = ", ".join(str(owned.owner) for owned in owners.values())
-            confirm(f"Forget that {printable(event_id)} belongs to {printable(told)}?", yes=yes)
+            screen.confirm(f"Forget that {event_id} belongs to {told}?", yes=yes)
             forgotten = {
                 source: owned for source, owned in owners.items() if asked.forget(wanted, source)
             }
@@ -105,9 +90,9 @@ def rebuild(
             help="Records from this time on: 24h (ago), or a time. Default: HAPAX_DEDUP__TTL."
         ),
     ] = None,
-    output_topic: OutputTopics = None,
-    yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    output_topic: screen.OutputTopics = None,
+    yes: screen.YesFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Restore claims after Redis was lost, from outputs and dead letters.
 
@@ -121,29 +106,27 @@ def rebuild(
       hapax claims rebuild
       hapax claims rebuild --since 6h --output-topic orders-eu --yes
     """
-    with refusals(as_json=as_json):
-        settings = one_cluster_settings()
-        since_ms = None if since is None else point_ms("--since", since)
+    with screen.refusals(as_json=as_json) as line:
+        settings = screen.one_cluster_settings()
+        since_ms = None if since is None else screen.point_ms("--since", since)
         from hapax.operations.claims import claims
 
-        with progress_line() as line, claims(settings) as asked:
-            confirm(f"Write claims of {settings.app} to its claim store?", yes=yes)
+        with claims(settings) as asked:
+            screen.confirm(f"Write claims of {settings.app} to its claim store?", yes=yes)
             rebuilt = asked.rebuild(since_ms, tuple(output_topic or ()), line.show)
     if as_json:
         import msgspec
 
-        print_json(msgspec.to_builtins(rebuilt))
+        screen.print_json(msgspec.to_builtins(rebuilt))
     else:
         _tell(rebuilt)
 
 
 @app.command()
 def adopt(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done; change nothing.")
-    ] = False,
-    yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    dry_run: screen.DryRun = False,
+    yes: screen.YesFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Let claims and offsets of another Kafka cluster belong to the one that answers now.
 
@@ -159,22 +142,20 @@ def adopt(
       hapax claims adopt --dry-run
       hapax claims adopt --yes --json
     """
-    with refusals(as_json=as_json):
-        settings = environment_settings()
+    with screen.refusals(as_json=as_json):
+        settings = screen.environment_settings()
         from hapax.operations.claims import Adopting
 
         asked = Adopting(settings)
         found = asked.look()
         if not dry_run:
-            confirm(_adoption(settings, found), yes=yes)
+            screen.confirm(_adoption(settings, found), yes=yes)
             found = asked.adopt()
     if as_json:
-        print_json(
+        screen.print_json(
             {
                 "adopted": not dry_run,
-                "cluster": found.here,
-                "before": found.before,
-                "claims": found.claims,
+                **screen.fields(found, "before", "claims", cluster="here"),
                 "offsets": [
                     {"topic": topic, "partition": number, "offset": offset}
                     for (topic, number), offset in sorted(found.offsets.items())
@@ -182,19 +163,19 @@ def adopt(
             }
         )
     elif dry_run:
-        typer.echo(f"{_adoption(settings, found)} Nothing was done.")
+        screen.say(f"{_adoption(settings, found)} Nothing was done.")
     else:
         what = f"claims and offsets of {settings.app}" if found.claims else "offsets"
-        typer.echo(
-            f"{what} belong to cluster {printable(found.here)} now; offsets committed again:"
+        screen.say(
+            f"{what} belong to cluster {found.here} now; offsets committed again:"
             f" {len(found.offsets)}"
         )
 
 
 def _adoption(settings: Settings, found: Adoption) -> str:
-    of = f"those of cluster {printable(found.before)}" if found.before else "no known cluster's"
+    of = f"those of cluster {found.before}" if found.before else "no known cluster's"
     claims = f"claims ({of}) and " if found.claims else ""
-    return f"Adopt {claims}offsets of {settings.app} for cluster {printable(found.here)}?"
+    return f"Adopt {claims}offsets of {settings.app} for cluster {found.here}?"
 
 
 def _tell(rebuilt: Rebuilt) -> None:
@@ -215,9 +196,9 @@ def _tell(rebuilt: Rebuilt) -> None:
 
 def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> None:
     if as_json:
-        print_json(
+        screen.print_json(
             {
-                "id": json_bytes(id_bytes(event_id)),
+                "id": screen.json_bytes(screen.id_bytes(event_id)),
                 "claims": [
                     {"id_source": source, "owner": str(owned.owner), "life_ms": owned.life_ms}
                     for source, owned in owners.items()
@@ -225,18 +206,10 @@ def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> 
             }
         )
         return
-    print_table(
-        ("id", "found by", "owner", "remembered for"),
-        [
-            (event_id, source, str(owned.owner), age_text(owned.life_ms / 1000))
-            for source, owned in owners.items()
-        ],
-    )
-
-
-def _nobody(event_id: str, settings: Settings) -> HapaxError:
-    sources = ", ".join(settings.dedup.id)
-    return HapaxError(
-        f"no claim exists for {event_id} (searched as {sources}): it was not seen within"
-        " HAPAX_DEDUP__TTL, or its claim was forgotten"
-    )
+    columns: dict[str, Callable[[tuple[str, Owned]], Cell]] = {
+        "id": lambda _: event_id,
+        "found by": lambda one: one[0],
+        "owner": lambda one: str(one[1].owner),
+        "remembered for": lambda one: screen.age_text(one[1].life_ms / 1000),
+    }
+    screen.show(owners.items(), columns)

@@ -3,83 +3,96 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    environment_settings,
-    print_json,
-    print_table,
-    refusals,
-)
+from hapax.commands import screen
+from hapax.core.errors import ConfigurationError
 from hapax.core.working_folder import import_from_here
+
+if TYPE_CHECKING:
+    from hapax.settings import Settings
 
 app = typer.Typer(name="config", help="Show, check and explain the settings.", no_args_is_help=True)
 
 
-class Format(StrEnum):
-    """How the reference is printed."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    JSON = "json"
-
-
 @app.command()
-def show(as_json: JsonFlag = False) -> None:
+def show(as_json: screen.JsonFlag = False) -> None:
     """Print every setting in force, and where its value is from. Secrets are hidden."""
-    with refusals(as_json=as_json):
+    with screen.refusals(as_json=as_json):
         from hapax.settings import load_with_origins
 
         settings, origins = load_with_origins(os.environ)
     effective = settings.effective()
     if as_json:
-        print_json(
-            {name: {"value": value, "from": origins[name]} for name, value in effective.items()}
-        )
+        found = {name: {"value": text, "from": origins[name]} for name, text in effective.items()}
+        screen.print_json(found)
         return
-    print_table(
-        ("variable", "value", "from"),
-        [(name, value, origins[name]) for name, value in effective.items()],
+    screen.show(
+        effective,
+        {"variable": str, "value": effective.__getitem__, "from": origins.__getitem__},
     )
 
 
 @app.command()
-def check(as_json: JsonFlag = False) -> None:
+def check(as_json: screen.JsonFlag = False) -> None:
     """Name everything that is wrong with the settings; exit code 2 when something is.
 
     Also imports HAPAX_TRANSFORM, and lets the Kafka client read its properties. Connects to
     nothing.
     """
     import_from_here()
-    with refusals(as_json=as_json):
-        settings = environment_settings()
-        from hapax.operations.configuration import check as check_further
+    with screen.refusals(as_json=as_json):
+        settings = screen.environment_settings()
+        from hapax.kafka.properties import check_client_properties
 
-        check_further(settings)
+        problems: list[str] = []
+        for examine in (_load, check_client_properties):
+            try:
+                examine(settings)
+            except ConfigurationError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigurationError(problems)
     if as_json:
-        print_json({"ok": True, "problems": []})
+        screen.print_json({"ok": True, "problems": []})
     else:
         typer.echo("settings are fine")
 
 
+def _load(settings: Settings) -> None:
+    if settings.spark.dataframe is None:
+        from hapax.engines.overlapping_calls import load_calls
+
+        load_calls(settings)
+    else:
+        from hapax.engines.spark.dataframe.query import load_pipeline
+        from hapax.engines.spark.session import require_pyspark
+
+        require_pyspark()
+        load_pipeline(settings.spark.dataframe)
+
+
 @app.command()
 def reference(
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
-    as_json: JsonFlag = False,
+    form: Annotated[
+        Literal["table", "markdown", "json"], typer.Option("--format", help="How to print it.")
+    ] = "table",
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Print all variables with meaning, default and what is allowed."""
     from hapax.settings.reference import markdown, rows
 
-    if as_json or form is Format.JSON:
-        print_json(rows())
-    elif form is Format.MARKDOWN:
+    if as_json or form == "json":
+        screen.print_json(rows())
+    elif form == "markdown":
         typer.echo(markdown(), nl=False)
     else:
-        columns = ("variable", "meaning", "default", "allowed")
-        print_table(
-            columns, [tuple(row[column].replace("`", "") for column in columns) for row in rows()]
-        )
+        names = ("variable", "meaning", "default", "allowed")
+        screen.show(rows(), {name: partial(_plain, name) for name in names})
+
+
+def _plain(name: str, row: dict[str, str]) -> str:
+    return row[name].replace("`", "")

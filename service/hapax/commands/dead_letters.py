@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    YesFlag,
-    confirm,
-    environment_settings,
-    id_bytes,
-    json_bytes,
-    moment_text,
-    one_cluster_settings,
-    point_ms,
-    print_json,
-    printable,
-    progress_line,
-    refusals,
-    typed_id,
-)
-from hapax.commands.screen import show as show_rows
+from hapax.commands import screen
 from hapax.core.dead_letters import Wanted
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Failed
@@ -32,14 +17,13 @@ if TYPE_CHECKING:
 
     from hapax.commands.screen import Cell
     from hapax.core.dead_letters import DeadLetter
-    from hapax.operations.dead_letters import ReplaySummary
 
 _FAILED = [field for field in Failed.__struct_fields__ if field != "truncated"]
 _VALUE_SHOWN, _ERROR_SHOWN = 20_000, 80
 _COLUMNS: Mapping[str, Callable[[tuple[DeadLetter, bool]], Cell]] = {
     "dead letter": lambda row: str(row[0].record.coordinates),
-    "time": lambda row: moment_text(row[0].record.timestamp_ms),
-    "id": lambda row: printable(row[0].event_id),
+    "time": lambda row: screen.moment_text(row[0].record.timestamp_ms),
+    "id": lambda row: screen.printable(row[0].event_id),
     "error": lambda row: row[0].error[:_ERROR_SHOWN] + "…" * (len(row[0].error) > _ERROR_SHOWN),
     "attempts": lambda row: row[0].attempts,
     "source": lambda row: str(row[0].source),
@@ -75,7 +59,7 @@ def list_(
     limit: Annotated[
         int, typer.Option(min=1, max=100_000, help="How many of the newest to show.")
     ] = 50,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """List dead letters: when, which id, why, where from, and whether they were replayed.
 
@@ -86,29 +70,27 @@ def list_(
       hapax dead-letters list --reason ValueError --since 2h
       hapax dead-letters list --source orders/3 --limit 1000 --json
     """
-    with refusals(as_json=as_json):
+    with screen.refusals(as_json=as_json) as line:
         wanted = _wanted(reason, since, until, event_id, source)
-        settings = environment_settings().target
-        from hapax.operations.dead_letters import dead_letters
+        settings = screen.environment_settings().target
+        from hapax.operations.dead_letters import DeadLetters
 
-        with progress_line() as line, dead_letters(settings, line.show) as letters:
+        with DeadLetters(settings, line.show) as letters:
             found = letters.look(wanted, limit)
             topic = letters.topic
     if as_json:
-        print_json(
+        screen.print_json(
             {
                 "topic": topic,
-                "count": found.count,
-                "replayed": found.replayed,
-                "reasons": found.reasons,
+                **screen.fields(found, "count", "replayed", "reasons"),
                 "dead_letters": [_figures(one, replayed) for one, replayed in found.letters],
             }
         )
         return
-    show_rows(found.letters, _COLUMNS)
+    screen.show(found.letters, _COLUMNS)
     typer.echo(f"{found.count:,} dead letters in {topic}, {found.replayed:,} of them replayed")
     for name, count in found.reasons.items():
-        typer.echo(f"  {count:,} {printable(name)}")
+        screen.say(f"  {count:,} {name}")
     if found.count > len(found.letters):
         typer.echo(f"the last {len(found.letters):,} are shown; --limit shows more")
 
@@ -119,7 +101,7 @@ def show(
         str,
         typer.Argument(help="topic/partition/offset of dead letter or failed record, or an id."),
     ],
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Show one dead letter whole: error, headers, key and value; the newest if there are more.
 
@@ -128,26 +110,20 @@ def show(
       hapax dead-letters show orders/3/4711
       hapax dead-letters show order-815 --json
     """
-    with refusals(as_json=as_json):
-        event_id = typed_id(which)
-        settings = environment_settings().target
-        from hapax.operations.dead_letters import dead_letters
+    with screen.refusals(as_json=as_json) as line:
+        event_id = screen.typed_id(which)
+        settings = screen.environment_settings().target
+        from hapax.operations.dead_letters import DeadLetters
 
-        with progress_line() as line, dead_letters(settings, line.show) as letters:
-            found = letters.named(which, event_id)
-    one, replayed = found
+        with DeadLetters(settings, line.show) as letters:
+            one, replayed = letters.named(which, event_id)
     if as_json:
-        content = {
-            "headers": [[name, json_bytes(value)] for name, value in one.record.headers],
-            "key": json_bytes(one.record.key),
-            "value": json_bytes(one.record.value),
-        }
-        print_json(_figures(one, replayed) | content)
+        screen.print_json(_figures(one, replayed) | screen.content_figures(one.record))
         return
     for name, text in _summary(one, replayed):
-        typer.echo(f"{name:<12}{printable(text)}")
+        screen.say(f"{name:<12}{text}")
     for header, value in one.record.headers:
-        typer.echo(f"  {printable(header)}: {'null' if value is None else printable(value)}")
+        screen.say(f"  {header}: {screen.printable(value)}")
     typer.echo(f"{'key':<12}{_shown(one.record.key)}")
     typer.echo(f"{'value':<12}{_shown(one.record.value)}")
 
@@ -162,11 +138,9 @@ def replay(
     rate: Annotated[
         float | None, typer.Option(min=0.1, help="Maximum number of records per second.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be replayed.")
-    ] = False,
-    yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    dry_run: screen.DryRun = False,
+    yes: screen.YesFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Write dead letters back to the input they came from, each once.
 
@@ -181,37 +155,26 @@ def replay(
       hapax dead-letters replay --reason KeyError --since 6h --rate 100
       hapax dead-letters replay --id order-815 --yes --json
     """
-    with refusals(as_json=as_json):
+    with screen.refusals(as_json=as_json) as line:
         wanted = _wanted(reason, since, until, event_id, source)
-        settings = one_cluster_settings()
-        from hapax.operations.dead_letters import replaying
+        settings = screen.one_cluster_settings()
+        from hapax.operations.dead_letters import Replay
 
-        with progress_line() as line, replaying(settings, wanted, line.show, rate=rate) as work:
+        with Replay(settings, line.show, wanted=wanted, rate=rate) as work:
             outcome = work.preview()
             if outcome.replayed and not dry_run:
                 line.close()
                 inputs = ", ".join(settings.input.topics)
-                confirm(f"Write {outcome.replayed:,} records back to {inputs}?", yes=yes)
+                screen.confirm(f"Write {outcome.replayed:,} records back to {inputs}?", yes=yes)
                 outcome = work.run()
     if as_json:
-        print_json(
-            {
-                "dry_run": dry_run,
-                "replayed": outcome.replayed,
-                "replayed_before": outcome.already,
-                "left": outcome.left,
-            }
-        )
+        screen.print_json({"dry_run": dry_run, **msgspec.to_builtins(outcome)})
         return
-    _tell_outcome(outcome, "would be replayed" if dry_run else "replayed")
-
-
-def _tell_outcome(outcome: ReplaySummary, verb: str) -> None:
-    typer.echo(f"{outcome.replayed:,} {verb}")
-    if outcome.already:
-        typer.echo(f"{outcome.already:,} left alone: replayed before")
-    for reason, count in outcome.left.items():
-        typer.echo(f"{count:,} left alone: {reason}")
+    typer.echo(f"{outcome.replayed:,} {'would be replayed' if dry_run else 'replayed'}")
+    if outcome.replayed_before:
+        typer.echo(f"{outcome.replayed_before:,} left alone: replayed before")
+    for why, count in outcome.left.items():
+        typer.echo(f"{count:,} left alone: {why}")
 
 
 def _wanted(
@@ -221,8 +184,8 @@ def _wanted(
         raise ConfigurationError(
             [f"--source {source}: write topic, topic/partition or topic/partition/offset"]
         )
-    since_ms = None if since is None else point_ms("--since", since)
-    until_ms = None if until is None else point_ms("--until", until)
+    since_ms = None if since is None else screen.point_ms("--since", since)
+    until_ms = None if until is None else screen.point_ms("--until", until)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise ConfigurationError(
             [f"--since {since} is not before --until {until}: no record can be between them"]
@@ -231,7 +194,7 @@ def _wanted(
         reason=reason,
         since_ms=since_ms,
         until_ms=until_ms,
-        event_id=id_bytes(event_id),
+        event_id=screen.id_bytes(event_id),
         source=source,
     )
 
@@ -241,9 +204,9 @@ def _summary(one: DeadLetter, replayed: bool) -> list[tuple[str, str]]:
     lines = [
         ("dead letter", str(one.record.coordinates)),
         ("source", str(one.source)),
-        ("id", printable(one.event_id)),
+        ("id", screen.printable(one.event_id)),
         *((field, str(getattr(one, field))) for field in _FAILED),
-        ("time", moment_text(one.record.timestamp_ms)),
+        ("time", screen.moment_text(one.record.timestamp_ms)),
         ("replayed", "yes" if replayed else "no"),
         ("headers", "" if one.readable else "unreadable: a header name is not text"),
     ]
@@ -257,7 +220,7 @@ def _figures(one: DeadLetter, replayed: bool) -> dict[str, Any]:
         "dead_letter": str(one.record.coordinates),
         "source": str(one.source),
         "original": str(one.original),
-        "id": json_bytes(one.event_id),
+        "id": screen.json_bytes(one.event_id),
         "reason": one.reason,
         **{field: getattr(one, field) for field in _FAILED},
         "time_ms": one.record.timestamp_ms,
@@ -275,4 +238,4 @@ def _shown(value: bytes | None) -> str:
         text = value.decode("utf-8", "strict" if not more else "ignore")
     except UnicodeDecodeError:
         return f"hex {value.hex()}{more}"
-    return "\n".join(printable(line) for line in text.split("\n")) + more
+    return "\n".join(screen.printable(line) for line in text.split("\n")) + more

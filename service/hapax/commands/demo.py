@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from hapax.commands.screen import interruptible, require_tools
+from hapax.commands.screen import interruptible, judged, require_tools
 from hapax.core.errors import HapaxError
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
     from hapax.demo.faults import DemoFault
     from hapax.demo.stage import Stage
@@ -186,7 +185,7 @@ def table(outcome: DemoSummary) -> Table:
         grid.add_row("hand-overs", str(len(outcome.hand_overs)), "")
     grid.add_section()
     for title, name in _ANOMALIES.items():
-        grid.add_row(title, *(_judged(getattr(verdict, name)) for verdict in both))
+        grid.add_row(title, *(judged(getattr(verdict, name)) for verdict in both))
     return grid
 
 
@@ -225,12 +224,6 @@ def _counted(faults: list[DemoFault]) -> str:
     words = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()]
     line = ", ".join(words) or "none"
     return line if len(line) <= _CELL_MAX else ",\n".join(words)
-
-
-def _judged(count: int) -> Text:
-    from rich.text import Text
-
-    return Text(f"{count:,}", "bold red" if count else "green")
 
 
 def _stay(stage: Stage, *, as_json: bool) -> None:

@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapax.commands import screen
 from hapax.commands.publish import parse_header
-from hapax.commands.records import shown
-from hapax.commands.sandbox import parse_topic
-from hapax.commands.screen import (
-    Assignments,
-    interruptible,
-    printable,
-    refusals,
-    require_tools,
-)
+from hapax.commands.records import show_record
+from hapax.commands.sandbox import DataFolder, parse_topic
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
@@ -31,11 +25,8 @@ def dev(
         list[Path] | None,
         typer.Option("--env-file", metavar="FILE", help="Settings; default: settings.env."),
     ] = None,
-    assignments: Assignments = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A header of each record; repeatable."),
-    ] = None,
+    assignments: screen.Assignments = None,
+    header: screen.Headers = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,10 +41,7 @@ def dev(
         bool,
         typer.Option("--once", help="Process standard input, show what came out, and end."),
     ] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Keep the data in this folder. Otherwise they are deleted at the end."),
-    ] = None,
+    data: DataFolder = None,
 ) -> None:
     """Start Kafka, Redis and the pipeline of this folder, and start it again when a file changes.
 
@@ -66,10 +54,10 @@ def dev(
       hapax dev --once < events.jsonl
       hapax dev --topic large-orders --set HAPAX_TRANSFORM=other:transform
     """
-    require_tools("dev")
+    screen.require_tools("dev")
     files = env_file if env_file is not None else [_FILE] * _FILE.is_file()
     given = dict(os.environ)
-    with refusals(prefix="hapax: "):
+    with screen.refusals(prefix="hapax: "):
         from hapax.dev.session import DevOptions, DevSession
         from hapax.settings.env_file import merged
 
@@ -82,7 +70,7 @@ def dev(
             _show,
             _say,
         )
-        with interruptible(), DevSession(Path.cwd(), options) as session:
+        with screen.interruptible(), DevSession(Path.cwd(), options) as session:
             if once:
                 raise typer.Exit(session.once(() if sys.stdin.isatty() else sys.stdin.buffer))
             settings = session.settings
@@ -98,10 +86,9 @@ def dev(
 
 
 def _show(record: Record) -> None:
-    for line in shown(record):
-        typer.echo(line)
+    show_record(record)
     sys.stdout.flush()
 
 
 def _say(text: str) -> None:
-    typer.echo(f"hapax dev: {printable(text)}", err=True)
+    screen.say(f"hapax dev: {text}", err=True)

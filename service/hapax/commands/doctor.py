@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from hapax.commands.screen import JsonFlag, print_json, printable, refusals, show
+from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.operations.doctor.check import Finding, Verdict, counts, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hapax.claims.kind import StoreRights
     from hapax.commands.screen import Cell
     from hapax.core.cluster_state import Right
-    from hapax.operations.doctor.acls import ClusterRights
     from hapax.operations.doctor.check import CheckContext
 
 _FAILED = 1
@@ -41,7 +39,7 @@ _RIGHTS: Mapping[str, Callable[[Right], Cell]] = {
 
 
 def doctor(
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
     show_all: Annotated[
         bool,
         typer.Option(
@@ -72,7 +70,7 @@ def doctor(
       hapax doctor --acls
       hapax doctor --bundle support.tar.gz
     """
-    with refusals(as_json=as_json, prefix="hapax doctor: "):
+    with screen.refusals(as_json=as_json, prefix="hapax doctor: "):
         if acls:
             _print_rights(as_json)
             return
@@ -83,7 +81,7 @@ def doctor(
             write_bundle(bundle, os.environ, findings, *cases)
     findings = _without_secrets(findings)
     if as_json:
-        print_json(_figures(findings))
+        screen.print_json(_figures(findings))
     else:
         _show(findings, everything=show_all)
         if bundle is not None:
@@ -93,10 +91,9 @@ def doctor(
 
 def _examined() -> tuple[Sequence[Finding], tuple[CheckContext | None, CheckContext | None], int]:
     from hapax.operations.doctor.examination import examine, refused
-    from hapax.settings import load_settings
 
     try:
-        found = examine(load_settings(os.environ))
+        found = examine(screen.environment_settings())
     except ConfigurationError as error:
         return refused(error.problems), (None, None), int(ExitCode.CONFIGURATION)
     failed = any(finding.verdict is Verdict.FAIL for finding in found.findings)
@@ -115,14 +112,24 @@ def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
 
 def _print_rights(as_json: bool) -> None:
     from hapax.operations.doctor.acls import cluster_rights, store_rights
-    from hapax.settings import load_settings
 
-    settings = load_settings(os.environ)
+    settings = screen.environment_settings()
     clusters, store = cluster_rights(settings), store_rights(settings)
     if as_json:
-        print_json(_rights_figures(clusters, store))
-    else:
-        _show_rights(clusters, store)
+        # Of the rights, "outputs" are those on another cluster.
+        here, *there = (
+            {"servers": each.servers, "kafka": msgspec.to_builtins(each.rights)}
+            for each in clusters
+        )
+        redis = None if store is None else store.line
+        screen.print_json({**here, "outputs": there[0] if there else None, "redis": redis})
+        return
+    for what, each in zip(("input", "outputs"), clusters, strict=False):
+        if len(clusters) > 1:
+            screen.say(f"On the cluster of the {what}, {each.servers}:")
+        screen.show(each.rights, _RIGHTS)
+    if store is not None:
+        typer.echo(f"{store.where}:\n{screen.printable(store.line)}")
 
 
 def _figures(findings: Sequence[Finding]) -> dict[str, Any]:
@@ -155,27 +162,9 @@ def summary(findings: Sequence[Finding], *, everything: bool = False) -> str:
     return f"{seen[Verdict.FAIL]} FAIL, {seen[Verdict.WARN]} WARN, {passed} PASS{rest}."
 
 
-def _rights_figures(clusters: Sequence[ClusterRights], store: StoreRights | None) -> dict[str, Any]:
-    """Return the rights, for programs. ``outputs``: those on another cluster of the outputs."""
-    here, *there = (
-        {"servers": each.servers, "kafka": msgspec.to_builtins(each.rights)} for each in clusters
-    )
-    outputs = there[0] if there else None
-    return {**here, "outputs": outputs, "redis": None if store is None else store.line}
-
-
-def _show_rights(clusters: Sequence[ClusterRights], store: StoreRights | None) -> None:
-    for what, each in zip(("input", "outputs"), clusters, strict=False):
-        if len(clusters) > 1:
-            typer.echo(f"On the cluster of the {what}, {printable(each.servers)}:")
-        show(each.rights, _RIGHTS)
-    if store is not None:
-        typer.echo(f"{store.where}:\n{printable(store.line)}")
-
-
 def _line(finding: Finding) -> None:
     mark = typer.style(f"{finding.verdict.value:6}", fg=_COLOURS[finding.verdict], bold=True)
-    where = f" on {printable(finding.cluster)}" if finding.cluster else ""
-    typer.echo(f"{mark} {finding.check}{where}: {printable(finding.saw)}")
+    where = f" on {screen.printable(finding.cluster)}" if finding.cluster else ""
+    typer.echo(f"{mark} {finding.check}{where}: {screen.printable(finding.saw)}")
     if finding.fix:
-        typer.echo(f"       fix: {printable(finding.fix)}")
+        screen.say(f"       fix: {finding.fix}")

@@ -6,72 +6,25 @@ import json
 import os
 import signal
 import time
-from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from hapax.commands.offsets_moves import (
-    NOTHING,
-    DryRun,
-    Yes,
-    adopt,
-    require_one,
-    rewind,
-    set_,
-    skip,
-)
-from hapax.commands.screen import (
-    JsonFlag,
-    age_text,
-    environment_settings,
-    one_cluster_settings,
-    print_json,
-    progress_line,
-    refusals,
-    span_ms,
-)
-from hapax.commands.screen import show as show_rows
+from hapax.commands import screen
+from hapax.commands.offsets_moves import adopt, rewind, set_, skip, translate
+from hapax.core.durations import duration_ms
 from hapax.core.errors import ConfigurationError, PreflightError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import FrameType
 
     from hapax.commands.screen import Cell
-    from hapax.core.offset_moves import Translated
-    from hapax.core.reader_lag import ReaderLag
+    from hapax.core.lag import ReaderLag
     from hapax.operations.offsets import Look
 
 PAUSE_MIN_S = 0.2
-_TRANSLATED: Mapping[str, Callable[[Translated], Cell]] = {
-    "partition": lambda one: f"{one.topic}/{one.partition}",
-    "committed": lambda one: one.committed,
-    "mirror": lambda one: f"{one.target}/{one.partition}",
-    "becomes": lambda one: one.offset,
-    "remark": lambda one: (
-        f"the mirror begins at {one.first:,}: records before it were deleted"
-        if one.cut
-        else ""
-        if one.record
-        else "the end"
-    ),
-}
-_TRANSLATED_FIGURES = ("topic", "partition", "committed", "target", "offset", "record", "cut")
-
-_FIGURES = {
-    "topic": "topic",
-    "partition": "partition",
-    "committed": "committed",
-    "log_start": "log.log_start",
-    "last_stable": "log.last_stable",
-    "high_watermark": "log.high_watermark",
-    "records_min": "records_min",
-    "records_max": "records_max",
-    "aborted": "aborted",
-    "markers_or_removed": "markers",
-    "open": "undecided",
-}
 _SUMS = ("records_min", "records_max", "aborted", "markers_or_removed", "open")
 _READERS: dict[str, Callable[[ReaderLag], Cell]] = {
     "partition": lambda one: f"{one.topic}/{one.partition}",
@@ -88,9 +41,8 @@ _REST = {"HAPAX_APP": "lag", "HAPAX_INPUT__TOPICS": "_", "HAPAX_OUTPUT__TOPIC": 
 
 app = typer.Typer(name="offsets", invoke_without_command=True)
 app.command(name="set")(set_)
-app.command()(rewind)
-app.command()(skip)
-app.command()(adopt)
+for command in (rewind, skip, adopt, translate):
+    app.command()(command)
 
 
 @app.callback()
@@ -98,7 +50,7 @@ def offsets(
     context: typer.Context,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[str, typer.Option(help="Interval of --watch.")] = "2s",
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Show, per input partition, its offsets, the committed offset, and the lag.
 
@@ -115,17 +67,16 @@ def offsets(
     """
     if context.invoked_subcommand is not None:
         return
-    with refusals(as_json=as_json):
-        interval_s = min(86_400.0, span_ms("--interval", interval) / 1000)
+    with screen.refusals(as_json=as_json):
+        interval_s = min(86_400.0, screen.typed("--interval", interval, duration_ms) / 1000)
         if interval_s < PAUSE_MIN_S:
             raise ConfigurationError([f"--interval {interval}: at least {PAUSE_MIN_S * 1000:g}ms"])
-        settings = environment_settings()
-        from hapax.operations.offsets import looks
+        from hapax.operations.offsets import Looks
 
-        with looks(settings) as asked:
+        with Looks(screen.environment_settings()) as asked:
             if not watch:
                 found = asked.look()
-                print_json(figures(found)) if as_json else show(found)
+                screen.print_json(figures(found)) if as_json else show(found)
                 return
             asked.look()  # what is wrong from the start is an error, not a line of the watch
             _watch(asked.look, interval_s, as_json=as_json)
@@ -194,7 +145,7 @@ def show(found: list[Look]) -> None:
         "stable": lambda one: one.log.last_stable,
         "high": lambda one: one.log.high_watermark,
         "lag": lambda one: one.lag,
-        "lag time": lambda one: age_text(one.lag_s(now_ms)),
+        "lag time": lambda one: screen.age_text(one.lag_s(now_ms)),
         "undecided": lambda one: one.log.last_stable_offset_lag,
         "remark": _remark,
     }
@@ -202,10 +153,10 @@ def show(found: list[Look]) -> None:
     total: dict[str, Cell] = {
         "partition": "total",
         "lag": sum(one.lag for one in found),
-        "lag time": age_text(lag_s),
+        "lag time": screen.age_text(lag_s),
         "undecided": sum(one.log.last_stable_offset_lag for one in found),
     }
-    show_rows(found, columns, total=total)
+    screen.show(found, columns, total=total)
 
 
 def _longest_s(found: list[Look], now_ms: int) -> float | None:
@@ -229,47 +180,6 @@ def _remark(one: Look) -> str:
     return "an open transaction holds readers back" if one.log.last_stable_offset_lag else ""
 
 
-@app.command()
-def translate(
-    group: Annotated[str, typer.Option(help="Consumer group of the input topic.")],
-    to_group: Annotated[
-        str, typer.Option(help="Group on the other cluster; default: of the same name.")
-    ] = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Find where a consumer group continues when it moves to the mirror of its topic.
-
-    For a pipeline without a transform whose outputs go to another cluster. The
-    place is exact: the first record there that comes from the committed offset
-    or a later one, so that nothing is read twice or left out. The group must be
-    stopped, and the mirror must have come as far. With --yes the places are
-    committed there, for a group without members.
-
-    Examples:
-      hapax offsets translate --group billing
-      hapax offsets translate --group billing --yes
-      hapax offsets translate --group billing --to-group billing-eu --json
-    """
-    with refusals(as_json=as_json):
-        require_one(yes=yes, dry_run=dry_run)
-        settings = environment_settings()
-        from hapax.operations.offsets import commit_translated, translated
-
-        with progress_line() as line:
-            found = translated(settings, group, line.show)
-            if yes:
-                commit_translated(settings, to_group or group, found, line.show)
-    if as_json:
-        parts = [{name: getattr(one, name) for name in _TRANSLATED_FIGURES} for one in found]
-        print_json({"group": to_group or group, "done": yes, "partitions": parts})
-        return
-    show_rows(found, _TRANSLATED)
-    set_there = f"Group {to_group or group} is set on the cluster of the outputs."
-    typer.echo(set_there if yes else NOTHING)
-
-
 def lag(
     group: Annotated[str, typer.Argument(help="Any consumer group of the cluster.")],
     topic: Annotated[
@@ -279,7 +189,7 @@ def lag(
     exact: Annotated[
         bool, typer.Option("--exact", help="Read to the ends, however long it takes.")
     ] = False,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Count the committed records that a consumer group has not read yet, by reading them.
 
@@ -295,21 +205,16 @@ def lag(
       hapax lag billing --topic orders-clean --exact
       hapax lag billing --json
     """
-    with refusals(as_json=as_json):
+    with screen.refusals(as_json=as_json) as line:
         rest = {name: text for name, text in _REST.items() if not os.environ.get(name)}
-        settings = one_cluster_settings(rest)
+        settings = screen.one_cluster_settings(rest)
         from hapax.operations.offsets import reader_lags
 
-        with progress_line() as line:
-            found = reader_lags(settings, group, topic or (), line.show, exact=exact)
-    rows = [
-        {name: attrgetter(path)(one) for name, path in _FIGURES.items()}
-        | {"remark": _reader_remark(one)}
-        for one in found
-    ]
+        found = reader_lags(settings, group, topic or (), line.show, exact=exact)
+    rows = [_reader_figures(one) for one in found]
     sums = {name: sum(row[name] or 0 for row in rows) for name in _SUMS}
     if as_json:
-        print_json({"group": group, **sums, "partitions": rows})
+        screen.print_json({"group": group, **sums, "partitions": rows})
         return
     least, most = sums["records_min"], sums["records_max"]
     total: dict[str, Cell] = {
@@ -319,12 +224,18 @@ def lag(
         "markers": sums["markers_or_removed"],
         "open": sums["open"],
     }
-    show_rows(found, _READERS | {"remark": _reader_remark}, total=total)
+    screen.show(found, _READERS | {"remark": _reader_remark}, total=total)
     if least < most:
         typer.echo(
             f"At least {least:,} records, at most {most:,}: not all offsets were read."
             " --exact reads them all."
         )
+
+
+def _reader_figures(one: ReaderLag) -> dict[str, Any]:
+    names = ("topic", "partition", "committed", "records_min", "records_max", "aborted")
+    found = screen.fields(one, *names, markers_or_removed="markers", open="undecided")
+    return found | msgspec.structs.asdict(one.log) | {"remark": _reader_remark(one)}
 
 
 def _spread(least: int | None, most: int | None) -> Cell:

@@ -1,4 +1,4 @@
-"""``hapax offsets set``, ``rewind``, ``skip`` and ``adopt``: the group's offsets moved by hand."""
+"""``hapax offsets set``, ``rewind``, ``skip``, ``adopt``, ``translate``: offsets moved by hand."""
 
 from __future__ import annotations
 
@@ -7,35 +7,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    environment_settings,
-    point_ms,
-    print_json,
-    printable,
-    progress_line,
-    refusals,
-    show,
-)
+from hapax.commands import screen
 from hapax.core.errors import ConfigurationError
 from hapax.core.offset_moves import Target
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from hapax.commands.screen import Cell
-    from hapax.core.offset_moves import Move, Skip
+    from hapax.core.offset_moves import Move, Skip, Translated
 
 _MOVES: Mapping[str, Callable[[Move], Cell]] = {
-    "partition": lambda one: f"{one.placed.topic}/{one.placed.partition}",
+    "partition": lambda one: str(one.placed),
     "committed": lambda one: one.placed.committed,
     "becomes": lambda one: one.offset,
     "passed": lambda one: one.skipped,
     "again": lambda one: one.again,
     "remark": lambda one: one.remark,
 }
-NOTHING = "Nothing was changed: add --yes to apply it."
+_TRANSLATED: Mapping[str, Callable[[Translated], Cell]] = {
+    "partition": lambda one: f"{one.topic}/{one.partition}",
+    "committed": lambda one: one.committed,
+    "mirror": lambda one: f"{one.target}/{one.partition}",
+    "becomes": lambda one: one.offset,
+    "remark": lambda one: (
+        f"the mirror begins at {one.first:,}: records before it were deleted"
+        if one.cut
+        else ""
+        if one.record
+        else "the end"
+    ),
+}
+_NOTHING = "Nothing was changed: add --yes to apply it."
 
 Yes = Annotated[
     bool, typer.Option("--yes", help="Apply the change. Without this option nothing is changed.")
@@ -63,7 +67,7 @@ def set_(
     keep_claims: KeepClaims = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Set the group's offset: the next record that is read there.
 
@@ -79,18 +83,17 @@ def set_(
       hapax offsets set orders/3 latest --yes
       hapax offsets set orders 2030-01-31T12:00:00Z --json
     """
-    with refusals(as_json=as_json):
-        require_one(yes=yes, dry_run=dry_run)
+    with screen.refusals(as_json=as_json) as line:
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
         target = Target.parse(place)
         if (target.offset is None) == (not to):
             raise ConfigurationError([f"{place} {to}".strip() + ": name the offset once"])
         goal = _goal("TO", to) if to else 0
         if isinstance(goal, int) and to and target.partition is None:
             raise ConfigurationError([f"{place} {to}: an offset belongs to one partition"])
-        settings = environment_settings()
-        from hapax.operations.moving import moving
+        from hapax.operations.moving import Moving
 
-        with progress_line() as line, moving(settings, line.show) as work:
+        with Moving(screen.environment_settings(), line.show) as work:
             moves = work.set(target, goal)
             members = work.members()
             done = keep_claims or goal == "outputs"  # what outputs name has had its effect
@@ -110,7 +113,7 @@ def rewind(
     to_offset: Annotated[int | None, typer.Option(min=0, help="To this offset.")] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Go back: records that had their effect are read again and have it again.
 
@@ -123,22 +126,20 @@ def rewind(
       hapax offsets rewind --to 2h --yes
       hapax offsets rewind orders/3 --to-offset 4711 --json
     """
-    with refusals(as_json=as_json):
-        require_one(yes=yes, dry_run=dry_run)
-        given = [one for one in (by, to, to_offset) if one is not None]
-        if len(given) != 1:
+    with screen.refusals(as_json=as_json) as line:
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
+        if [by, to, to_offset].count(None) != 2:
             raise ConfigurationError(["rewind: name one of --by, --to and --to-offset"])
         target = Target.parse(place) if place else None
         if target is not None and target.offset is not None:
             raise ConfigurationError([f"{place}: name the offset by --to-offset"])
         if to_offset is not None and (target is None or target.partition is None):
             raise ConfigurationError(["--to-offset: name the partition, as TOPIC/PARTITION"])
-        goal: str | int = 0 if to is None else f"time:{point_ms('--to', to)}"
+        goal: str | int = 0 if to is None else f"time:{screen.point_ms('--to', to)}"
         goal = goal if to_offset is None else to_offset
-        settings = environment_settings()
-        from hapax.operations.moving import moving
+        from hapax.operations.moving import Moving
 
-        with progress_line() as line, moving(settings, line.show) as work:
+        with Moving(screen.environment_settings(), line.show) as work:
             moves = work.rewind(target, by=by, to=goal)
             members = work.members()
             if yes:
@@ -157,7 +158,7 @@ def skip(
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Pass one record, also one that cannot be decoded and holds its partition up.
 
@@ -170,28 +171,28 @@ def skip(
       hapax offsets skip orders/3/4711 --dead-letter
       hapax offsets skip orders/3/4711 --dead-letter --yes
     """
-    with refusals(as_json=as_json):
-        require_one(yes=yes, dry_run=dry_run)
+    with screen.refusals(as_json=as_json) as line:
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
         target = Target.parse(place)
         if target.partition is None or target.offset is None:
             raise ConfigurationError([f"{place}: write TOPIC/PARTITION/OFFSET"])
-        settings = environment_settings()
-        if dead_letter and settings.dead_letter.topic is None:
+        settings = screen.environment_settings()
+        letter = settings.dead_letter.topic if dead_letter else None
+        if dead_letter and letter is None:
             raise ConfigurationError(
                 ["HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"]
             )
-        from hapax.operations.moving import moving
+        from hapax.operations.moving import Moving
 
-        with progress_line() as line, moving(settings, line.show) as work:
+        with Moving(settings, line.show) as work:
             found, move = work.skip(Coordinates(target.topic, target.partition, target.offset))
             members = work.members()
             truncated = found.record is None
-            if yes and dead_letter:
-                truncated = work.dead_letter(found, move)
+            if yes and letter is not None:
+                truncated = work.dead_letter(found, move, letter)
             elif yes:
                 # What cannot be decoded never made a claim.
                 work.carry_out([move], keep_claims=found.record is None)
-    letter = settings.dead_letter.topic if dead_letter else None
     _show_skip(found, letter, members, truncated=truncated, done=yes, as_json=as_json)
 
 
@@ -199,7 +200,7 @@ def adopt(
     group: Annotated[str, typer.Argument(help="The group: HAPAX_APP as it was, or a group.id.")],
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Continue where another group is: for a pipeline that gets another name.
 
@@ -212,12 +213,11 @@ def adopt(
       hapax offsets adopt orders
       hapax offsets adopt orders --yes --json
     """
-    with refusals(as_json=as_json):
-        require_one(yes=yes, dry_run=dry_run)
-        settings = environment_settings()
-        from hapax.operations.moving import moving
+    with screen.refusals(as_json=as_json) as line:
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
+        from hapax.operations.moving import Moving
 
-        with progress_line() as line, moving(settings, line.show) as work:
+        with Moving(screen.environment_settings(), line.show) as work:
             moves, adopting = work.adopt(group)
             members, remarks = work.members(), adopting.remarks()
             ask = not (yes or dry_run or as_json) and sys.stdin.isatty()
@@ -230,9 +230,48 @@ def adopt(
                 work.carry_out(moves, keep_claims=True)
     if yes or not ask:
         _show_moves(moves, 0, members, done=yes, as_json=as_json)
-    if not as_json:
-        for remark in remarks:
-            typer.echo(printable(remark))
+    for remark in () if as_json else remarks:
+        screen.say(remark)
+
+
+def translate(
+    group: Annotated[str, typer.Option(help="Consumer group of the input topic.")],
+    to_group: Annotated[
+        str, typer.Option(help="Group on the other cluster; default: of the same name.")
+    ] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: screen.JsonFlag = False,
+) -> None:
+    """Find where a consumer group continues when it moves to the mirror of its topic.
+
+    For a pipeline without a transform whose outputs go to another cluster. The
+    place is exact: the first record there that comes from the committed offset
+    or a later one, so that nothing is read twice or left out. The group must be
+    stopped, and the mirror must have come as far. With --yes the places are
+    committed there, for a group without members.
+
+    Examples:
+      hapax offsets translate --group billing
+      hapax offsets translate --group billing --yes
+      hapax offsets translate --group billing --to-group billing-eu --json
+    """
+    with screen.refusals(as_json=as_json) as line:
+        screen.exclude({"--yes": yes, "--dry-run": dry_run})
+        settings = screen.environment_settings()
+        from hapax.operations.offsets import commit_translated, translated
+
+        found = translated(settings, group, line.show)
+        if yes:
+            commit_translated(settings, to_group or group, found, line.show)
+    if as_json:
+        names = ("topic", "partition", "committed", "target", "offset", "record", "cut")
+        parts = [screen.fields(one, *names) for one in found]
+        screen.print_json({"group": to_group or group, "done": yes, "partitions": parts})
+        return
+    screen.show(found, _TRANSLATED)
+    set_there = f"Group {to_group or group} is set on the cluster of the outputs."
+    typer.echo(set_there if yes else _NOTHING)
 
 
 def _goal(option: str, text: str) -> str | int:
@@ -240,31 +279,19 @@ def _goal(option: str, text: str) -> str | int:
         return text
     if text.isascii() and text.isdecimal() and len(text) < 20:  # digits of an offset
         return int(text)
-    return f"time:{point_ms(option, text)}"
-
-
-def require_one(*, yes: bool, dry_run: bool) -> None:
-    if yes and dry_run:
-        raise ConfigurationError(["--yes and --dry-run exclude each other"])
+    return f"time:{screen.point_ms(option, text)}"
 
 
 def _show_moves(
-    moves: Sequence[Move], forgotten: int, members: dict[str, str], *, done: bool, as_json: bool
+    moves: list[Move], forgotten: int, members: dict[str, str], *, done: bool, as_json: bool
 ) -> None:
     if as_json:
-        print_json(
+        screen.print_json(
             {
                 "dry_run": not done,
                 "moves": [
-                    {
-                        "topic": one.placed.topic,
-                        "partition": one.placed.partition,
-                        "committed": one.placed.committed,
-                        "offset": one.offset,
-                        "passed": one.skipped,
-                        "again": one.again,
-                        "remark": one.remark,
-                    }
+                    screen.fields(one.placed, "topic", "partition", "committed")
+                    | screen.fields(one, "offset", "again", "remark", passed="skipped")
                     for one in moves
                 ],
                 "claims_forgotten": forgotten,
@@ -272,7 +299,7 @@ def _show_moves(
             }
         )
         return
-    show(moves, _MOVES)
+    screen.show(moves, _MOVES)
     changed = sum(one.changes for one in moves)
     if not changed:
         typer.echo("No offset changes.")
@@ -292,12 +319,10 @@ def _show_skip(
     as_json: bool,
 ) -> None:
     if as_json:
-        print_json(
+        screen.print_json(
             {
                 "dry_run": not done,
-                "topic": found.at.topic,
-                "partition": found.at.partition,
-                "offset": found.at.offset,
+                **found.at._asdict(),
                 "next": found.next,
                 "decodable": found.record is not None,
                 "reason": found.reason or None,
@@ -313,7 +338,7 @@ def _show_skip(
     why = f" (cannot be decoded: {found.reason})" if found.reason else ""
     value = "without its value " if truncated else ""
     also = f", a dead letter {value}{'is' if done else 'would be'} in {letter}" if letter else ""
-    typer.echo(printable(f"{what}{why} {verb}{also}; the group continues at {found.next}"))
+    screen.say(f"{what}{why} {verb}{also}; the group continues at {found.next}")
     if not done:
         _show_nothing(members)
 
@@ -321,5 +346,5 @@ def _show_skip(
 def _show_nothing(members: dict[str, str]) -> None:
     if members:
         named = ", ".join(f"{name} ({host})" for name, host in members.items())
-        typer.echo(printable(f"The group has members; stop them first: {named}"))
-    typer.echo(NOTHING)
+        screen.say(f"The group has members; stop them first: {named}")
+    typer.echo(_NOTHING)

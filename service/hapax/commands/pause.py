@@ -6,14 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    environment_settings,
-    print_json,
-    printable,
-    progress_line,
-    refusals,
-)
+from hapax.commands import screen
 
 Port = Annotated[
     int | None,
@@ -23,7 +16,7 @@ Port = Annotated[
 ]
 
 
-def pause(port: Port = None, as_json: JsonFlag = False) -> None:
+def pause(port: Port = None, as_json: screen.JsonFlag = False) -> None:
     """Make the process on this machine take no more records, until resume or its restart.
 
     The batch under way is finished. The process stays a member of the group and
@@ -38,7 +31,7 @@ def pause(port: Port = None, as_json: JsonFlag = False) -> None:
     _command("pause", port, paused=True, as_json=as_json)
 
 
-def resume(port: Port = None, as_json: JsonFlag = False) -> None:
+def resume(port: Port = None, as_json: screen.JsonFlag = False) -> None:
     """Make the process on this machine take records again.
 
     Examples:
@@ -49,17 +42,16 @@ def resume(port: Port = None, as_json: JsonFlag = False) -> None:
 
 
 def _command(name: str, port: int | None, *, paused: bool, as_json: bool) -> None:
-    with refusals(as_json=as_json):
-        settings = environment_settings()
+    with screen.refusals(as_json=as_json) as line:
+        settings = screen.environment_settings()
         from hapax.operations.local_process import LocalProcess
 
         asked = LocalProcess(settings, port)
         asked.post(f"/{name}")
-        with progress_line() as line:
-            status = asked.await_paused(line.show, paused=paused)
+        status = asked.await_paused(line.show, paused=paused)
     if as_json:
         keys = ("app", "instance", "state", "paused_by_operator")
-        print_json({key: status.get(key) for key in keys})
+        screen.print_json({key: status.get(key) for key in keys})
         return
     done = "takes no more records" if paused else "takes records again"
-    typer.echo(printable(f"{status.get('app')}, {status.get('instance')}: {done}"))
+    screen.say(f"{status.get('app')}, {status.get('instance')}: {done}")

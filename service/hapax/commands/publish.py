@@ -5,36 +5,23 @@ from __future__ import annotations
 import os
 import re
 import sys
-from enum import StrEnum
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    environment_settings,
-    print_json,
-    printable,
-    progress_line,
-    refusals,
-)
+from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.core.identity import id_source
+from hapax.operations.rows import RowForm
 
 if TYPE_CHECKING:
-    from hapax.operations.publish import Lines, PublishSummary
+    from hapax.kafka.produce.publish import Sender
     from hapax.operations.publish_spooled import SpooledSummary
     from hapax.publish import PublisherOptions
     from hapax.settings import Settings
-
-
-class PublishFormat(StrEnum):
-    """Of the lines."""
-
-    lines = "lines"
-    csv = "csv"
-    json_lines = "json-lines"
 
 
 def publish(
@@ -61,16 +48,14 @@ def publish(
             "--id-from-content", help="The id is a hash of the line. Otherwise it is random."
         ),
     ] = False,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; repeatable.")
-    ] = None,
+    header: screen.Headers = None,
     value_pointer: Annotated[
         str, typer.Option(metavar="/POINTER", help="JSON pointer to the text that is the value.")
     ] = "",
     form: Annotated[
-        PublishFormat,
+        RowForm,
         typer.Option("--format", help="Of the lines; csv has a header, its rows become objects."),
-    ] = PublishFormat.lines,
+    ] = "lines",
     transactional: Annotated[
         bool, typer.Option("--transactional", help="All lines in one transaction, or none.")
     ] = False,
@@ -93,7 +78,7 @@ def publish(
             min=1, help="First number of the spool that is not in Kafka (docs/publish.md)."
         ),
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """Write lines as records, each with an id in its header message-id.
 
@@ -116,30 +101,21 @@ def publish(
       hapax publish orders.csv --format csv --topic orders --spool spool
       journalctl -f -o json | hapax publish --topic journal --spool spool
     """
-    with refusals(as_json=as_json):
-        _exclude(
-            [
-                ("--id", event_id is not None),
-                ("--id-pointer", bool(id_pointer)),
-                ("--id-from-content", id_from_content),
-            ]
-        )
-        _exclude([("--key", key is not None), ("--key-pointer", bool(key_pointer))])
-        _exclude([("--transactional", transactional), ("--spool", spool is not None)])
-        if spool is None:
-            needing = {
-                "--skip-bad-lines": skip_bad,
-                "--adopt": adopt,
-                "--resume-at": resume_at is not None,
-            }
-            for option in (name for name, given in needing.items() if given):
+    with screen.refusals(as_json=as_json) as line:
+        ids = {"--id": event_id is not None, "--id-pointer": bool(id_pointer)}
+        screen.exclude(ids | {"--id-from-content": id_from_content})
+        screen.exclude({"--key": key is not None, "--key-pointer": bool(key_pointer)})
+        screen.exclude({"--transactional": transactional, "--spool": spool is not None})
+        needing = {"--skip-bad-lines": skip_bad, "--adopt": adopt, "--resume-at": resume_at}
+        for option, given in needing.items():
+            if given and spool is None:
                 raise ConfigurationError([f"{option} needs --spool DIR"])
         settings = _settings(topic, spool)
         from hapax.operations.publish import CONTENT, RANDOM, SPOOL, Lines
 
         how = Lines(
             topic=_topic(topic, settings),
-            form=form.value,
+            form=form,
             key=None if key is None else key.encode("utf-8", "surrogateescape"),
             key_pointer=_pointer("--key-pointer", key_pointer),
             id=None if event_id is None else event_id.encode("utf-8", "surrogateescape"),
@@ -150,90 +126,52 @@ def publish(
             headers=tuple(parse_header(text) for text in header or ()),
         )
         if spool is not None:
+            from hapax.operations.publish_spooled import publish_spooled
+            from hapax.settings.value_types import size_bytes
+
             options: PublisherOptions = {
-                "disk_max_bytes": _disk_bytes(disk_max),
+                "disk_max_bytes": screen.typed("--disk-max", disk_max, size_bytes),
                 "adopt": adopt,
                 "resume_at": resume_at,
             }
-            spooled = _spooled(settings, how, file, spool, options, skip_bad=skip_bad)
+            with _opened(file) as lines:
+                spooled = publish_spooled(
+                    settings,
+                    lines.fileno(),
+                    file=file,
+                    how=how,
+                    skip_bad=skip_bad,
+                    spool=spool,
+                    options=options,
+                    tell=line.show,
+                    warn=lambda text: screen.say(text, err=True),
+                )
             _show_spooled(spooled, as_json=as_json)
             return
-        done = _published(settings, how, file, transactional=transactional)
-    _show(done, as_json=as_json)
+        from hapax.operations.publish import publish as run
+
+        with _opened(file) as lines:
+            done = run(settings, how, lines, line.show, transactional=transactional)
+    _show(done, how.topic, as_json=as_json)
 
 
-def _show(done: PublishSummary, *, as_json: bool) -> None:
+def _show(done: Sender, topic: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "topic": done.topic,
-                "published": done.published,
-                "failed": done.failed,
-                "reasons": done.reasons,
-            }
-        )
+        found = screen.fields(done, "failed", "reasons", published="delivered")
+        screen.print_json({"topic": topic, **found})
     else:
-        typer.echo(f"{done.published:,} published to {done.topic}")
+        typer.echo(f"{done.delivered:,} published to {topic}")
         for reason, count in done.reasons.items():
-            typer.echo(f"{count:,} failed: {printable(reason)}", err=True)
+            screen.say(f"{count:,} failed: {reason}", err=True)
     if done.failed:
         if not as_json:
             typer.echo(f"{done.failed:,} records were not delivered", err=True)
         raise typer.Exit(ExitCode.UNEXPECTED)
 
 
-def _exclude(options: list[tuple[str, bool]]) -> None:
-    """Raise ConfigurationError when more than one option of these is given."""
-    if sum(given for _name, given in options) > 1:
-        *names, last = (name for name, _given in options)
-        raise ConfigurationError([f"{', '.join(names)} and {last} exclude each other"])
-
-
-def _published(settings: Settings, how: Lines, file: str, *, transactional: bool) -> PublishSummary:
-    from hapax.operations.publish import publish as run
-
-    with progress_line() as line:
-        if file == "-":
-            return run(settings, how, sys.stdin.buffer, line.show, transactional=transactional)
-        with _opened(file) as lines:
-            return run(settings, how, lines, line.show, transactional=transactional)
-
-
-def _spooled(
-    settings: Settings,
-    how: Lines,
-    file: str,
-    spool: Path,
-    options: PublisherOptions,
-    *,
-    skip_bad: bool,
-) -> SpooledSummary:
-    from hapax.operations.publish_spooled import publish_spooled
-
-    with progress_line() as line:
-        return publish_spooled(
-            settings,
-            file,
-            how=how,
-            skip_bad=skip_bad,
-            spool=spool,
-            options=options,
-            tell=line.show,
-            warn=lambda text: typer.echo(printable(text), err=True),
-        )
-
-
 def _show_spooled(done: SpooledSummary, *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "topic": done.topic,
-                "accepted": done.accepted,
-                "skipped": done.skipped,
-                "waiting": done.waiting,
-                "stopped": done.stopped,
-            }
-        )
+        screen.print_json(msgspec.to_builtins(done))
         return
     left_out = f", {done.skipped:,} lines left out" if done.skipped else ""
     where = "all of the spool is in Kafka"
@@ -243,7 +181,9 @@ def _show_spooled(done: SpooledSummary, *, as_json: bool) -> None:
     typer.echo(f"{why}{done.accepted:,} accepted for {done.topic}{left_out}; {where}")
 
 
-def _opened(file: str) -> IO[bytes]:
+def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
+    if file == "-":
+        return nullcontext(sys.stdin.buffer)
     try:
         return Path(file).open("rb")
     except OSError as error:
@@ -253,19 +193,10 @@ def _opened(file: str) -> IO[bytes]:
 def _settings(topic: str | None, spool: Path | None) -> Settings:
     """Return the settings; with ``topic`` and ``spool``, of app and Kafka alone."""
     if topic is None or spool is None:
-        return environment_settings()
-    from hapax.publish.environment import publish_settings
+        return screen.environment_settings()
+    from hapax.publish.publisher import publish_settings
 
     return publish_settings(os.environ)
-
-
-def _disk_bytes(text: str) -> int:
-    from hapax.settings.value_types import size_bytes
-
-    try:
-        return size_bytes(text)
-    except ValueError as error:
-        raise ConfigurationError([f"--disk-max {text}: {error}"]) from None
 
 
 def _topic(topic: str | None, settings: Settings) -> str:

@@ -9,20 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    OutputTopics,
-    environment_settings,
-    id_bytes,
-    json_bytes,
-    moment_text,
-    one_cluster_settings,
-    point_ms,
-    print_json,
-    printable,
-    progress_line,
-    refusals,
-)
+from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.records import Coordinates
 from hapax.operations.trace import verdict
@@ -71,54 +58,40 @@ def consume(
       hapax consume orders-priced orders-dead --headers --follow
       hapax consume orders-priced --from 1h --json | jq .value
     """
-    with refusals(as_json=as_json):
-        settings = environment_settings()
-        where = start if start in {"beginning", "end"} else point_ms("--from", start)
-        from hapax.operations.consume import Consuming
-        from hapax.operations.consume import consume as read
+    with screen.refusals(as_json=as_json):
+        settings = screen.environment_settings()
+        where = start if start in {"beginning", "end"} else screen.point_ms("--from", start)
+        from hapax.operations.reading import consume as read
 
-        wanted = Consuming(
-            topics=tuple(dict.fromkeys(topic)),
+        found = read(
+            settings,
+            tuple(dict.fromkeys(topic)),
             start=where,
             count=count,
             follow=follow,
             isolation="read_uncommitted" if uncommitted else "read_committed",
         )
         try:
-            for records in read(settings, wanted):
+            for records in found:
                 for record in records:
-                    for line in (
-                        _record_figures(record) if as_json else shown(record, headers=headers)
-                    ):
-                        typer.echo(line)
+                    show_record(record, headers=headers, as_json=as_json)
                 sys.stdout.flush()
         except KeyboardInterrupt:  # the usual end of --follow
             return
 
 
-def shown(record: Record, *, headers: bool = False) -> list[str]:
-    lines = [f"{record.coordinates}  {_text(record.key)}  {_text(record.value)}"]
-    if headers:
-        lines += [f"    {printable(name)}: {_text(value)}" for name, value in record.headers]
-    return lines
-
-
-def _text(value: bytes | None) -> str:
-    return "null" if value is None else printable(value)
-
-
-def _record_figures(record: Record) -> list[str]:
-    fields: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "time": moment_text(record.timestamp_ms),
-        "timestamp_ms": record.timestamp_ms,
-        "headers": [[name, json_bytes(value)] for name, value in record.headers],
-        "key": json_bytes(record.key),
-        "value": json_bytes(record.value),
-    }
-    return [json.dumps(fields)]
+def show_record(record: Record, *, headers: bool = False, as_json: bool = False) -> None:
+    if as_json:
+        at = record.coordinates._asdict() | {
+            "time": screen.moment_text(record.timestamp_ms),
+            "timestamp_ms": record.timestamp_ms,
+        }
+        typer.echo(json.dumps(at | screen.content_figures(record)))
+        return
+    key, value = screen.printable(record.key), screen.printable(record.value)
+    screen.say(f"{record.coordinates}  {key}  {value}")
+    for name, text in record.headers if headers else ():
+        screen.say(f"    {name}: {screen.printable(text)}")
 
 
 def trace(
@@ -141,7 +114,7 @@ def trace(
             "time, for an id 24h."
         ),
     ] = None,
-    output_topic: OutputTopics = None,
+    output_topic: screen.OutputTopics = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -151,7 +124,7 @@ def trace(
             "record, and for how long it has been in its call.",
         ),
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     r"""Show what happened to a record: waiting, done, dead letter, duplicate or filtered.
 
@@ -168,35 +141,37 @@ def trace(
       hapax trace order-815 --since 2h
       hapax trace 'https://shop.example/orders\x00815' --json
     """
-    with refusals(as_json=as_json):
+    with screen.refusals(as_json=as_json) as line:
         if bool(which) == bool(event_id):
             raise ConfigurationError(["name one id, by itself or with --id, or one place"])
-        since_ms = None if since is None else point_ms("--since", since)
-        settings = one_cluster_settings()
+        since_ms = None if since is None else screen.point_ms("--since", since)
+        settings = screen.one_cluster_settings()
         from hapax.operations.local_process import LocalProcess
-        from hapax.operations.trace import following
+        from hapax.operations.trace import Trace
 
         topics = {*settings.read_topics, settings.output.topic, settings.dead_letter.topic}
-        at = None if event_id else _place(which, topics | set(output_topic or ()))
+        more = output_topic or ()
+        at = None if event_id else _place(which, topics | set(more))
         which = which or event_id
         process = None if port is None else LocalProcess(settings, port)
-        more = output_topic or ()
-        with progress_line() as line, following(settings, more, line.show, process) as asked:
-            from_ms = point_ms("--since", since or _DEFAULT_SINCE)
+        with Trace(settings, line.show, more_topics=more, process=process) as asked:
+            from_ms = screen.point_ms("--since", since or _DEFAULT_SINCE)
             if at is not None:
                 found = asked.place(at, since_ms)
             else:
-                found = asked.event(id_bytes(which), from_ms)
+                found = asked.event(screen.id_bytes(which), from_ms)
         if not found:
             raise HapaxError(
-                f"no record with the id {which} was found from {moment_text(from_ms)} on, in"
+                f"no record with the id {which} was found from {screen.moment_text(from_ms)} on, in"
                 f" {', '.join(settings.input.topics)} or the outputs; --since searches longer"
             )
     if as_json:
-        print_json({"records": [_figures(one) for one in found]})
+        screen.print_json({"records": [_figures(one) for one in found]})
         return
     for one in found:
-        _show(one)
+        for name, text in _lines(one):
+            screen.say(f"{name:<10} {text}")
+        typer.echo("")
 
 
 def _place(text: str, topics: set[str | None]) -> Coordinates | None:
@@ -220,29 +195,22 @@ def _place(text: str, topics: set[str | None]) -> Coordinates | None:
     return at
 
 
-def _show(one: Sighting) -> None:
-    for name, text in _lines(one):
-        typer.echo(f"{name:<10} {printable(text)}")
-    typer.echo("")
-
-
 def _lines(one: Sighting) -> list[tuple[str, str]]:
     lines = [("record", str(one.at))]
     if one.record is None:
         gone = "no longer in the topic; what is shown comes from its effects"
         lines.append(("", one.undecodable or gone))
     else:
-        lines.append(("time", moment_text(one.record.timestamp_ms)))
-    lines.append(("id", printable(one.event_id) or "none"))
+        lines.append(("time", screen.moment_text(one.record.timestamp_ms)))
+    lines.append(("id", screen.printable(one.event_id) or "none"))
     if one.original is not None:
         lines.append(("replay of", str(one.original)))
     group = "none" if one.after is None else f"{one.after:,}"
     lines.append(("committed", f"{'yes' if one.committed else 'no'}, the group is at {group}"))
     for effect in one.effects:
-        kind = "dead letter" if effect.error else "output"
         part = f" part {effect.part}" if effect.part else ""
         seen = "" if effect.visible else " (undecided)"
-        lines.append((kind if kind == "output" else "dead", f"{effect.at}{part}{seen}"))
+        lines.append(("dead" if effect.error else "output", f"{effect.at}{part}{seen}"))
     if one.owners is not None:
         owned = ", ".join(f"{owner} ({source})" for source, owner in one.owners.items())
         lines.append(("claim", owned or "none"))
@@ -255,7 +223,7 @@ def _figures(one: Sighting) -> dict[str, Any]:
         "there": one.record is not None,
         "undecodable": one.undecodable or None,
         "time_ms": None if one.record is None else one.record.timestamp_ms,
-        "id": json_bytes(one.event_id or None),
+        "id": screen.json_bytes(one.event_id or None),
         "replay_of": None if one.original is None else str(one.original),
         "committed": one.committed,
         "committed_offset": one.after,

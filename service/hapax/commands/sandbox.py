@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import interruptible, require_tools
-from hapax.core.errors import StopError
+from hapax.commands.screen import interruptible, refusals, require_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +37,16 @@ _KafkaVersion = Annotated[
     ),
 ]
 
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(help="Keep the data in this folder. Otherwise they are deleted at the end."),
+]
 _WithRegistry = Annotated[
     bool, typer.Option("--registry", help="Also a schema registry (109 MB, fetched once).")
 ]
 
 app = typer.Typer(
+    name="sandbox",
     help="Real Kafka and real Redis on this machine, without containers.",
     no_args_is_help=True,
     rich_markup_mode="markdown",  # examples keep their lines
@@ -63,12 +67,7 @@ def up(
         list[str] | None,
         typer.Option(help="A topic to create; repeatable.", metavar="NAME[:PARTITIONS]"),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep the data in this folder. Otherwise they are deleted when the sandbox ends."
-        ),
-    ] = None,
+    data: DataFolder = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="Require TLS, authentication and ACLs.")
     ] = False,
@@ -124,7 +123,7 @@ def up(
       hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders
       hapax sandbox up --json > sandbox.json &
     """
-    from hapax.sandbox import Sandbox, secure_environment
+    from hapax.sandbox import Guard, Sandbox, secure_environment
 
     topics = [parse_topic(one) for one in topic or []]
     if nodes not in {1, 3}:
@@ -137,13 +136,17 @@ def up(
         raise typer.BadParameter("Rules are for --monitoring.", param_hint="--rules")
     with (
         _stop_signals(),
-        _refusals(),
+        refusals(),
         _monitoring(rules, data, wanted=monitoring) as more,
-        Sandbox(nodes, redis=redis, data_dir=data, guarded=secure)
-        .of_kafka(kafka)
-        .with_spark(spark_workers)
-        .with_registry(wanted=registry)
-        .listen_on(port, redis_port) as sandbox,
+        Sandbox(
+            nodes,
+            redis=redis,
+            data_dir=data,
+            guarded=Guard if secure else None,
+            kafka=kafka,
+            spark_workers=spark_workers,
+            registry=registry,
+        ).listen_on(port, redis_port) as sandbox,
     ):
         sandbox.kafka.create_missing(dict(topics))
         ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
@@ -184,7 +187,7 @@ def fetch(
     """
     from hapax.sandbox import archiving, jars, machine
 
-    with _refusals():
+    with refusals():
         typer.echo(f"Java: {machine.java()}")
         typer.echo(f"Redis: {machine.redis_server()}")
         if monitoring:
@@ -248,16 +251,6 @@ def _print_environment(variables: dict[str, str], *, as_json: bool) -> None:
         for name, value in variables.items():
             sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
     sys.stdout.flush()
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Show an error that says what to do without the way it came."""
-    try:
-        yield
-    except StopError as error:
-        typer.echo(error, err=True)
-        raise typer.Exit(error.exit_code) from None
 
 
 @contextmanager

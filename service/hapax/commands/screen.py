@@ -15,18 +15,20 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import FrameType
 
     from rich.text import Text
 
+    from hapax.core.records import Record
     from hapax.settings import Settings
 
     Cell = str | int | Text | None
@@ -42,6 +44,17 @@ Assignments = Annotated[
     ),
 ]
 YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would be done; change nothing.")
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="A header of each record; repeatable."),
+]
+SparkMaster = Annotated[
+    str | None,
+    typer.Option(help="With --engine spark: where it runs. Default: HAPAX_SPARK__MASTER."),
+]
 OutputTopics = Annotated[
     list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
 ]
@@ -66,44 +79,14 @@ def show(
     columns: Mapping[str, Callable[[Row], Cell]],
     *,
     total: Mapping[str, Cell] | None = None,
-    json: object = None,
 ) -> None:
-    """Print one line a row, or ``json`` where programs read it; ``total``: a line of sums below.
+    """Print one line a row; ``total``: a line of sums below.
 
     A column is what it is called and what it shows of a row. Numbers are at the right, with
-    separators; None is a dash.
-    """
-    if json is not None:
-        print_json(json)
-        return
-    cells = [[column(row) for column in columns.values()] for row in rows]
-    if total is not None:
-        cells.append([total.get(name, "") for name in columns])
-    numbers = {
-        name
-        for place, name in enumerate(columns)
-        if not any(isinstance(line[place], str) and line[place] for line in cells)
-    }
-    print_table(tuple(columns), [[*map(_cell, line)] for line in cells], numbers=numbers)
-
-
-def _cell(cell: Cell) -> str | Text:
-    if cell is None:
-        return "-"
-    return f"{cell:,}" if isinstance(cell, int) else cell
-
-
-def print_table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str | Text]],
-    *,
-    numbers: Collection[str] = (),
-) -> None:
-    """Print rows under columns; those named in ``numbers`` are at the right.
-
-    Text from outside may be in a cell as it is: what a terminal would obey is escaped. A cell
-    with colours is a ``rich.text.Text``, and its maker's business. On a terminal that is so narrow
-    that words and numbers would be broken, each row is a few lines, one for each column.
+    separators; None is a dash. Text from outside may be in a cell as it is: what a terminal would
+    obey is escaped. A cell with colours is a ``rich.text.Text``, and its maker's business. On a
+    terminal that is so narrow that words and numbers would be broken, each row is a few lines, one
+    for each column.
     """
     from rich.box import SIMPLE
     from rich.console import Console
@@ -111,40 +94,64 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[column(row) for column in columns.values()] for row in rows]
+    if total is not None:
+        cells.append([total.get(name, "") for name in columns])
     console = Console()
     if not console.is_terminal:
         console.width = COLUMNS_WITHOUT_TERMINAL
     table = Table(box=SIMPLE)
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left")
-    for row in rows:
-        # Text, or brackets in a value would be read as markup.
-        table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+    for place, name in enumerate(columns):
+        words = any(isinstance(line[place], str) and line[place] for line in cells)
+        table.add_column(name, justify="left" if words else "right")
+    for line in cells:
+        table.add_row(*map(_cell, line))
     wide = console.options.update(max_width=COLUMNS_UNBOUNDED)
     if Measurement.get(console, wide, table).minimum <= console.width:
         console.print(table)
         return
-    for row in rows:
+    for line in cells:
         lines = Table.grid(padding=(0, 2, 0, 0))
-        for column, cell in zip(columns, row, strict=True):
-            text = Text(printable(cell), overflow="fold") if isinstance(cell, str) else cell
+        for name, text in zip(columns, map(_cell, line), strict=True):
+            text.overflow = "fold"
             if text.plain:
-                lines.add_row(Text(column, style="dim"), text)
+                lines.add_row(Text(name, style="dim"), text)
         console.print(lines)
         console.print()
+
+
+def judged(count: int) -> Text:
+    """Return a number that should be 0, for a cell."""
+    from rich.text import Text
+
+    return Text(f"{count:,}", "bold red" if count else "green")
+
+
+def _cell(cell: Cell) -> Text:
+    from rich.text import Text
+
+    if isinstance(cell, Text):
+        return cell
+    if cell is None:
+        return Text("-")
+    # Text, or brackets in a value would be read as markup.
+    return Text(printable(cell) if isinstance(cell, str) else f"{cell:,}")
 
 
 @contextmanager
 def refusals(
     *, as_json: bool = False, prefix: str = "", otherwise: int = ExitCode.UNEXPECTED
-) -> Iterator[None]:
+) -> Iterator[ProgressLine]:
     """Show an error that says what to do without the way it came, and leave with its exit code.
 
-    ``prefix`` comes before each sentence. ``otherwise`` is the code of errors without one.
+    ``prefix`` comes before each sentence. ``otherwise`` is the code of errors without one. In the
+    block there is a line for progress.
     """
+    line = ProgressLine()
     try:
-        yield
+        yield line
     except HapaxError as error:
+        line.close()
         problems = struck(getattr(error, "problems", None) or [str(error)])
         if as_json:
             print_json({"ok": False, "problems": problems})
@@ -153,6 +160,8 @@ def refusals(
                 typer.echo(f"{prefix}{problem}", err=True)
         code = error.exit_code if isinstance(error, StopError) else otherwise
         raise typer.Exit(int(code)) from error
+    finally:
+        line.close()
 
 
 def environment_settings(changes: Mapping[str, str] | None = None) -> Settings:
@@ -188,6 +197,11 @@ def require_tools(command: str) -> None:
         raise typer.Exit(int(ExitCode.CONFIGURATION))
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line; what a terminal would obey is escaped."""
+    typer.echo(printable(text), err=err)
+
+
 def struck(texts: Iterable[str]) -> list[str]:
     """Return texts of errors as a terminal may show them, without a secret of the environment."""
     from hapax.settings.secrets import Strike, secrets_around
@@ -196,12 +210,14 @@ def struck(texts: Iterable[str]) -> list[str]:
     return [printable(strike(text)) for text in texts]
 
 
-def printable(text: str | bytes) -> str:
-    r"""Return what a terminal only shows, never obeys: ``\x1b`` for an escape, and so on.
+def printable(text: str | bytes | None) -> str:
+    r"""Return what a terminal only shows, never obeys: ``\x1b`` for an escape; None is ``null``.
 
     That holds for all that Unicode calls unprintable: control characters, marks that turn the
     direction of text, line separators, halves of pairs. Bytes that are no UTF-8 are escaped, too.
     """
+    if text is None:
+        return "null"
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
     if text.isprintable():
@@ -209,6 +225,21 @@ def printable(text: str | bytes) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def fields(one: object, *same: str, **others: str) -> dict[str, Any]:
+    """Return attributes for programs: those of the same name, and ``name="path.to.it"``."""
+    paths = dict(zip(same, same, strict=True)) | others
+    return {name: attrgetter(path)(one) for name, path in paths.items()}
+
+
+def content_figures(record: Record) -> dict[str, object]:
+    """Return what a record holds, for programs."""
+    return {
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+    }
 
 
 def json_bytes(value: bytes | None) -> object:
@@ -240,26 +271,19 @@ def typed_id(text: str) -> bytes:
     return id_bytes(text)
 
 
-def point_ms(option: str, text: str) -> int:
-    """Read an age (``24h``) or a point in time (ISO 8601) as Unix time.
+def typed(option: str, text: str, read: Callable[[str], int]) -> int:
+    """Return what ``read`` makes of a text; raises ConfigurationError that names the ``option``."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigurationError([f"{option} {text}: {error}"]) from None
 
-    Raises ConfigurationError that names the ``option``.
-    """
+
+def point_ms(option: str, text: str) -> int:
+    """Read an age (``24h``) or a point in time (ISO 8601) as Unix time, as ``typed`` does."""
     from hapax.core.durations import moment_ms
 
-    try:
-        return moment_ms(text, int(time.time() * 1000))
-    except ValueError as error:
-        raise ConfigurationError([f"{option} {text}: {error}"]) from None
-
-
-def span_ms(option: str, text: str) -> int:
-    from hapax.core.durations import duration_ms
-
-    try:
-        return duration_ms(text)
-    except ValueError as error:
-        raise ConfigurationError([f"{option} {text}: {error}"]) from None
+    return typed(option, text, lambda given: moment_ms(given, int(time.time() * 1000)))
 
 
 def age_text(seconds: float | None) -> str:
@@ -286,13 +310,20 @@ def moment_text(time_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def exclude(options: dict[str, bool]) -> None:
+    """Raise ConfigurationError when more than one of these options is given."""
+    if sum(options.values()) > 1:
+        *names, last = options
+        raise ConfigurationError([f"{', '.join(names)} and {last} exclude each other"])
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal; elsewhere ``--yes`` must have been said."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise ConfigurationError([f"{question} There is no terminal to confirm on: add --yes."])
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(printable(question), err=True):
         typer.echo("Nothing was done.", err=True)
         raise typer.Exit(ExitCode.UNEXPECTED)
 
@@ -313,6 +344,7 @@ class ProgressLine:
         Off a terminal a new ``phase`` is shown at once.
         """
         if self._live:
+            self._phase = text
             sys.stderr.write(f"\r\x1b[K{printable(text)}")
             sys.stderr.flush()
             return
@@ -321,18 +353,11 @@ class ProgressLine:
             typer.echo(printable(text), err=True)
 
     def close(self) -> None:
-        if self._live:
+        """Clear it; it may be shown again."""
+        if self._live and self._phase:
+            self._phase = ""
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-
-
-@contextmanager
-def progress_line() -> Iterator[ProgressLine]:
-    line = ProgressLine()
-    try:
-        yield line
-    finally:
-        line.close()
 
 
 @contextmanager

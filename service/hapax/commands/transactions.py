@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hapax.commands.screen import (
-    JsonFlag,
-    YesFlag,
-    age_text,
-    confirm,
-    moment_text,
-    one_cluster_settings,
-    print_json,
-    print_table,
-    printable,
-    progress_line,
-    refusals,
-)
+from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.offset_moves import Target
 
 if TYPE_CHECKING:
-    from hapax.core.transaction_states import Holder, TransactionState
-    from hapax.operations.transactions import Gap, Open
+    from collections.abc import Callable
 
-COLUMNS = ("transactional id", "state", "age", "timeout", "producer", "last", "alive", "open in")
+    from hapax.commands.screen import Cell
+    from hapax.core.transaction_states import Holder, TransactionState
+    from hapax.operations.transactions import Gap, Open, Transactions
+
 _PARTITIONS_SHOWN = 4
 _NAME_IT = "name a transactional id, or --partition together with --producer-id"
 
 
-class AbortOutcome(StrEnum):
-    """How a hanging transaction is ended."""
-
-    ABORT = "abort"
-    COMMIT = "commit"
-
+Outcome = Literal["abort", "commit"]
+"""How a hanging transaction is ended."""
 
 app = typer.Typer(
     name="transactions", help="List and abort transactions of this pipeline.", no_args_is_help=True
@@ -46,7 +31,7 @@ app = typer.Typer(
 
 
 @app.command(name="list")
-def list_(as_json: JsonFlag = False) -> None:
+def list_(as_json: screen.JsonFlag = False) -> None:
     """List this pipeline's transactional ids, their transactions, and where readers are blocked.
 
     States and ages are those that the coordinators stored in the topic __transaction_state: the
@@ -61,29 +46,29 @@ def list_(as_json: JsonFlag = False) -> None:
       hapax transactions list
       hapax transactions list --json
     """
-    with refusals(as_json=as_json):
-        settings = one_cluster_settings()
-        from hapax.operations.transactions import kafka_tool, transactions
+    with screen.refusals(as_json=as_json) as line:
+        settings = screen.one_cluster_settings()
+        from hapax.operations.transactions import Transactions, kafka_tool
 
-        with progress_line() as line, transactions(settings, line.show) as asked:
+        with Transactions(settings, line.show) as asked:
             found = asked.look()
     now_ms = int(time.time() * 1000)
     if as_json:
-        print_json(figures(found, now_ms))
+        screen.print_json(figures(found, now_ms))
         return
     if found.states is None:
-        typer.echo(f"States are not known: {printable(found.reason)}")
+        screen.say(f"States are not known: {found.reason}")
         names = ", ".join(sorted(found.live or {})) or "none"
-        typer.echo(f"Members of the group: {printable(names)}")
+        screen.say(f"Members of the group: {names}")
     else:
-        print_table(COLUMNS, [row(one, found, now_ms) for one in found.states])
+        screen.show(found.states, _columns(found, now_ms))
     show_gaps(found.gaps)
     if found.untold:
-        typer.echo(f"Producers in these partitions are not known: {printable(found.untold)}")
+        screen.say(f"Producers in these partitions are not known: {found.untold}")
         for gap in found.gaps:
-            typer.echo(f"  {printable(kafka_tool(settings, gap, 'describe-producers'))}")
+            screen.say(f"  {kafka_tool(settings, gap, 'describe-producers')}")
     for what in found.unseen:
-        typer.echo(f"Not examined: {printable(what)}")
+        screen.say(f"Not examined: {what}")
 
 
 @app.command()
@@ -104,14 +89,14 @@ def abort(
         int | None, typer.Option(min=0, help="Producer id of the hanging transaction.")
     ] = None,
     outcome: Annotated[
-        AbortOutcome | None,
+        Outcome | None,
         typer.Option(
             help="How to end the hanging transaction. Default: abort, if no id of it is known or"
             " it was aborted."
         ),
     ] = None,
-    yes: YesFlag = False,
-    as_json: JsonFlag = False,
+    yes: screen.YesFlag = False,
+    as_json: screen.JsonFlag = False,
 ) -> None:
     """End the open transaction of an id, by fencing the process that has the id.
 
@@ -129,81 +114,80 @@ def abort(
       hapax transactions abort --partition orders/3 --producer-id 4711
       hapax transactions abort --partition __consumer_offsets/7 --producer-id 4711 --outcome commit
     """
-    with refusals(as_json=as_json):
-        if producer_id is not None or partition:
-            if transactional_id or not partition or producer_id is None:
-                raise ConfigurationError([_NAME_IT])
-            _end_hanging(partition, producer_id, outcome, yes=yes, as_json=as_json)
-            return
-        if not transactional_id:
+    with screen.refusals(as_json=as_json) as line:
+        hanging = producer_id is not None or bool(partition)
+        complete = producer_id is not None and bool(partition)
+        if hanging == bool(transactional_id) or hanging != complete:
             raise ConfigurationError([_NAME_IT])
-        settings = one_cluster_settings()
-        from hapax.operations.transactions import transactions
+        from hapax.operations.transactions import Transactions
 
-        gaps: list[Gap] = []
-        with progress_line() as line, transactions(settings, line.show) as asked:
-            state = asked.state(transactional_id, foreign=foreign)
-            aborted = state is None or state.undecided
-            if aborted:
-                line.close()
-                confirm(question(transactional_id, state), yes=yes)
-                gaps = asked.abort(transactional_id)
+        with Transactions(screen.one_cluster_settings(), line.show) as asked:
+            if producer_id is None:
+                aborted, told, gaps = _fence(asked, transactional_id, line, foreign, yes=yes)
+            else:
+                aborted, told, gaps = _mark(asked, partition, producer_id, line, outcome, yes=yes)
     if as_json:
-        print_json({"aborted": aborted, "undecided": [gap_figures(one) for one in gaps]})
+        undecided = [gap_figures(one) for one in gaps or ()]
+        screen.print_json({"aborted": aborted, "undecided": undecided})
         return
-    if not aborted:
-        typer.echo(f"{printable(transactional_id)} has no open transaction: nothing to abort")
-        return
-    typer.echo(f"{printable(transactional_id)} is fenced, and its open transaction is ended")
-    show_gaps(gaps)
+    screen.say(told)
+    if gaps is not None:
+        show_gaps(gaps)
 
 
-def _end_hanging(
-    partition: str, producer_id: int, outcome: AbortOutcome | None, *, yes: bool, as_json: bool
-) -> None:
+def _fence(
+    asked: Transactions, name: str, line: screen.ProgressLine, foreign: bool, *, yes: bool
+) -> tuple[bool, str, list[Gap] | None]:
+    state = asked.state(name, foreign=foreign)
+    if state is not None and not state.undecided:
+        return False, f"{name} has no open transaction: nothing to abort", None
+    line.close()
+    screen.confirm(question(name, state), yes=yes)
+    return True, f"{name} is fenced, and its open transaction is ended", asked.abort(name)
+
+
+def _mark(
+    asked: Transactions,
+    partition: str,
+    producer_id: int,
+    line: screen.ProgressLine,
+    outcome: Outcome | None,
+    *,
+    yes: bool,
+) -> tuple[bool, str, list[Gap]]:
     target = Target.parse(partition)
     if target.partition is None or target.offset is not None:
         raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
-    settings = one_cluster_settings()
-    from hapax.operations.transactions import transactions
-
-    with progress_line() as line, transactions(settings, line.show) as asked:
-        one = asked.hanging((target.topic, target.partition), producer_id)
-        line.close()
-        commit = outcome is AbortOutcome.COMMIT
-        if outcome is None and one.transactional_id and one.decided != "aborted":
-            raise HapaxError(must_choose(one))
-        confirm(marker_question(one, partition, commit=commit), yes=yes)
-        gaps = asked.end_hanging(one, commit=commit)
-    if as_json:
-        print_json({"aborted": not commit, "undecided": [gap_figures(each) for each in gaps]})
-        return
+    one = asked.hanging((target.topic, target.partition), producer_id)
+    line.close()
+    commit = outcome == "commit"
+    if outcome is None and one.transactional_id and one.decided != "aborted":
+        raise HapaxError(must_choose(one))
+    screen.confirm(marker_question(one, partition, commit=commit), yes=yes)
     how = "committed" if commit else "rolled back"
-    typer.echo(f"the transaction of producer {producer_id} in {printable(partition)} is {how}")
-    show_gaps(gaps)
+    told = f"the transaction of producer {producer_id} in {partition} is {how}"
+    return not commit, told, asked.end_hanging(one, commit=commit)
 
 
 # -- rows, sentences and JSON ------------------------------------------------------------------
 
 
 def _since(one: Holder) -> str:
-    return age_text((time.time() * 1000 - one.last_ms) / 1000)
+    return screen.age_text((time.time() * 1000 - one.last_ms) / 1000)
 
 
 def question(transactional_id: str, state: TransactionState | None) -> str:
-    """Ask whether to fence an id."""
     what = "whatever it has open"
     if state is not None:
-        age = age_text(state.age_s(int(time.time() * 1000)))
+        age = screen.age_text(state.age_s(int(time.time() * 1000)))
         what = f"its transaction of {age} in {_places(state)}"
     return (
-        f"End {what} by fencing {printable(transactional_id)}? A live worker with this id "
+        f"End {what} by fencing {screen.printable(transactional_id)}? A live worker with this id "
         "repeats its batch."
     )
 
 
 def marker_question(one: Holder, partition: str, *, commit: bool) -> str:
-    """Ask whether to end a hanging transaction."""
     return (
         f"{'Commit' if commit else 'Roll back'} what producer {one.producer_id} (epoch"
         f" {one.epoch}) has open in {partition} from {one.start} on, last written"
@@ -212,7 +196,6 @@ def marker_question(one: Holder, partition: str, *, commit: bool) -> str:
 
 
 def must_choose(one: Holder) -> str:
-    """Say why the outcome has to be given for a transaction of a known id."""
     told = f"what the coordinator of {one.transactional_id} decided is no longer in its log"
     if one.decided:
         told = (
@@ -223,19 +206,18 @@ def must_choose(one: Holder) -> str:
     return f"{told}: --outcome commit makes its {what}, --outcome abort drops them permanently"
 
 
-def row(one: TransactionState, found: Open, now_ms: int) -> tuple[str, ...]:
-    """Return the cells of ``COLUMNS``."""
-    alive = "?" if found.live is None else found.live.get(one.transactional_id, "")
-    return (
-        one.transactional_id,
-        f"{one.state} OVERDUE" if one.overdue(now_ms) else one.state,
-        age_text(one.age_s(now_ms)) if one.undecided else "",
-        age_text(one.timeout_ms / 1000),
-        f"{one.producer_id}/{one.epoch}",
-        moment_text(one.updated_ms),
-        alive,
-        _places(one) if one.undecided else "",
-    )
+def _columns(found: Open, now_ms: int) -> dict[str, Callable[[TransactionState], Cell]]:
+    live = found.live
+    return {
+        "transactional id": lambda one: one.transactional_id,
+        "state": lambda one: f"{one.state} OVERDUE" if one.overdue(now_ms) else one.state,
+        "age": lambda one: screen.age_text(one.age_s(now_ms)) if one.undecided else "",
+        "timeout": lambda one: screen.age_text(one.timeout_ms / 1000),
+        "producer": lambda one: f"{one.producer_id}/{one.epoch}",
+        "last": lambda one: screen.moment_text(one.updated_ms),
+        "alive": lambda one: "?" if live is None else live.get(one.transactional_id, ""),
+        "open in": lambda one: _places(one) if one.undecided else "",
+    }
 
 
 def _places(one: TransactionState) -> str:
@@ -245,7 +227,6 @@ def _places(one: TransactionState) -> str:
 
 
 def show_gaps(gaps: list[Gap]) -> None:
-    """Print where readers are held up, and by whom."""
     if not gaps:
         typer.echo("No transaction is open: readers reach the end of every partition.")
     for gap in gaps:
@@ -255,14 +236,12 @@ def show_gaps(gaps: list[Gap]) -> None:
         what = f"{gap.high - gap.stable:,} undecided from {gap.stable:,} on, by {who}"
         if gap.of_offsets:
             what = f"offsets of {who} are held back: the group cannot read them and waits"
-        typer.echo(printable(f"{gap.topic}/{gap.partition}: {what}"))
+        screen.say(f"{gap.topic}/{gap.partition}: {what}")
         for one in gap.holders or ():
             known = one.transactional_id or "unknown transactional id"
-            typer.echo(
-                printable(
-                    f"  producer {one.producer_id}, epoch {one.epoch}, from {one.start:,} on, last"
-                    f" written {_since(one)} ago: {_hangs(one) if one.hanging else known}"
-                )
+            screen.say(
+                f"  producer {one.producer_id}, epoch {one.epoch}, from {one.start:,} on, last"
+                f" written {_since(one)} ago: {_hangs(one) if one.hanging else known}"
             )
 
 
@@ -281,21 +260,15 @@ def way_out(one: Holder) -> str:
 
 
 def figures(found: Open, now_ms: int) -> dict[str, Any]:
-    """Return everything as JSON can have it."""
     return {
         "states_known": found.states is not None,
         "reason": found.reason,
         "transactions": [
             {
-                "transactional_id": one.transactional_id,
-                "state": one.state,
-                "undecided": one.undecided,
+                **screen.fields(one, "transactional_id", "state", "undecided", "timeout_ms"),
+                **screen.fields(one, "producer_id", "epoch", "updated_ms"),
                 "overdue": one.overdue(now_ms),
                 "age_seconds": one.age_s(now_ms),
-                "timeout_ms": one.timeout_ms,
-                "producer_id": one.producer_id,
-                "epoch": one.epoch,
-                "updated_ms": one.updated_ms,
                 "alive": None if found.live is None else one.transactional_id in found.live,
                 "partitions": [f"{topic}/{number}" for topic, number in one.partitions],
             }
@@ -309,25 +282,16 @@ def figures(found: Open, now_ms: int) -> dict[str, Any]:
 
 
 def gap_figures(one: Gap) -> dict[str, Any]:
-    """Return one partition as JSON can have it."""
     return {
-        "topic": one.topic,
-        "partition": one.partition,
-        "last_stable": one.stable,
-        "high_watermark": one.high,
+        **screen.fields(one, "topic", "partition", last_stable="stable", high_watermark="high"),
         "transactional_ids": one.blamed,
         "holds_back": "offsets" if one.of_offsets else "records",
         "producers": None
         if one.holders is None
         else [
             {
-                "producer_id": each.producer_id,
-                "epoch": each.epoch,
-                "start_offset": each.start,
-                "last_written_ms": each.last_ms,
-                "transactional_id": each.transactional_id,
-                "hanging": each.hanging,
-                "decided": each.decided,
+                **screen.fields(each, "producer_id", "epoch", "transactional_id", "hanging"),
+                **screen.fields(each, "decided", start_offset="start", last_written_ms="last_ms"),
                 "end_with": way_out(each) if each.hanging else None,
             }
             for each in one.holders

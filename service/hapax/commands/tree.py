@@ -51,19 +51,14 @@ class Commands(TyperGroup):
 
     def main(self, *arguments: Any, **extra: Any) -> Any:
         """Run a command; what was typed wrong is one sentence, as every other error."""
-        extra, standalone = {**extra, "standalone_mode": False}, extra.get("standalone_mode", True)
         try:
-            code = super().main(*arguments, **extra)
-            if not standalone:
-                return code
+            code = super().main(*arguments, **{**extra, "standalone_mode": False})
         except typer.Abort:
-            if not standalone:
-                raise
             typer.echo("Aborted.", err=True)
             code = 1
         except Exception as error:
             # By their method: typer has had the classes from click, and has its own now.
-            if not standalone or not hasattr(error, "format_message"):
+            if not hasattr(error, "format_message"):
                 raise
             code = getattr(error, "exit_code", 2)
             if type(error).__name__ != "NoArgsIsHelpError":  # the help was printed
@@ -102,23 +97,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(claims.app, name="claims")
-app.add_typer(config.app, name="config")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(offsets.app, name="offsets")
-app.add_typer(sandbox.app, name="sandbox")
-app.add_typer(transactions.app, name="transactions")
-app.command()(audit)
-app.command()(backfill)
-app.command()(consume)
-app.command()(demo)
-app.command()(dev)
-app.command()(doctor)
-app.command()(lag)
-app.command()(pause)
-app.command()(publish)
-app.command()(resume)
-app.command()(trace)
+for group in (claims, config, dead_letters, offsets, sandbox, transactions):
+    app.add_typer(group.app)
+for command in (audit, backfill, consume, demo, dev, doctor, lag, pause, publish, resume, trace):
+    app.command()(command)
 
 
 def _version(wanted: bool) -> None:

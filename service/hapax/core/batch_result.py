@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from hapax.core.deduplicate import Claimed
-    from hapax.core.id_findings import IdFindings
+    from hapax.core.deduplicate import Asking, Claimed, IdFindings
     from hapax.core.identity import Identified
     from hapax.core.plan import Plan
-    from hapax.core.ports import Asked, Batch, Clock
+    from hapax.core.ports import Batch, Clock
     from hapax.core.record_path import Facts
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.core.transform import Failure, Result
@@ -78,7 +77,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     unchecked            records processed without claims (outage policy ``pass``)
     claims_new_or_own    ids claimed by their own records, new or seen before
     claims_taken_over    ids among them that belonged to records that are gone (deduplicate.py)
-    ids                  what is wrong with the ids of this batch (id_findings.py); None: nothing
+    ids                  what is wrong with the ids of this batch; None: nothing
     bytes_in             values of the input, in bytes
     phases_s             seconds of this thread by step: identify, claim, transform, plan, send,
                          send_offsets, commit; a step that did not happen may be left out. The way
@@ -171,17 +170,6 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     def transaction_s(self) -> float:
         """Seconds from begin to the end of the commit."""
         return sum(self.phases_s[step] for step in TRANSACTION)
-
-
-class Asking(NamedTuple):
-    """A claim that is on its way.
-
-    wanted  the indices of the records that have an id
-    asked   the store's own; it answers by place among the wanted
-    """
-
-    wanted: Sequence[int]
-    asked: Asked
 
 
 class Begun(msgspec.Struct, gc=False):

@@ -1,7 +1,7 @@
 """Calls of the transform alongside each other: what one call is, and in which order calls begin.
 
 Records of one key are called one at a time, in input order; keys overlap. Records without a key
-have no order among each other. An event loop or threads make the calls (``Calls``).
+have no order among each other. An event loop or threads make the calls.
 
 Records enter the ``Window`` per partition in input order and leave it as the finished prefix of
 their partition, so that plan, transaction and settle see what they always see: outputs in input
@@ -13,7 +13,7 @@ a crash.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -71,7 +71,7 @@ class CallLimits(msgspec.Struct, frozen=True):
 class Call:
     """One record on its way through step 4.
 
-    result    what the call came to; PENDING until then. Set once, by the implementation of Calls
+    result    what the call came to; PENDING until then. Set once, by who makes it
     fate      what was decided without a call, as of a duplicate; PENDING: nothing was. Decided
               again when the record is read again, because its claim is asked for again
     attempts  that have failed
@@ -244,29 +244,6 @@ def fail(unit: Unit, error: BaseException, limits: CallLimits) -> list[Unit]:
 
 class CallTimeoutError(TimeoutError):
     """A call took longer than HAPAX_CALL__TIMEOUT and was cancelled."""
-
-
-class Calls(Protocol):
-    """Makes calls alongside each other. One thread starts and drops; others may make them."""
-
-    @property
-    def in_flight(self) -> int:
-        """How many calls are being made."""
-
-    def begun(self) -> set[Call]:
-        """Return the calls that are being made."""
-
-    def start(self, calls: Sequence[Call]) -> None:
-        """Make these calls, in their order, as soon as limits allow."""
-
-    def wait(self, seconds: float) -> None:
-        """Return when a call has ended since the last wait, or when the time is up."""
-
-    def drop(self, calls: Sequence[Call]) -> None:
-        """Give calls up: what has not begun never does, coroutines are cancelled."""
-
-    def close(self) -> None:
-        """Give everything up, and tear the transform down."""
 
 
 class Window:

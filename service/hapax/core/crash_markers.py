@@ -19,10 +19,12 @@ what kills the service ends the other process with it, before any verdict.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from hapax.core.errors import BatchAbortedError
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.transform import Failure
 
@@ -137,10 +139,9 @@ class Isolation:
                 break
             called = True
             group = self._together(records, index, fates)
-            found = self.call(group, interrupt) if group else None
-            if not found:
-                found = [self._here(records[index], interrupt)]
-            results += found
+            results += (
+                self.call(group, interrupt) if group else [self._here(records[index], interrupt)]
+            )
         return results
 
     def _together(
@@ -180,23 +181,15 @@ class Isolation:
             return False
         return record.offset < self.suspects.get((record.topic, record.partition), (0, 0))[0]
 
-    def call(self, records: Sequence[Record], interrupt: Interrupt) -> list[Result | None] | None:
-        """Return the results of suspects, called together; None: they are no suspects any more.
+    def call(self, records: Sequence[Record], interrupt: Interrupt) -> list[Result | None]:
+        """Return the results of suspects, called together.
 
         When their process dies each is called alone, from the first on: that names the culprit.
+        Raises BatchAbortedError where there is no such process: they wait until there is one.
         """
-        if len(records) == 1:
-            return self._each(records, interrupt)
-        try:
-            return list(self._elsewhere.call(records))
-        except IsolationError as error:
-            self._on_failure(str(error))
-            self.suspects.clear()
-            return None
-        except Death:
-            return self._each(records, interrupt)
-
-    def _each(self, records: Sequence[Record], interrupt: Interrupt) -> list[Result | None]:
+        if len(records) > 1:
+            with suppress(Death):
+                return list(self._call(records))
         results: list[Result | None] = []
         for record in records:
             if results and interrupt.due:
@@ -210,7 +203,7 @@ class Isolation:
         if record.offset >= until:
             return self._here(record, interrupt)
         try:
-            return self._elsewhere.call([record])[0]  # the call has a limit of its own there
+            return self._call([record])[0]  # the call has a limit of its own there
         except Death as death:
             if death.hung:
                 self._hung.add(where)
@@ -221,10 +214,13 @@ class Isolation:
                 f"killed its process {deaths + 1} times, the last time in one of its own: {death}",
                 deaths + 1,
             )
+
+    def _call(self, records: Sequence[Record]) -> Sequence[Result]:
+        try:
+            return self._elsewhere.call(records)
         except IsolationError as error:
             self._on_failure(str(error))
-            self.suspects.clear()
-            return self._here(record, interrupt)
+            raise BatchAbortedError(str(error)) from error
 
     def _here(self, record: Record, interrupt: Interrupt) -> Result | None:
         return self._transformer.apply_all([record], interrupt, {})[0]

@@ -36,19 +36,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from hapax.core.batch_result import Asking
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from hapax.core.id_findings import IdFindings
     from hapax.core.identity import Identified, Identity
-    from hapax.core.ports import Batch, Claims, OwnerLookup
+    from hapax.core.ports import Asked, Batch, Claims, Clock, OwnerLookup
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
 
 
@@ -223,7 +221,7 @@ class Claimed(msgspec.Struct, gc=False):
     checked     the claim store has answered
     unchecked   it did not answer, and the outage policy is ``pass``
     taken_over  indices of records that have the claim of an owner that was gone
-    ids         what is wrong with the ids (id_findings.py); None: nothing
+    ids         what is wrong with the ids; None: nothing
     """
 
     twins: Mapping[int, Coordinates]
@@ -233,10 +231,17 @@ class Claimed(msgspec.Struct, gc=False):
     ids: IdFindings | None = None
 
 
-class _UnderWay(NamedTuple):
-    """Claims that were asked for. ``given``: by record of it the earlier one that has its claim."""
+class Asking(NamedTuple):
+    """A claim that is on its way.
 
-    asking: Asking
+    wanted  the indices of the records that have an id
+    asked   the store's own; it answers by place among the wanted
+    batch   of those records
+    given   by record of it the earlier one that has its claim
+    """
+
+    wanted: Sequence[int]
+    asked: Asked
     batch: Batch
     given: dict[Coordinates, Coordinates]
 
@@ -254,7 +259,7 @@ class Claiming:
         self._claims = claims
         self._owners = owners
         self._pass_on_outage = pass_on_outage
-        self._under_way: list[_UnderWay] = []
+        self._under_way: list[Asking] = []
         """What was asked for and is not judged, in the order of the batches."""
 
     def ask(self, batch: Batch, found: Identified) -> Asking | None:
@@ -266,12 +271,12 @@ class Claiming:
             wanted = [index for index, claim in enumerate(found.claims) if claim]
         if not wanted:
             return None
-        records = batch.records
-        if len(wanted) == len(records):
-            asking = Asking(wanted, self._claims.ask(found.claims, records, found.replays))
+        if len(wanted) == len(batch.records):
+            asked = self._claims.ask(found.claims, batch.records, found.replays)
         else:
-            asking = Asking(wanted, self._claims.ask(*_chosen(batch, found, wanted)))
-        self._under_way.append(_UnderWay(asking, batch, {}))
+            asked = self._claims.ask(*_chosen(batch, found, wanted))
+        asking = Asking(wanted, asked, batch, {})
+        self._under_way.append(asking)
         return asking
 
     def claim(self, batch: Batch, found: Identified, asking: Asking | None) -> Claimed:
@@ -299,7 +304,7 @@ class Claiming:
         self, claims: Claims, batch: Batch, found: Identified, asking: Asking
     ) -> Claimed:
         """Wait for the answer; take over what belongs to records that are gone, or come later."""
-        given, ahead = self._taken(asking)
+        ahead, given = self._taken(asking), asking.given
         twins = _placed(asking.wanted, asking.asked.answer())
         if given:
             places = ((index, batch.coordinates(index)) for index in asking.wanted)
@@ -318,21 +323,19 @@ class Claiming:
             twins = {index: twins[index] for index in twins.keys() - gone.keys()} | others
         raise BatchAbortedError("claims of records that are gone change hands all the time")
 
-    def _taken(self, asking: Asking) -> tuple[Mapping[Coordinates, Coordinates], list[_UnderWay]]:
-        """Return what was given back, and what is under way after it; what is before is dropped."""
-        at = next((at for at, one in enumerate(self._under_way) if one.asking is asking), None)
-        if at is None:
-            return {}, []
-        given = self._under_way[at].given
-        del self._under_way[: at + 1]
-        return given, list(self._under_way)
+    def _taken(self, asking: Asking) -> list[Asking]:
+        """Return what is under way after it; what is before is dropped."""
+        at = next((at for at, one in enumerate(self._under_way) if one is asking), None)
+        if at is not None:
+            del self._under_way[: at + 1]
+        return [] if at is None else list(self._under_way)
 
     def _taken_back(
         self,
         claims: Claims,
         batch: Batch,
         found: Identified,
-        ahead: Sequence[_UnderWay],
+        ahead: Sequence[Asking],
         twins: dict[int, Coordinates],
     ) -> dict[int, Coordinates]:
         """Take the claims of records after this batch in the partition; return the other twins.
@@ -381,3 +384,75 @@ def _chosen(
 
 def _placed(wanted: Sequence[int], owners: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
     return {wanted[place]: owner for place, owner in owners.items()}
+
+
+# -- Whether ids name events, judged by the first records and by later duplicates -----------------
+
+
+FIRST: Final = 1000
+"""Records of a process that are looked at in any case."""
+FEWEST: Final = 10
+"""Of them, before most of them can be without an id."""
+AGAIN_S: Final = 60.0
+"""Between two later batches with duplicates that are looked at."""
+
+
+class IdFindings(msgspec.Struct, frozen=True, gc=False):
+    """What was found in a batch.
+
+    missing  how many of the first records have no id, once it is most of them; else 0
+    looked   how many the first records are so far
+    shared   two records with one id and different keys; None: there are none
+    """
+
+    missing: int = 0
+    looked: int = 0
+    shared: tuple[Coordinates, Coordinates] | None = None
+
+
+class IdWatch:
+    """Checks the ids of one process. One thread only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looked = self._missing = 0
+        self._told = False
+        self._seen: dict[bytes, tuple[bytes | None, Coordinates]] = {}
+        self._again_s = 0.0
+
+    def look(self, batch: Batch, claims: Sequence[bytes], claimed: Claimed) -> IdFindings | None:
+        """Return what there is to say of a batch; ``claims``: its ids, b"" where there is none."""
+        if not claimed.checked:
+            return None
+        room = min(FIRST - self._looked, len(claims))
+        if room > 0:
+            self._looked += room
+            self._missing += sum(not claims[index] for index in range(room))
+            shared = self._shared(batch, claims, self._seen, room)
+            told, most = self._told, self._missing * 2 > self._looked >= FEWEST
+            self._told = told or most
+            if most and not told:
+                return IdFindings(self._missing, self._looked, shared)
+            return None if shared is None else IdFindings(shared=shared)
+        now_s = self._clock.monotonic()
+        if not claimed.twins or now_s < self._again_s:
+            return None
+        self._again_s = now_s + AGAIN_S
+        shared = self._shared(batch, claims, dict(self._seen), len(claims))
+        return None if shared is None else IdFindings(shared=shared)
+
+    def _shared(
+        self,
+        batch: Batch,
+        claims: Sequence[bytes],
+        seen: dict[bytes, tuple[bytes | None, Coordinates]],
+        count: int,
+    ) -> tuple[Coordinates, Coordinates] | None:
+        found = None
+        for index in range(count):
+            if claim := claims[index]:
+                record = batch.records[index]
+                key, first = seen.setdefault(claim, (record.key, record.coordinates))
+                if key != record.key:
+                    found = found or (first, record.coordinates)
+        return found

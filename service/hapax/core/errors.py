@@ -10,7 +10,7 @@ stop       the process exits, with an exit code that has a runbook section
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,14 @@ class HapaxError(Exception):
 
     transaction_s: float = 0.0
     """Age of the transaction that this error ended; 0 when it ended none. Set by the core."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep all that it says on the way between processes."""
+        return _arrived, (type(self), self.args), self.__dict__
+
+
+def _arrived(kind: type[HapaxError], args: tuple[Any, ...]) -> HapaxError:
+    return kind.__new__(kind, *args)
 
 
 class Poison(HapaxError):  # noqa: N818 - the word that business code raises
@@ -146,10 +154,6 @@ class ConfigurationError(StopError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
-
-    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[list[str]]]:
-        """Keep the problems apart on the way between processes."""
-        return type(self), (self.problems,)
 
 
 class PreflightError(StopError):

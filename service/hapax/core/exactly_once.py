@@ -23,8 +23,8 @@ from msgspec.structs import force_setattr
 
 from hapax.core.batch_result import BatchResult, Begun, PhaseTimer
 from hapax.core.dead_letters import condemn
+from hapax.core.deduplicate import IdWatch
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
-from hapax.core.id_findings import IdWatch
 from hapax.core.later_calls import LaterCalls
 from hapax.core.offset_commit import send_progress
 from hapax.core.record_path import UNCHANGED, Facts, RecordPath, to_reference

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hapax.core.errors import PositionLostError
-from hapax.core.fixed_batches import FixedBatch
 from hapax.core.headers import BATCH
 
 if TYPE_CHECKING:
-    from hapax.core.records import Record, TopicPartition
+    from collections.abc import Mapping, Sequence
+
+    from hapax.core.records import Progress, Record, TopicPartition
+
 
 _FORM, _FORM_FIXED = "hapax1", "hapax2"
 """A version that knows only the first refuses the second: it must not publish next to it."""
@@ -24,10 +26,8 @@ _WORDS = 3
 _HEADER_WORDS = 3
 _UNKNOWN = "-"
 
-WHAT_TO_DO = (
-    "Nothing of this micro-batch was published. docs/dataframes.md, section Stops, describes how "
-    "to continue"
-)
+WHAT_TO_DO = "docs/dataframes.md, section Stops, describes how to continue"
+NOTHING_PUBLISHED = f"Nothing of this micro-batch was published. {WHAT_TO_DO}"
 
 
 class MicroBatch(NamedTuple):
@@ -78,10 +78,23 @@ class PublishedRecord(NamedTuple):
         return None
 
 
+class PublishedBatch(msgspec.Struct, frozen=True):
+    """What became of a micro-batch.
+
+    records   published by this call, by topic; none when they had been before
+    repeated  whether the micro-batch had been published before
+    attempts  transactions that it took
+    """
+
+    records: dict[str, int]
+    repeated: bool
+    attempts: int
+
+
 class Marker(NamedTuple):
     """What was published last: everything of ``query`` below ``next``.
 
-    ``fixed``: the choice of rows for ``next``, of which parts may be published (fixed_batches.py).
+    ``fixed``: the choice of rows for ``next``, of which parts may be published.
     """
 
     next: int
@@ -113,7 +126,7 @@ class Marker(NamedTuple):
         if fixed is None and not known:
             raise PositionLostError(
                 f"the marker of the published micro-batches was overwritten: it says {number},"
-                f" {metadata!r}. {WHAT_TO_DO}"
+                f" {metadata!r}. {NOTHING_PUBLISHED}"
             )
         return cls(number, words[1], "" if words[2] == _UNKNOWN else words[2], fixed)
 
@@ -187,7 +200,8 @@ def _unmarked(batch: MicroBatch, published: PublishedRecord) -> str:
 
 def _lost(batch: MicroBatch, why: str) -> PositionLostError:
     return PositionLostError(
-        f"micro-batch {batch.number} of query {batch.query} is not published: {why}. {WHAT_TO_DO}"
+        f"micro-batch {batch.number} of query {batch.query} is not published: {why}."
+        f" {NOTHING_PUBLISHED}"
     )
 
 
@@ -218,3 +232,148 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     state_rows: int = 0
     state_bytes: int = 0
     watermark: str = ""
+
+
+# -- Micro-batches whose rows are chosen before any is visible ------------------------------------
+
+
+_WORDS_FIXED = 4
+_WORDS_OF_LANE = 2
+_NOTHING = "-"
+
+
+class FixedBatch(NamedTuple):
+    """Which rows of a micro-batch are published, and what they were made from.
+
+    manifest  name of the file that names them; no two have the same
+    checksum  of that file
+    lanes     their number
+    inputs    fingerprint of the micro-batch's input, see ``MicroBatch``
+    """
+
+    manifest: str
+    checksum: str
+    lanes: int
+    inputs: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.manifest} {self.checksum} {self.lanes} {self.inputs or _NOTHING}"
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> FixedBatch | None:
+        """Read the words; None when another program wrote them."""
+        if len(words) != _WORDS_FIXED or not words[2].isdecimal():
+            return None
+        return cls(words[0], words[1], int(words[2]), words[3])
+
+
+class LaneMarker(NamedTuple):
+    """How many parcels of a manifest a lane has published."""
+
+    done: int
+    manifest: str
+
+    @property
+    def metadata(self) -> str:
+        return f"{_FORM} {self.manifest}"
+
+    @classmethod
+    def parse(cls, number: int, metadata: str) -> LaneMarker | None:
+        """Read what was committed; None when another program wrote it."""
+        words = metadata.split(" ")
+        if len(words) != _WORDS_OF_LANE or words[0] != _FORM:
+            return None
+        return cls(number, words[1])
+
+
+GIVEN_UP = LaneMarker(0, _NOTHING)
+"""The marker of a lane that has nothing to publish, because a person decided so."""
+
+
+def published_parcels(lane: int, manifest: str, marker: LaneMarker | None) -> int:
+    """Return how many parcels of this manifest the lane has published.
+
+    Raises PositionLostError when its marker does not know the manifest: it may have published all
+    or nothing of it, so neither publishing nor passing on is certain.
+    """
+    if marker is not None and marker.manifest == manifest:
+        return marker.done
+    found = "is gone" if marker is None else f"belongs to {marker.manifest}"
+    raise PositionLostError(
+        f"lane {lane} does not publish its part of {manifest}: its marker {found}, so what it has"
+        " published of it is not known. Another query runs on this app, or the brokers or another"
+        " program removed the marker. docs/dataframes.md, section Stops, describes how to continue"
+    )
+
+
+# -- Which logs the offsets of a checkpoint belong to ---------------------------------------------
+
+
+Anchors = dict["TopicPartition", tuple[int, int]]
+"""Per partition an offset, and the epoch of the leader from which the log was read before it."""
+
+
+class InputLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint belongs to, kept next to it.
+
+    app      whose checkpoint it is
+    output   its default topic, at which its marker is committed
+    cluster  Kafka's id of the cluster; None: the brokers are too old to say
+    topics   Kafka's id of each input topic that has one (KIP-516)
+    epochs   per input topic and partition, the epoch of its leader (KIP-320)
+    """
+
+    app: str
+    output: str
+    cluster: str | None = None
+    topics: dict[str, str] = {}
+    epochs: dict[str, dict[int, int]] = {}
+
+    def require_same(self, now: InputLogs) -> None:
+        """Raise PositionLostError when the brokers have another cluster or topic by now."""
+        if None not in {self.cluster, now.cluster} and self.cluster != now.cluster:
+            raise PositionLostError(
+                f"the checkpoint's offsets belong to cluster {self.cluster}, and the brokers are"
+                f" those of {now.cluster}. {WHAT_TO_DO}"
+            )
+        for topic, known in self.topics.items():
+            found = now.topics.get(topic, known)
+            if found != known:
+                raise PositionLostError(
+                    f"{topic}: the checkpoint's offsets belong to a topic that was deleted (id"
+                    f" {known}); the topic with this name now is a different one (id {found}), and"
+                    f" its records below these offsets would never be read. {WHAT_TO_DO}"
+                )
+
+    def anchors(self, now: InputLogs, offsets: Progress) -> Anchors:
+        """Return where the leader has changed since: its log may have been cut off below them."""
+        return {
+            (topic, number): (offsets[topic, number], epoch)
+            for topic, leaders in self.epochs.items()
+            for number, epoch in leaders.items()
+            if (topic, number) in offsets and now.epochs.get(topic, {}).get(number, epoch) != epoch
+        }
+
+    def and_now(self, now: InputLogs) -> InputLogs:
+        """Return what is known now; what brokers do not say at the moment stays as it was."""
+        topics = {
+            topic: found
+            for topic in now.epochs
+            if (found := now.topics.get(topic, self.topics.get(topic))) is not None
+        }
+        epochs = {
+            topic: self.epochs.get(topic, {}) | leaders for topic, leaders in now.epochs.items()
+        }
+        cluster = self.cluster if now.cluster is None else now.cluster
+        return msgspec.structs.replace(now, cluster=cluster, topics=topics, epochs=epochs)
+
+
+def require_uncut(cut: Mapping[TopicPartition, str], offsets: Progress) -> None:
+    """Raise PositionLostError for a log that was cut off; ``cut``: what its leader says."""
+    for where, why in sorted(cut.items()):
+        raise PositionLostError(
+            f"{where[0]}/{where[1]}: the checkpoint's offset is {offsets[where]}, but the log was"
+            f" cut off below it (unclean election) and may have been written again: {why}."
+            f" {WHAT_TO_DO}"
+        )

@@ -46,9 +46,44 @@ class Target(NamedTuple):
 
 
 class Placed(PartitionOffsets, frozen=True, kw_only=True):
-    """An input partition before its offset is moved, with the metadata of the committed offset."""
+    """An input partition before its offset is moved, with the metadata of the committed offset.
+
+    topic_id  Kafka's id of the topic that has the name now; None: not known
+    """
 
     beside: CommittedMetadata
+    topic_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+    @property
+    def remade(self) -> bool:
+        """Whether the committed offset belongs to a deleted topic of this name."""
+        return self.topic_id is not None and self.beside.topic_id not in {None, self.topic_id}
+
+    def require_progress(self) -> None:
+        """Raise ConfigurationError if it only informs: what is near it is not certain."""
+        if self.beside.elsewhere is not None:
+            problem = (
+                f"{self}: the progress is on cluster {self.beside.elsewhere}, and the offset here"
+                " only informs: use hapax offsets set"
+            )
+            raise ConfigurationError([problem])
+
+    def moved(self, cluster_id: str | None) -> CommittedMetadata:
+        """Return the metadata to write with a moved offset.
+
+        The topic is the one that has the name now: that is where the operator wants to continue.
+        The cluster is kept as it was, for claims of another cluster are another command's business.
+        How often processes died at the old offset does not matter at the new one.
+        """
+        return CommittedMetadata(
+            topic_id=self.topic_id or self.beside.topic_id,
+            cluster_id=self.beside.cluster_id or cluster_id,
+            began=self.beside.began,
+            span=self.beside.span,
+        )
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,62 +109,33 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         return self.offset != placed.committed or placed.beside.elsewhere is not None
 
 
-def moved_to(placed: Placed, offset: int, *, topic_id: str | None) -> Move:
+def moved_to(placed: Placed, offset: int) -> Move:
     """Return the move to an offset. Raises ConfigurationError for one that is not in the log."""
-    where = f"{placed.topic}/{placed.partition}"
     first, end = placed.log.log_start, placed.log.last_stable
     if offset < first:
-        problem = f"{where}: offset {offset} is before the beginning of the log, {first}"
+        problem = f"{placed}: offset {offset} is before the beginning of the log, {first}"
         raise ConfigurationError([problem])
     if offset > end:
-        problem = f"{where}: offset {offset} is beyond the last stable offset, {end}"
+        problem = f"{placed}: offset {offset} is beyond the last stable offset, {end}"
         raise ConfigurationError([problem])
-    remade = placed.beside.topic_id not in {None, topic_id} and topic_id is not None
-    remark = "the offset so far belongs to a deleted topic of this name" if remade else ""
+    remark = "the offset so far belongs to a deleted topic of this name" if placed.remade else ""
     return Move(placed=placed, offset=offset, remark=remark)
 
 
-def moved_back(placed: Placed, offset: int, *, topic_id: str | None) -> Move | None:
+def moved_back(placed: Placed, offset: int) -> Move | None:
     """Return it, or None; what retention has deleted ends it at the first offset in the log."""
     if placed.committed is None or offset >= placed.committed:
         return None
-    if topic_id is not None and placed.beside.topic_id not in {None, topic_id}:
-        where = f"{placed.topic}/{placed.partition}"
+    if placed.remade:
         problem = (
-            f"{where}: the committed offset belongs to a deleted topic of this name, so there"
+            f"{placed}: the committed offset belongs to a deleted topic of this name, so there"
             " is no way back from it: use hapax offsets set"
         )
         raise ConfigurationError([problem])
-    require_progress(placed)
+    placed.require_progress()
     begin = placed.log.log_start
-    first = max(offset, begin)
     remark = f"offsets below {begin} were deleted" if offset < begin else ""
-    return Move(placed=placed, offset=first, remark=remark)
-
-
-def require_progress(placed: Placed) -> None:
-    """Raise ConfigurationError for an offset that only informs: what is near it is not certain."""
-    if placed.beside.elsewhere is not None:
-        problem = (
-            f"{placed.topic}/{placed.partition}: the progress is on cluster"
-            f" {placed.beside.elsewhere}, and the offset here only informs: use hapax offsets set"
-        )
-        raise ConfigurationError([problem])
-
-
-def beside(placed: Placed, topic_id: str | None, cluster_id: str | None) -> CommittedMetadata:
-    """Return the metadata to write with a moved offset.
-
-    The topic is the one that has the name now: that is where the operator wants to continue. The
-    cluster is kept as it was, for claims of another cluster are another command's business. How
-    often processes died at the old offset does not matter at the new one.
-    """
-    return CommittedMetadata(
-        topic_id=topic_id or placed.beside.topic_id,
-        cluster_id=placed.beside.cluster_id or cluster_id,
-        began=placed.beside.began,
-        span=placed.beside.span,
-    )
+    return Move(placed=placed, offset=max(offset, begin), remark=remark)
 
 
 class Unreadable(msgspec.Struct, frozen=True):

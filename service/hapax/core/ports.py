@@ -96,6 +96,11 @@ class Changes(msgspec.Struct, gc=False):
     routes_lost: list[TopicPartition] = msgspec.field(default_factory=list)
     native_left: str = ""
 
+    @property
+    def moved(self) -> set[TopicPartition]:
+        """The partitions that were assigned or have left."""
+        return {*(self.assigned or ()), *self.revoked, *self.lost}
+
 
 class Stuck(NamedTuple):
     """A set of records that the client cannot decode: nothing beyond it is read.
@@ -106,20 +111,6 @@ class Stuck(NamedTuple):
 
     offset: int
     reason: str
-
-
-class Answered(Protocol):
-    """Part of the port Source: whether brokers still answer its client."""
-
-    @property
-    def answered(self) -> bool:
-        """Whether a broker has answered when it was last asked."""
-
-    def cut_off(self, *, now: bool = False) -> bool:
-        """Whether no broker answers this client any more, and new ones are answered.
-
-        Cheap: brokers are asked now and then. ``now``: at once, for there is a reason.
-        """
 
 
 Watch = Callable[[str], AbstractContextManager[None]]
@@ -167,12 +158,22 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
     headers: list[tuple[str, bytes | None]]
 
 
-class Source(Answered, Protocol):
+class Source(Protocol):
     """Brings records and owns positions. One thread only.
 
     Every call that asks a broker raises BatchAbortedError(resolved=False) when no answer comes,
     and MemberFencedError once the group has given the name to another member.
     """
+
+    @property
+    def answered(self) -> bool:
+        """Whether a broker has answered when it was last asked."""
+
+    def cut_off(self, *, now: bool = False) -> bool:
+        """Whether no broker answers this client any more, and new ones are answered.
+
+        Cheap: brokers are asked now and then. ``now``: at once, for there is a reason.
+        """
 
     def reopen(self) -> None:
         """Join the group again, after MemberFencedError; everything handed out is lost."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hapax.core.ports import Batch, Interrupt, Message
     from hapax.core.transform import Result
 
-Form = tuple[bytes, bytes, int, int]
 UNCHANGED: Final = Output(None)
 """The result that stands for the record as it is, by identity: no object is made for each."""
 
@@ -43,31 +42,18 @@ class Ids(Sequence[bytes]):
         """How many records have none."""
 
     @abstractmethod
-    def commands(
-        self,
-        digests: bytes,
-        form: Form,
-        form_before: Form,
-        cursor: tuple[int, int],
-        between: bytes,
-        heads: Sequence[bytes],
-    ) -> bytes:
-        """Return for each id the command that names its bucket, its digest and its owner.
-
-        A form is (head, middle, whole, mask): the head, ``whole`` bytes of the digest and of the
-        next one what ``mask`` leaves (0: nothing), the middle, the digest from there on. Then come
-        ``between``, the head of the record's run, the low 4 bytes of its offset, CR and LF.
-        ``cursor``, (index, shift): ids whose first 24 bits, shifted, are below the index have
-        ``form_before``.
-        """
-
-    @abstractmethod
-    def between(self, digests: bytes, shift: int, low: int, high: int) -> list[int]:
-        """Return the indices of digests whose first 24 bits, shifted, are in that range."""
-
-    @abstractmethod
     def digests(self, salt: bytes) -> bytes:
         """Return 16 bytes of salted BLAKE2b for each; 16 zero bytes where there is none."""
+
+    @abstractmethod
+    def by_shard(
+        self, digests: bytes, owners: bytes, shards: int
+    ) -> tuple[bytes, Sequence[int], bytes, bytes]:
+        """Sort digests, and owners of 14 bytes, by shard: the last byte of a digest, modulo.
+
+        Return the indices in that order, as 4 bytes each of this machine; how many each shard has;
+        14 bytes of each digest; the owners.
+        """
 
 
 class RecordPath(Sequence[Record]):
@@ -76,7 +62,6 @@ class RecordPath(Sequence[Record]):
     ids      of the records; claims: with the tags of their sources
     runs     (topic, partition, start, count, first offset, next offset, first epoch, last epoch)
              of records that follow each other
-    offsets  the low 4 bytes of all offsets, big endian
     regular  whether every record is the rule, as far as records alone show
     ends     (topic, partition, offset) of ends of partitions that were met
     """
@@ -84,7 +69,6 @@ class RecordPath(Sequence[Record]):
     ids: Ids
     claims: Ids
     runs: Sequence[tuple[str, int, int, int, int, int, int, int]]
-    offsets: bytes
     regular: bool
     ends: Sequence[tuple[str, int, int]]
 
@@ -109,6 +93,10 @@ class RecordPath(Sequence[Record]):
     @abstractmethod
     def coordinates(self, index: int) -> tuple[str, int, int]:
         """Return topic, partition and offset, also once the records have been sent."""
+
+    @abstractmethod
+    def owners(self, heads: Sequence[bytes]) -> bytes:
+        """Return for each record the head of its run and its offset in 8 bytes; heads are alike."""
 
     @abstractmethod
     def facts(self, done: int) -> tuple[int, int, int, int]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from random import uniform
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -54,19 +54,12 @@ OFF = "no later try is set up: set HAPAX_RETRY__TOPIC, or HAPAX_RETRY__LATER for
 NOT_OURS = "it is in the retry topic, and its headers name no record of HAPAX_INPUT__TOPICS"
 
 
-class Spot(NamedTuple):
-    """A level of the wheel, and how long a record that is written to it waits there."""
-
-    level: int
-    wait_ms: int
-
-
-def place(left_ms: int) -> Spot:
-    """Return where a record with so much of its delay left waits next; at most all of it."""
+def place(left_ms: int) -> tuple[int, int]:
+    """Return the level where a record with so much left waits next, and how long; at most all."""
     for level in range(LEVELS - 1, 0, -1):
         if WAITS_MS[level] <= left_ms:
-            return Spot(level, WAITS_MS[level])
-    return Spot(0, max(0, left_ms))
+            return level, WAITS_MS[level]
+    return 0, max(0, left_ms)
 
 
 def create_command(topic: str, partitions: int = LEVELS, *, existing: bool = False) -> str:

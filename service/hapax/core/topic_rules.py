@@ -123,7 +123,7 @@ class RowNeeds(msgspec.Struct, frozen=True):
 
 
 class TopicTakes(msgspec.Struct, frozen=True):
-    """What a topic takes; ``bytes_max`` None: not known."""
+    """What a topic takes; ``bytes_max`` of a message, None: not known."""
 
     partitions: int
     bytes_max: int | None

@@ -22,16 +22,8 @@ if TYPE_CHECKING:
 OFFSETS = "__consumer_offsets"
 """Where groups commit: a transaction that is open there holds their offsets back."""
 
-STATES = {
-    0: "empty",
-    1: "open",
-    2: "committing",
-    3: "aborting",
-    4: "committed",
-    5: "aborted",
-    6: "dead",
-    7: "fencing",
-}
+_NAMES = ("empty", "open", "committing", "aborting", "committed", "aborted", "dead", "fencing")
+STATES = dict(enumerate(_NAMES))
 _DECIDED = frozenset({"committed", "aborted"})
 _UNDECIDED = frozenset({"open", "committing", "aborting", "fencing"})
 _DECIDES = {"committing": "committed", "aborting": "aborted"}

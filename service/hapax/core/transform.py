@@ -42,6 +42,8 @@ from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
 from hapax.core.working_folder import import_own, shadowed_files
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from hapax.core.ports import Batch
 
     Transform = Callable[[Record], Output | Iterable[Output] | None]
@@ -323,15 +325,7 @@ def load_form(name: str | None) -> TransformForm:
         return TransformForm(identity)
     setting = f'HAPAX_TRANSFORM="{name}"'
     module_name, _, attribute = name.partition(":")
-    try:
-        import_own(module_name.partition(".")[0])
-        module = importlib.import_module(module_name)
-    except BaseException as error:
-        if is_from_outside(error):
-            raise
-        problem = f"{setting}: cannot import {module_name}: {type(error).__name__}: {error}"
-        raise ConfigurationError([problem, *shadowed_files()]) from error
-    found = getattr(module, attribute, None)
+    found = getattr(imported(setting, module_name), attribute, None)
     if found is None:
         raise ConfigurationError([f"{setting}: {module_name} has no {attribute}"])
     if not callable(found):
@@ -342,14 +336,16 @@ def load_form(name: str | None) -> TransformForm:
         raise ConfigurationError([f"{setting}: {attribute} {error}"]) from error
 
 
-def load_transform(name: str | None) -> Callable[[Record], Any]:
-    """Import a transform that is a plain function of one record; raise ConfigurationError."""
-    form = load_form(name)
-    if not form.plain:
-        raise ConfigurationError(
-            [f'HAPAX_TRANSFORM="{name}": this is no plain function of one record']
-        )
-    return form.function
+def imported(setting: str, name: str) -> ModuleType:
+    """Import a module of the user's; raise ConfigurationError, for that ``setting``."""
+    try:
+        import_own(name.partition(".")[0])
+        return importlib.import_module(name)
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
+        problem = f"{setting}: cannot import {name}: {type(error).__name__}: {error}"
+        raise ConfigurationError([problem, *shadowed_files()]) from error
 
 
 def form_of(named: Callable[..., Any]) -> TransformForm:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
 from contextlib import suppress
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -73,3 +75,16 @@ def _hidden(name: str) -> Path | None:
     except (OSError, ValueError):
         return None
     return None if found is None or found.origin == str(file) else file
+
+
+def import_path() -> str:
+    """Return a ``PYTHONPATH`` with all that this process imports from, but the standard library.
+
+    Every interpreter has that of its own version. A process that is started later inherits the
+    variable, and another version would read the modules of this one: "SRE module mismatch".
+    """
+    own = {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib")}
+    zipped = "python{}{}.zip".format(*sys.version_info)
+    own |= {place for one in own for place in (one / "lib-dynload", one.parent / zipped)}
+    known = [entry for entry in sys.path if entry and Path(entry) not in own]
+    return os.pathsep.join(dict.fromkeys(known))

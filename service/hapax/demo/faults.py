@@ -65,11 +65,11 @@ def break_workers(stage: Stage, until_s: float) -> list[DemoFault]:
 def _round(stage: Stage, first: ManagedProcess, second: ManagedProcess) -> list[DemoFault]:
     phase = stage.screen.phase
     phase(f"kill -9 {first.name}, and the ordinary loop")
-    struck = noted(stage, *kill_inside(stage, first))
+    struck = kill_inside(stage, first)
     phase(f"Freezing {second.name} for more than {SESSION_TIMEOUT_S} s")
-    struck += noted(stage, freeze(stage, second))
+    struck += freeze(stage, second)
     phase("kill -9 both workers at once, and the ordinary loop")
-    return struck + noted(stage, *kill_both(stage, first, second))
+    return struck + kill_both(stage, first, second)
 
 
 def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
@@ -85,7 +85,7 @@ def kill_inside(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
     """Freeze worker and loop first, for as long as it takes to see that transactions exist."""
     other = freeze_uncommitted(stage)
     inside = freeze_inside(stage, worker)
-    return _kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])
+    return kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])
 
 
 def kill_both(stage: Stage, *workers: ManagedProcess) -> list[DemoFault]:
@@ -94,12 +94,13 @@ def kill_both(stage: Stage, *workers: ManagedProcess) -> list[DemoFault]:
     for worker in workers:
         stage.await_commit(worker, worker.position())
     faults = [DemoFault("kill", worker.name, "committing batch after batch") for worker in workers]
-    return _kill(stage, other, faults, workers)
+    return kill(stage, other, faults, workers)
 
 
-def _kill(
+def kill(
     stage: Stage, other: DemoFault, faults: list[DemoFault], workers: Sequence[ManagedProcess]
 ) -> list[DemoFault]:
+    """Kill them and the ordinary loop, start all, and return when each has committed again."""
     for process in (*workers, stage.ordinary):
         stage.kill(process)
     killed_s = time.monotonic()
@@ -110,10 +111,10 @@ def _kill(
     for worker, fault, since in zip(workers, faults, lives, strict=True):
         stage.await_commit(worker, since)
         fault.back_after_s = elapsed_s(killed_s)
-    return [*faults, other]
+    return noted(stage, *faults, other)
 
 
-def freeze(stage: Stage, worker: ManagedProcess) -> DemoFault:
+def freeze(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
     """Freeze a worker inside a transaction, past both timeouts, and thaw it again.
 
     Returns when another worker has gone on in its place and it has found its way back.
@@ -134,7 +135,8 @@ def freeze(stage: Stage, worker: ManagedProcess) -> DemoFault:
     worker.resume()
     thawed_s = time.monotonic()
     stage.await_commit(worker, since)
-    return DemoFault("freeze", worker.name, _where(inside=inside), elapsed_s(thawed_s))
+    back_after_s = elapsed_s(thawed_s)
+    return noted(stage, DemoFault("freeze", worker.name, _where(inside=inside), back_after_s))
 
 
 def elapsed_s(began_s: float) -> float:

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.demo.faults import DemoFault, elapsed_s, freeze_uncommitted, is_inside, noted
+from hapax.demo.faults import (
+    DemoFault,
+    elapsed_s,
+    freeze_uncommitted,
+    is_inside,
+    kill,
+    noted,
+)
 from hapax.demo.stage import APP, OUTPUTS, RUN, DemoError, Stage
 from hapax.operations.reading import undecided
 from hapax.sandbox.processes import ManagedProcess
@@ -221,9 +228,9 @@ def break_spark(stage: SparkStage, until_s: float) -> tuple[list[DemoFault], lis
     hand_overs: list[HandOver] = []
     while not hand_overs or until_s - time.monotonic() > _ROUND_S:
         screen.phase("kill -9 a Python worker in the middle of its range, and the ordinary loop")
-        faults += noted(stage, *kill_python_worker(stage))
+        faults += kill_python_worker(stage)
         screen.phase(f"kill -9 Spark as a whole, and the ordinary loop. It starts again: {_START}")
-        faults += noted(stage, *kill_spark(stage))
+        faults += kill_spark(stage)
         screen.phase("Hand-over under load: SIGTERM to Spark, then a worker of the same name")
         hand_overs.append(hand_over(stage, stage.worker))
         screen.phase(f"Hand-over back: SIGTERM to the worker, then Spark starts: {_START}")
@@ -246,23 +253,15 @@ def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
     stage.start(stage.ordinary)
     stage.wait(lambda: lane_is_back(spark.events(since)), "the lane of the lost task commits again")
     stage.struck += 1
-    return [DemoFault("Python worker kill", spark.name, _INSIDE, elapsed_s(killed_s)), other]
+    fault = DemoFault("Python worker kill", spark.name, _INSIDE, elapsed_s(killed_s))
+    return noted(stage, fault, other)
 
 
 def kill_spark(stage: SparkStage) -> list[DemoFault]:
-    """Kill Spark and the loop, start both at once, and return when Spark has committed again."""
     spark = stage.application
     other = freeze_uncommitted(stage)
     freeze_in_range(stage, "Spark", spark.everything)
-    for process in (spark, stage.ordinary):
-        stage.kill(process)
-    killed_s = time.monotonic()
-    stage.struck += 1
-    since = spark.position()
-    for process in (spark, stage.ordinary):
-        stage.start(process)
-    stage.await_commit(spark, since)
-    return [DemoFault("driver kill", spark.name, _INSIDE, elapsed_s(killed_s)), other]
+    return kill(stage, other, [DemoFault("driver kill", spark.name, _INSIDE)], [spark])
 
 
 def hand_over(stage: SparkStage, successor: ManagedProcess) -> HandOver:

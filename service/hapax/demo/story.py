@@ -31,16 +31,13 @@ _KINDS = {
 
 
 class Screen(Protocol):
-    """Where the demo shows how far it is."""
+    """Where the demo shows its phase, what has happened, and figures that move."""
 
-    def phase(self, text: str) -> None:
-        """Show what happens from now on."""
+    def phase(self, text: str) -> None: ...
 
-    def note(self, text: str) -> None:
-        """Show what has happened; the line stays."""
+    def note(self, text: str) -> None: ...
 
-    def figures(self, text: str) -> None:
-        """Show figures that will soon be others."""
+    def figures(self, text: str) -> None: ...
 
 
 class DemoVerdict(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -12,16 +13,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError
-from hapax.dev.changes import FileChanges
-from hapax.operations.consume import Consuming, consume
 from hapax.operations.publish import Lines, publish
+from hapax.operations.reading import consume
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import ManagedProcess
 from hapax.sandbox.watchdog import ChildWatchdog
 from hapax.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from hapax.core.records import Progress, Record
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.3
 """Between two looks for files that have changed."""
 STOP_MARGIN_S = 5.0
+SUFFIXES = (".py", ".env")
+_LEFT_OUT = {"__pycache__", "node_modules", "site-packages"}
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _READABLE = {"HAPAX_TELEMETRY__LOG_FORMAT": "console"}
 _AT_END = {"HAPAX_STOP_AFTER__AT_END": "true"}
@@ -93,7 +95,7 @@ class DevSession:
         self._publish(lines)
         self._start(self._options.environ() | _AT_END)
         code = self._service.wait()
-        for records in consume(self.settings, Consuming(topics=self._outputs())):
+        for records in consume(self.settings, self._outputs()):
             for record in records:
                 self._options.show(record)
         return code
@@ -155,11 +157,16 @@ class DevSession:
 
     def _show_outputs(self) -> None:
         start = "beginning" if self._options.data_dir is None else "end"
-        wanted = Consuming(topics=self._outputs(), start=start, follow=True)
         shown: Progress = {}
         while not self._ending.is_set():
             try:
-                for records in consume(self.settings, wanted, stopping=self._ending.is_set):
+                for records in consume(
+                    self.settings,
+                    self._outputs(),
+                    start=start,
+                    follow=True,
+                    stopping=self._ending.is_set,
+                ):
                     for record in records:
                         where = (record.topic, record.partition)
                         if record.offset >= shown.get(where, 0):
@@ -193,3 +200,36 @@ def _ports(settings: Settings) -> tuple[int, int]:
     if problems:
         raise ConfigurationError(problems)
     return int(port), (6379 if found.port is None else found.port) if url else 0
+
+
+class FileChanges:
+    """Remembers the files of a folder, by time and size. Hidden folders and packages are left out.
+
+    A project is a handful of files: one look takes less than a millisecond, on every file system.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = dict(self._files())
+
+    def look(self) -> list[str]:
+        before, self._seen = self._seen, dict(self._files())
+        return sorted(
+            os.path.relpath(name, self._folder)
+            for name in before.keys() | self._seen.keys()
+            if before.get(name) != self._seen.get(name)
+        )
+
+    def _files(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        for place, folders, names in os.walk(self._folder):
+            folders[:] = [
+                name for name in folders if not name.startswith(".") and name not in _LEFT_OUT
+            ]
+            for name in names:
+                if name.endswith(SUFFIXES):
+                    path = os.path.join(place, name)  # noqa: PTH118 - a path a look would double it
+                    try:
+                        found = os.stat(path)  # noqa: PTH116 - as above
+                    except OSError:
+                        continue  # it was removed meanwhile
+                    yield path, (found.st_mtime_ns, found.st_size)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from hapax.core.batch_result import BatchResult
-    from hapax.core.call_window import Call, Calls, Window
+    from hapax.core.call_window import Call, Window
     from hapax.core.crash_markers import Isolation
     from hapax.core.errors import HapaxError
     from hapax.core.limits import Pace, RetryPolicy
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.core.transform import Failure
     from hapax.engines.idle_offsets import Bounds
+    from hapax.engines.overlapping_calls import SlotCalls
     from hapax.engines.suspects import Suspects
     from hapax.engines.watchdog import Watchdog
 
@@ -190,12 +191,14 @@ class BatchRunner:
         return result
 
     def settle(self, batch: Batch, result: BatchResult) -> None:
-        progress = result.progress
-        self.source.mark_processed(progress)
-        self.suspects.record_progress(progress, batch)
+        self._settle(batch, result)
         if result.records < len(batch.records):
             later = self.give_up()
-            self.source.rewind({**later.next, **later.first, **batch.first, **progress})
+            self.source.rewind({**later.next, **later.first, **batch.first, **result.progress})
+
+    def _settle(self, batch: Batch, result: BatchResult) -> None:
+        self.source.mark_processed(result.progress)
+        self.suspects.record_progress(result.progress, batch)
         self.sizing.bounds.count(result.records)
         self._pace.record_commit(
             result.records, result.working_s, result.bytes_in, result.transaction_s
@@ -233,7 +236,7 @@ class Windowing(msgspec.Struct, frozen=True):
     """
 
     window: Window
-    calls: Calls
+    calls: SlotCalls
     isolation: Isolation
     records_max: int
     bytes_max: int
@@ -326,15 +329,9 @@ class WindowRunner(BatchRunner):
         return self._core.run(batch, rejected, attempt, begun)
 
     def settle(self, _batch: Batch, result: BatchResult) -> None:
-        progress, batch = result.progress, self._current.batch
-        self.source.mark_processed(progress)
-        self.suspects.record_progress(progress, batch)
-        self._window.settle(progress)
+        self._settle(self._current.batch, result)
+        self._window.settle(result.progress)
         self.drop()
-        self.sizing.bounds.count(result.records)
-        self._pace.record_commit(
-            result.records, result.working_s, result.bytes_in, result.transaction_s
-        )
 
     def drain(self) -> None:
         """Begin no further call; what has begun may end."""
@@ -381,9 +378,9 @@ class WindowRunner(BatchRunner):
 
     def _call_suspects(self, group: list[Call]) -> None:
         results = self._isolation.call([call.record for call in group], self._interrupt)
-        for call, result in zip(group, results or (), strict=False):
+        for call, result in zip(group, results, strict=False):
             call.result = result
-        self._unstarted.extendleft(reversed(group[len(results or ()) :]))
+        self._unstarted.extendleft(reversed(group[len(results) :]))
 
     # -- room -------------------------------------------------------------------------------
 

@@ -6,9 +6,11 @@ and loads the function as a start does.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from contextlib import suppress
@@ -17,22 +19,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core.call_window import CallLimits
 from hapax.core.crash_markers import Death, IsolationError
-from hapax.core.records import Output
+from hapax.core.errors import ConfigurationError
+from hapax.core.ports import Interrupt
+from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later
-from hapax.core.transform import Failure, Undecided
-from hapax.engines.import_path import import_path
-from hapax.engines.isolated_process import receive, send
+from hapax.core.transform import Failure, Undecided, load_form
+from hapax.core.working_folder import import_path
+from hapax.engines.overlapping_calls import open_transformer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.call_window import CallLimits
-    from hapax.core.records import Record
     from hapax.core.transform import Result
 
-MODULE = "hapax.engines.isolated_process"
+
+MODULE = "hapax.engines.isolated_calls"
 END_WAIT_S = 5.0
+LOAD_S = 60.0
+"""A limit on calls says nothing about what is imported and set up before the first one."""
 _RESULTS = msgspec.msgpack.Decoder(list[tuple[Output, ...] | Failure | Later | Undecided])
 
 
@@ -41,7 +47,7 @@ class IsolatedCalls:
 
     transform  ``package.module:function``; None: the identity
     limits     how calls are made
-    limit_s    longest that a call, or loading the function, may take
+    limit_s    longest that a call may take; loading the function has ``LOAD_S`` at least
     """
 
     def __init__(self, transform: str | None, limits: CallLimits, limit_s: float) -> None:
@@ -89,7 +95,7 @@ class IsolatedCalls:
             raise IsolationError(f"no process for isolated calls: {error}") from error
         finally:
             theirs.close()
-        ours.settimeout(self._limit_s)
+        ours.settimeout(max(LOAD_S, self._limit_s))
         self._channel = ours
         try:
             send(ours, self._limits)
@@ -100,6 +106,7 @@ class IsolatedCalls:
             raise IsolationError(
                 f"a process for isolated calls did not load the transform: {self._end()}"
             ) from error
+        ours.settimeout(self._limit_s)
         return ours
 
     def _end(self) -> str:
@@ -121,3 +128,102 @@ class IsolatedCalls:
             return f"it was ended by {signal.Signals(-code).name}"
         except ValueError:
             return f"it was ended by signal {-code}"
+
+
+# -- The other side -------------------------------------------------------------------------------
+
+
+FRAME = struct.Struct("!Q")
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_SHARE = 0.9
+"""Of the memory that is left: the rest is for the process that waits."""
+
+
+def send(to: socket.socket, content: bytes) -> None:
+    to.sendall(FRAME.pack(len(content)) + content)
+
+
+def receive(source: socket.socket) -> bytes:
+    """Return one frame; raise EOFError when the other side is gone."""
+    (length,) = FRAME.unpack(_exactly(source, FRAME.size))
+    return _exactly(source, length)
+
+
+def _exactly(source: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = source.recv(min(count - len(parts), 1 << 20))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
+
+
+def main(words: list[str]) -> None:
+    channel = socket.socket(fileno=int(words[0]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # no person raises KeyboardInterrupt then
+    _end_with_parent()
+    _limit_memory()
+    try:
+        limits = msgspec.json.decode(receive(channel), type=CallLimits)
+        sys.path += words[2:]
+        form = load_form(words[1] or None)
+        # What takes too long here is for the other side to judge: it ends this process.
+        transformer = open_transformer(form, msgspec.structs.replace(limits, timeout_s=None))
+    except (ConfigurationError, EOFError, OSError) as error:
+        sys.stderr.write(f"hapax: a process for isolated calls: {error}\n")
+        return
+    decoder, interrupt = msgspec.msgpack.Decoder(list[Record]), Interrupt()
+    with suppress(EOFError, OSError):
+        send(channel, b"")
+        while True:
+            results = transformer.apply_all(decoder.decode(receive(channel)), interrupt, {})
+            send(channel, msgspec.msgpack.encode([_encodable(result) for result in results]))
+
+
+def _encodable(result: Result | None) -> Result | None:
+    try:
+        msgspec.msgpack.encode(result)
+    except Exception as error:  # noqa: BLE001 - whatever an output holds that is no text or number
+        text = f"an output cannot be encoded: {type(error).__name__}: {error}"
+        return Failure("Poison", text, 1)
+    return result
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end this process with its parent, also inside of an endless call."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
+
+
+def _limit_memory() -> None:
+    """Let what asks for more die alone: a container out of memory is killed as a whole."""
+    left = memory_left()
+    if left is None:
+        return
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = int(left * _SHARE)
+        if hard == resource.RLIM_INFINITY or limit < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def memory_left() -> int | None:
+    """Return the bytes that machine and container have left; None where neither says."""
+    found = []
+    with suppress(OSError, ValueError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError):  # cgroup v2; "max" is no number
+        group = Path("/sys/fs/cgroup")
+        found.append(
+            int((group / "memory.max").read_text(encoding="ascii"))
+            - int((group / "memory.current").read_text(encoding="ascii"))
+        )
+    return max(0, min(found)) if found else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

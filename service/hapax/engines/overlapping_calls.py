@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from hapax.core.call_window import Call, CallLimits, CallTimeoutError, key_of
+from hapax.core.call_window import (
+    Call,
+    CallLimits,
+    CallQueue,
+    CallTimeoutError,
+    fail,
+    key_of,
+    settle,
+)
 from hapax.core.errors import ConfigurationError
-from hapax.core.ports import Interrupt
+from hapax.core.ports import Interrupt, is_from_outside
 from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.transform import Transformer, load_form
-from hapax.engines.call_slots import Slot, SlotCalls
+from hapax.core.transform import Transformer, form_of, load_form
 from hapax.engines.watchdog import TICK_S
 from hapax.schemas.data import with_data
 from hapax.settings.rules import call_problems
@@ -30,6 +39,7 @@ from hapax.settings.rules import call_problems
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hapax.core.call_window import Unit
     from hapax.core.records import Record
     from hapax.core.transform import Result, TransformForm
     from hapax.settings import Settings
@@ -44,8 +54,184 @@ CLOSE_WAIT_S = 5.0
 WAIT_S = 0.05
 
 
+class CallLifetime:
+    """Opens and closes one transform. ``run`` waits for an awaitable of it."""
+
+    def __init__(self, form: TransformForm, run: Callable[[Any], Any]) -> None:
+        self.form = form
+        self._run = run
+        self._context: Any = None
+        self._opened = False
+
+    def open(self) -> TransformForm:
+        """Set up; return the form to call. Raises ConfigurationError when that fails."""
+        try:
+            form = self._enter() if self.form.context else self.form
+            if form.setup is not None:
+                self._finish(form.setup())
+        except BaseException as error:
+            if isinstance(error, ConfigurationError) or is_from_outside(error):
+                raise
+            what = "context" if self.form.context else "setup"
+            problem = f"HAPAX_TRANSFORM: its {what} has failed: {type(error).__name__}: {error}"
+            raise ConfigurationError([problem]) from error
+        self.form, self._opened = form, True
+        return form
+
+    def close(self) -> None:
+        """Tear down; raises what business code raises, as RuntimeError what is no Exception."""
+        if not self._opened:
+            return
+        self._opened = False
+        try:
+            if self._context is not None:
+                context, self._context = self._context, None
+                leave = getattr(context, "__aexit__", None) or context.__exit__
+                self._finish(leave(None, None, None))
+            elif self.form.teardown is not None:
+                self._finish(self.form.teardown())
+        except BaseException as error:
+            if isinstance(error, Exception) or is_from_outside(error):
+                raise
+            problem = f"HAPAX_TRANSFORM: its teardown has raised {type(error).__name__}: {error}"
+            raise RuntimeError(problem) from error
+
+    def _enter(self) -> TransformForm:
+        context = self.form.function()
+        enter = getattr(context, "__aenter__", None) or context.__enter__
+        found = self._finish(enter())
+        self._context = context
+        try:
+            form = form_of(found)
+        except ValueError as error:
+            raise ConfigurationError([f"HAPAX_TRANSFORM: what it yields {error}"]) from error
+        if form.context or form.asynchronous != self.form.asynchronous:
+            kind = "an async function" if self.form.asynchronous else "a plain function"
+            raise ConfigurationError([f"HAPAX_TRANSFORM: this context manager yields {kind}"])
+        return form
+
+    def _finish(self, answer: Any) -> Any:
+        return self._run(answer) if inspect.isawaitable(answer) else answer
+
+
+class Slot:
+    """One of so many calls at once: a unit, and what of it is still to be called, last first.
+
+    ``task``: what can be cancelled. ``ticks``: of the watchdog since the present call has begun.
+    """
+
+    __slots__ = ("cancelled", "pieces", "task", "ticks", "unit")
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.pieces = [unit]
+        self.task: object = None
+        self.ticks = 0
+        self.cancelled = False
+
+    @property
+    def record(self) -> Record | None:
+        """The first record of the call, as another thread sees it."""
+        pieces = self.pieces
+        return pieces[-1][0].record if pieces else None
+
+    @property
+    def dropped(self) -> bool:
+        """Whether none of its results is wanted any more."""
+        return all(call.dropped for call in self.unit)
+
+    def answered(self, answer: object, limits: CallLimits, *, lists: bool) -> int:
+        """Give results; return how many attempts the next piece has had, 0 for a new one."""
+        return self._again(settle(self.pieces.pop(), answer, limits, lists=lists))
+
+    def failed(self, error: BaseException, limits: CallLimits) -> int:
+        """Take note of what a call has raised; the rest as in ``answered``."""
+        return self._again(fail(self.pieces.pop(), error, limits))
+
+    def _again(self, pieces: list[Unit]) -> int:
+        self.pieces += reversed(pieces)
+        return max((piece[0].attempts for piece in pieces), default=0)
+
+
+class SlotCalls(ABC):
+    """Makes calls alongside each other. One thread starts and drops; others may make them.
+
+    ``open`` comes before anything else. Time is counted in ticks of the watchdog, not by a clock:
+    what was frozen and thawed must not lose its calls for the time that it could not use.
+    """
+
+    def __init__(self, form: TransformForm, limits: CallLimits, run: Callable[[Any], Any]) -> None:
+        self._form = form
+        self._limits = limits
+        self._lifetime = CallLifetime(form, run)
+        self._queue = CallQueue(limits.order, 1)
+        self._slots: dict[Slot, None] = {}
+        self._news = threading.Event()
+        self._ticks_max = float("inf") if limits.timeout_s is None else limits.timeout_s / TICK_S
+
+    @property
+    def at_once(self) -> int:
+        return self._limits.concurrency * (self._limits.records_max if self._form.lists else 1)
+
+    @abstractmethod
+    def open(self) -> None:
+        """Set the transform up; raises ConfigurationError."""
+
+    @abstractmethod
+    def start(self, calls: Sequence[Call]) -> None:
+        """Make these calls, in their order, as soon as limits allow."""
+
+    @abstractmethod
+    def drop(self, calls: Sequence[Call]) -> None:
+        """Give calls up: what has not begun never does."""
+
+    @abstractmethod
+    def tick(self) -> tuple[Record, float] | None:
+        """Count time, on the watchdog's thread; return a record whose call hangs, and how long."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything up, and tear the transform down."""
+
+    def begun(self) -> set[Call]:
+        """Return the calls that are being made."""
+        return {call for slot in list(self._slots) for call in slot.unit}
+
+    def wait(self, seconds: float) -> None:
+        """Return when a call has ended since the last wait, or when the time is up."""
+        self._news.wait(seconds)
+        self._news.clear()
+
+    def running(self) -> list[tuple[Record, float]]:
+        """Return the records in a call, and for how many seconds; from any thread."""
+        found = ((slot.record, slot.ticks * TICK_S) for slot in list(self._slots))
+        return [(record, seconds) for record, seconds in found if record is not None]
+
+    def _given(self, piece: Unit) -> Any:
+        given = self._limits.given
+        return [given(call) for call in piece] if self._form.lists else given(piece[0])
+
+    def _set_up(self) -> None:
+        self._form = with_data(self._lifetime.open(), self._limits.formats)
+        longest = self._limits.records_max if self._form.lists else 1
+        self._queue = CallQueue(self._limits.order, longest)
+
+    def _overdue(self) -> list[Slot]:
+        """Count one tick for each call in its slot; return those that have taken too long."""
+        late = []
+        for slot in list(self._slots):
+            slot.ticks += 1
+            if slot.ticks > self._ticks_max:
+                late.append(slot)
+        return late
+
+
+async def _finished(answer: Any) -> Any:
+    return await answer
+
+
 class LoopCalls(SlotCalls):
-    """Coroutines of one transform. ``open`` before anything else."""
+    """Coroutines of one transform."""
 
     def __init__(
         self,
@@ -65,7 +251,6 @@ class LoopCalls(SlotCalls):
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
 
     def open(self) -> None:
-        """Start the loop and set the transform up; raises ConfigurationError."""
         sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._thread.start()
         try:
@@ -85,10 +270,7 @@ class LoopCalls(SlotCalls):
         self._loop.call_soon_threadsafe(self._cancel_dropped)
 
     def tick(self) -> tuple[Record, float] | None:
-        """Count time, on the watchdog's thread; return a record whose call hangs, and its seconds.
-
-        A call that has taken too long is cancelled; it hangs when it takes as long again.
-        """
+        """Cancel a call that has taken too long; it hangs when it takes as long again."""
         self._beat()
         for slot in self._overdue():
             record = slot.record
@@ -122,10 +304,7 @@ class LoopCalls(SlotCalls):
                 self._loop.run_forever()
 
     def _await(self, answer: Any) -> Any:
-        async def finish() -> Any:
-            return await answer
-
-        return asyncio.run_coroutine_threadsafe(finish(), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(_finished(answer), self._loop).result()
 
     def _accept(self) -> None:
         incoming = self._incoming
@@ -158,7 +337,7 @@ class LoopCalls(SlotCalls):
             return False
         del self._slots[slot]
         self._queue.done(slot.unit)
-        self._news.tell()
+        self._news.set()
         return True
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -232,16 +411,15 @@ class LoopCalls(SlotCalls):
 
 
 class ThreadCalls(SlotCalls):
-    """Threads that call one transform, which is safe for them. ``open`` before anything else."""
+    """Threads that call one transform, which is safe for them."""
 
     def __init__(self, form: TransformForm, limits: CallLimits) -> None:
-        super().__init__(form, limits, _await)
+        super().__init__(form, limits, lambda answer: asyncio.run(_finished(answer)))
         self._ready = threading.Condition(threading.Lock())
         self._idle = 0
         self._closed = False
 
     def open(self) -> None:
-        """Set the transform up and start the threads; raises ConfigurationError."""
         self._set_up()
         for number in range(self._limits.concurrency):
             # Daemons: a call that hangs must not keep the process alive.
@@ -253,7 +431,6 @@ class ThreadCalls(SlotCalls):
             self._ready.notify(min(self._idle, len(calls)))
 
     def drop(self, calls: Sequence[Call]) -> None:
-        """Give calls up: what has not begun never does; a call that has is left to itself."""
         for call in calls:
             call.dropped = True
 
@@ -282,7 +459,7 @@ class ThreadCalls(SlotCalls):
                 self._queue.done(slot.unit)
                 if self._idle and len(self._queue):
                     self._ready.notify()
-            self._news.tell()
+            self._news.set()
 
     def _take(self) -> Slot | None:
         with self._ready:
@@ -304,7 +481,7 @@ class ThreadCalls(SlotCalls):
         slot.ticks = 0
         try:
             # A context of its own: what a call leaves in a context variable is not the next one's.
-            answer = contextvars.Context().run(form.function, self._given(slot.piece))
+            answer = contextvars.Context().run(form.function, self._given(slot.pieces[-1]))
         except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
             attempts = slot.failed(error, self._limits)
         else:
@@ -312,18 +489,7 @@ class ThreadCalls(SlotCalls):
         if attempts and slot.pieces:
             time.sleep(self._limits.retrying.pause_s(attempts))
         if form.lists:
-            self._news.tell()
-
-
-async def _finished(answer: Any) -> Any:
-    return await answer
-
-
-def _await(answer: Any) -> Any:
-    return asyncio.run(_finished(answer))
-
-
-Making = LoopCalls | ThreadCalls
+            self._news.set()
 
 
 def retrying(settings: Settings) -> Retrying:
@@ -355,7 +521,7 @@ def load_calls(settings: Settings) -> TransformForm:
     """Import business code; raise ConfigurationError when settings do not go with its form."""
     form = load_form(settings.transform)
     if settings.engine == "worker" and not overlapping(form, call_limits(settings)):
-        problems = [problem.sentence for problem in call_problems(settings)]
+        problems = list(call_problems(settings))
         if problems:
             raise ConfigurationError(problems)
     return form
@@ -363,7 +529,7 @@ def load_calls(settings: Settings) -> TransformForm:
 
 def make_calls(
     form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
-) -> Making:
+) -> SlotCalls:
     """Return what makes the calls of a form; it is not open yet."""
     if form.asynchronous:
         return LoopCalls(form, limits, on_blocked=on_blocked)
@@ -377,7 +543,7 @@ def overlapping(form: TransformForm, limits: CallLimits) -> bool:
 class GatheredCalls:
     """Gives all records of a batch their results before it returns."""
 
-    def __init__(self, calls: Making) -> None:
+    def __init__(self, calls: SlotCalls) -> None:
         self.calls = calls
 
     def apply_all(
@@ -407,11 +573,11 @@ class GatheredCalls:
             results.append(call.outcome)
         return results
 
-    def apply(self, record: Record) -> Result | None:
-        return self.apply_all([record], Interrupt(), {})[0]
-
     def close(self) -> None:
         self.calls.close()
+
+    def apply(self, record: Record) -> Result | None:
+        return self.apply_all([record], Interrupt(), {})[0]
 
     def _stop(self, made: list[Call]) -> list[Call]:
         begun = self.calls.begun()

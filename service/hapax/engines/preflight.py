@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, PreflightError
-from hapax.engines.hold import await_output_schema
+from hapax.engines.membership import await_output_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hapax.core.claim_store import ClaimStore
     from hapax.core.cluster_state import BrokerAnswers
     from hapax.engines.lifecycle import Process
@@ -27,16 +29,6 @@ BOUNDED_S = 10.0
 """How long a bounded run waits for brokers that accept connections and do not answer."""
 SUSPICIONS_MAX = 3
 """Connections that break in so many looks in a row are those of a wrong protocol."""
-
-
-class BrokersProbe(Protocol):
-    """Queries brokers and topics."""
-
-    def look(self) -> BrokerAnswers:
-        """Ask once."""
-
-    def sentence(self, reason: str) -> str:
-        """Return the one sentence about brokers that are not to be had."""
 
 
 class GroupProbe(Protocol):
@@ -91,10 +83,13 @@ class Brokers:
     cluster   Kafka's id of the cluster; None: not known
     """
 
-    def __init__(self, process: Process, settings: Settings, kafka: BrokersProbe) -> None:
+    def __init__(
+        self, process: Process, settings: Settings, ask: Callable[[], BrokerAnswers]
+    ) -> None:
+        """``ask``: queries brokers and topics once."""
         self.process = process
         self.settings = settings
-        self._kafka = kafka
+        self._ask = ask
         self._bounded = settings.bounded
         self._away = False
         self._suspicions = 0
@@ -106,9 +101,9 @@ class Brokers:
         """Return whether the brokers are as they must be, or as no waiting makes them."""
         if self._good_until_s > self.process.clock.monotonic():
             return True
-        found = self._kafka.look()
-        if found.refusals:
-            raise PreflightError(list(found.refusals))
+        found = self._ask()
+        if found.refused:
+            raise PreflightError([found.problem])
         if found.away:
             self._wait_for(found)
             return False
@@ -133,7 +128,7 @@ class Brokers:
         # accept connections may only be slow.
         patient = found.open and now_s - self._away_s < BOUNDED_S
         if (self._bounded and not patient) or self._suspicions >= SUSPICIONS_MAX:
-            raise PreflightError([self._kafka.sentence(found.away)])
+            raise PreflightError([found.problem])
 
 
 class _Store:

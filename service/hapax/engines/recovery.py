@@ -5,7 +5,7 @@ BatchAbortedError       rewind; take it again, smaller or without its culprits w
 MemberFencedError       join the group again, within a budget
 ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
 ClientsOutdatedError    new consumer and producer: their files have changed, or they are cut off
-SchemasUnavailableError put the batch back; one partition waits (hold.py)
+SchemasUnavailableError put the batch back; one partition waits (membership.py)
 
 Errors named StopError pass through: they end the process with their exit code.
 """
@@ -26,8 +26,7 @@ from hapax.core.errors import (
 )
 from hapax.core.limits import FenceBudget
 from hapax.core.ports import Batch
-from hapax.engines.hold import ClaimsWatch
-from hapax.engines.membership import await_answers, cut_off
+from hapax.engines.membership import HOLD_S, ClaimsWatch, await_answers, cut_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +46,6 @@ REACTIONS = (
     SchemasUnavailableError,
 )
 """What ``recover`` knows how to react to."""
-HOLD_S = 0.2
 BACKOFF_S = 0.02
 BACKOFF_MAX_S = 1.0
 _NOTHING = Batch([], {}, {})
@@ -278,8 +276,10 @@ class Recovery:
 
     def _hold(self, reason: str, batch: Batch) -> None:
         self.put_back(batch)
+        self.claims.hold(reason, self._clock.monotonic())
         with self._holding():
-            self.claims.wait(reason, self._process, lambda: self._hold_on(HOLD_S))
+            while not self._lifecycle.stopping and self.claims.holding(self._clock.monotonic()):
+                self._hold_on(HOLD_S)
 
     @contextmanager
     def _holding(self) -> Iterator[None]:

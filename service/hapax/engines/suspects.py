@@ -14,7 +14,7 @@ import msgspec
 from hapax.core.crash_markers import Mark, suspects_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from hapax.core.crash_markers import Isolation, Marks
     from hapax.core.ports import Batch, Changes, Core, Source
@@ -58,7 +58,7 @@ class Suspects:
         """Marks of this process that remained when their partition left."""
 
     def observe(self, changes: Changes) -> None:
-        for where in [*(changes.assigned or ()), *changes.revoked, *changes.lost]:
+        for where in changes.moved:
             self._trusted.discard(where)
             self._isolation.forget(where)
             known = self._probation.pop(where, None)
@@ -151,11 +151,20 @@ class Suspects:
         for known in self._probation.values():
             known.mark = known.offset = known.base = None
 
-    def idle(self, ends: Iterable[TopicPartition]) -> None:
-        """Take note that there is nothing to read: marks before the ends are cleared."""
-        met = self._probation.keys() | {where for where in ends if where not in self._trusted}
+    def idle(self, ends: Collection[TopicPartition]) -> None:
+        """Take note that nothing came: marks are cleared, and what is left to read is trusted.
+
+        Not while there are suspects, unless the partition was read to its end: after a rewind a
+        slow fetch brings nothing, either.
+        """
+        open_ = [
+            where
+            for where in self._probation
+            if where in ends or where not in self._isolation.suspects
+        ]
+        met = {*open_, *(where for where in ends if where not in self._trusted)}
         if met:
-            self._clear(self._probation)
+            self._clear(open_)
             for where in met:
                 self._trust(where)
 

@@ -10,9 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ClientsOutdatedError, SchemasUnavailableError, StopError
-from hapax.engines.hold import Hold
 from hapax.engines.idle_offsets import EndOfRun
-from hapax.engines.membership import Membership
+from hapax.engines.membership import Hold, Membership
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from hapax.core.ports import Batch, Changes, Stuck
     from hapax.core.records import TopicPartition
     from hapax.engines.batch_runner import BatchRunner
-    from hapax.engines.hold import SchemaHold
     from hapax.engines.idle_offsets import Ends
     from hapax.engines.lifecycle import Process
+    from hapax.engines.membership import SchemaHold
     from hapax.engines.recovery import Recovery
 
 WAIT_S = 0.1
@@ -81,7 +80,7 @@ class Worker:
         """Take a turn; return what is to be recovered from, outside of its handler.
 
         A client that raises inside of one keeps the handled exception indefinitely, and with its
-        frames a producer that is dead (tests/contract/test_handled_exceptions.py). The frames are
+        frames a producer that is dead (tests/contract/test_closing.py). The frames are
         let go of: with them it would wait for the collector of cycles.
         """
         try:
@@ -151,7 +150,7 @@ class Worker:
         Another member may have had them in between: even where they came back, the batch may hold
         what that member has committed.
         """
-        moved = {*(changes.assigned or ()), *changes.revoked, *changes.lost}
+        moved = changes.moved
         if moved.isdisjoint(batch.next):
             return False
         self._recovery.put_back(self._runner.give_up(moved))
@@ -199,8 +198,8 @@ class Worker:
     def _observe(self) -> Changes:
         changes = self._membership.observe()
         self._suspects.observe(changes)
-        self._runner.forget({*(changes.assigned or ()), *changes.revoked, *changes.lost})
-        self._ends.forget([*(changes.assigned or []), *changes.revoked, *changes.lost])
+        self._runner.forget(changes.moved)
+        self._ends.forget(changes.moved)
         stuck = self._source.stuck()
         if stuck != self._stuck:
             self._stuck = dict(stuck)

@@ -1,7 +1,7 @@
 """Files that clients read: certificates, their keys, and secrets.
 
 Those of Kafka read them when they are built, and never again: a process that outlives what is in
-one of them has to build them again (engines/file_watch.py). The claim store's client reads its own
+one of them has to build them again (engines/monitors.py). The claim store's client reads its own
 with each connection.
 """
 

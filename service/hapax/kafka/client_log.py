@@ -18,7 +18,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.core.offset_commit import CommittedMetadata, GroupOffset
-from hapax.kafka.read.too_large import TooLarge
+from hapax.kafka.undecodable import TooLarge
 
 if TYPE_CHECKING:
     from hapax.core.ports import Clock

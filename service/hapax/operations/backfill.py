@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.span import Span, SpanWords, other_span
-from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
+from hapax.kafka.read.offsets_client import reader_properties
 from hapax.kafka.read.spans import spans
+from hapax.operations.reading import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
@@ -55,12 +55,15 @@ class Advance(msgspec.Struct, frozen=True):
         return self.done >= self.total
 
 
-class Backfill:
+class Backfill(Operation):
     """Queries one backfill, as often as it is asked to. One thread at a time."""
 
-    def __init__(self, settings: Settings, client: BlockingOffsets, words: SpanWords) -> None:
-        self._settings = settings
-        self._client = client
+    def __init__(self, settings: Settings) -> None:
+        words = settings.start
+        assert isinstance(words, SpanWords)  # the command sets an end
+        if problems := words.problems(int(time.time() * 1000)):
+            raise PreflightError(problems)
+        super().__init__(settings)
         self._words = words
         self._seen: list[tuple[float, int]] = []
         self._found: dict[TopicPartition, Span] = {}
@@ -108,13 +111,3 @@ class Backfill:
         first_s, before = self._seen[0]
         rate = (done - before) / (now_s - first_s) if now_s > first_s else 0.0
         return Advance(done, total, rate, (total - done) / rate if rate > 0 else None)
-
-
-@contextmanager
-def backfill(settings: Settings) -> Iterator[Backfill]:
-    words = settings.start
-    assert isinstance(words, SpanWords)  # the command sets an end
-    if problems := words.problems(int(time.time() * 1000)):
-        raise PreflightError(problems)
-    with closing(BlockingOffsets(settings)) as client:
-        yield Backfill(settings, client, words)

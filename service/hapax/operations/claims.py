@@ -20,7 +20,7 @@ from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.identity import Identity, id_source
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Record
-from hapax.kafka.admin.ids import cluster_id, topic_ids
+from hapax.kafka.admin.topics import cluster_id, topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hapax.core.claim_store import ClaimStore, Owned
-    from hapax.core.records import Coordinates, Progress
+    from hapax.core.records import Progress
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
@@ -44,9 +44,10 @@ class ClaimSources:
         self._chain = [(id_source(source), Identity([source])) for source in sources]
 
     def candidates(self, event_id: bytes) -> dict[str, bytes]:
-        sources = (source for source, _identity in self._chain)
         return {
-            source.text: source.tag + event_id for source in sources if source.possible(event_id)
+            source.text: source.tag + event_id
+            for source, _identity in self._chain
+            if source.possible(event_id)
         }
 
     def claim_of(self, output: Record, event_id: bytes) -> bytes | None:
@@ -94,12 +95,19 @@ class PipelineClaims:
         self.sources = ClaimSources(settings.dedup.id)
         self.emptied = False
 
-    def owners(self, event_id: bytes) -> dict[str, Owned]:
-        found = {
-            source: self._store.owner(claim)
+    def owners(self, event_id: bytes, text: str) -> dict[str, Owned]:
+        """Return who owns an id, by its source; raise HapaxError that names the ``text`` of it."""
+        owners = {
+            source: owned
             for source, claim in self.sources.candidates(event_id).items()
+            if (owned := self._store.owner(claim)) is not None
         }
-        return {source: owned for source, owned in found.items() if owned is not None}
+        if not owners:
+            raise HapaxError(
+                f"no claim exists for {text} (searched as {', '.join(self._settings.dedup.id)}): it"
+                " was not seen within HAPAX_DEDUP__TTL, or its claim was forgotten"
+            )
+        return owners
 
     def forget(self, event_id: bytes, source: str) -> bool:
         return self._store.forget(self.sources.candidates(event_id)[source])
@@ -115,67 +123,51 @@ class PipelineClaims:
         self._store.cluster_id = cluster_id(self._settings)
         rebuilt = Rebuilt()
         dead = self._settings.dead_letter.topic
+        outputs = list(dict.fromkeys([self._settings.output.topic, *more_topics]))
         with closing(BlockingOffsets(self._settings)) as client:
-            for topics in ([dead] if dead else [], [self._settings.output.topic, *more_topics]):
-                self._rebuild(client, list(dict.fromkeys(topics)), since_ms, rebuilt, tell)
+            for topics in ([dead], outputs) if dead else (outputs,):
+                places = client.partitions(topics)
+                starts, ends = client.at_time(places, since_ms), client.last_stable(places)
+                spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
+                what = f"reading {', '.join(topics)}"
+                for chunk in read_ranges(self._settings, spans, tell, what):
+                    # Notes of what was replayed are of no record.
+                    effects = [seen.record for seen in chunk if not is_note(seen.record)]
+                    self._claim(effects, since_ms, rebuilt)
         return rebuilt
 
-    def _rebuild(
-        self,
-        client: BlockingOffsets,
-        topics: list[str],
-        since_ms: int,
-        rebuilt: Rebuilt,
-        tell: Tell,
-    ) -> None:
-        places = client.partitions(topics) if topics else []
-        starts, ends = client.at_time(places, since_ms), client.last_stable(places)
-        spans = {where: (starts.get(where, end), end) for where, end in ends.items()}
-        for chunk in read_ranges(self._settings, spans, tell, f"reading {', '.join(topics)}"):
-            # Notes of what was replayed are of no record.
-            effects = [seen.record for seen in chunk if not is_note(seen.record)]
-            self._claim(effects, since_ms, rebuilt)
-            if self.emptied:
-                raise HapaxError(
-                    "the claim store was emptied again while claims were rebuilt: run it again"
-                )
-
     def _claim(self, records: list[Record], since_ms: int, rebuilt: Rebuilt) -> None:
-        ids: list[bytes] = []
-        owners: list[Record] = []
-        for record in records:
-            if record.timestamp_ms < since_ms:
-                rebuilt.older += 1
-                continue
-            rebuilt.records += 1
-            claim, owner = self._effect(record, rebuilt)
-            if claim and owner is not None:
-                ids.append(claim)
-                owners.append(Record(*owner, None, None))
-        for at in range(0, len(ids), IDS_AT_ONCE):
-            batch = ids[at : at + IDS_AT_ONCE]
-            others = self._store.claim(batch, owners[at : at + IDS_AT_ONCE], {})
+        young = [record for record in records if record.timestamp_ms >= since_ms]
+        rebuilt.older += len(records) - len(young)
+        rebuilt.records += len(young)
+        found = [made for record in young if (made := self._effect(record, rebuilt)) is not None]
+        for at in range(0, len(found), IDS_AT_ONCE):
+            ids, owners = zip(*found[at : at + IDS_AT_ONCE], strict=True)
+            others = self._store.claim(list(ids), list(owners), {})
             rebuilt.elsewhere += len(others)
-            rebuilt.claimed += len(batch) - len(others)
+            rebuilt.claimed += len(ids) - len(others)
+        if self.emptied:
+            raise HapaxError(
+                "the claim store was emptied again while claims were rebuilt: run it again"
+            )
 
-    def _effect(self, record: Record, rebuilt: Rebuilt) -> tuple[bytes | None, Coordinates | None]:
+    def _effect(self, record: Record, rebuilt: Rebuilt) -> tuple[bytes, Record] | None:
+        """Return the claim and whose it is; None: there is nothing to claim."""
         headers = dict(record.headers)
         event_id, source = headers.get(ID), headers.get(SOURCE)
         letter = dead_letter(record)
         owner = letter.original if letter is not None else coordinates(source)
         foreign = letter is not None and letter.app != self._settings.app
-        if not event_id or owner is None or foreign or not self._ours(owner):
+        inputs = self._settings.input.topics
+        if not event_id or owner is None or foreign or owner.topic not in inputs:
             rebuilt.foreign += 1
         elif event_id == source:
             rebuilt.without_id += 1
+        elif (claim := self.sources.claim_of(record, event_id)) is None:
+            rebuilt.untold += 1
         else:
-            claim = self.sources.claim_of(record, event_id)
-            rebuilt.untold += claim is None
-            return claim, owner
-        return None, None
-
-    def _ours(self, owner: Coordinates) -> bool:
-        return owner.topic in self._settings.input.topics
+            return claim, Record(*owner, None, None)
+        return None
 
 
 @contextmanager
@@ -220,7 +212,7 @@ class Adopting:
 
     def look(self) -> Adoption:
         GroupOffsets(self._settings).require_empty()
-        store = self._store()
+        store = claim_store(self._settings, cluster_id=self._here)
         if store is None:
             return Adoption(here=self._here, before=None, claims=False)
         with closing(store):
@@ -230,14 +222,11 @@ class Adopting:
         """Adopt the offsets, then the claims; may be repeated when it was cut off in between."""
         found = self.look()
         found.offsets = recommit_here(self._settings, self._here)
-        store = self._store()
+        store = claim_store(self._settings, cluster_id=self._here)
         if store is not None:
             with closing(store):
                 store.adopt()
         return found
-
-    def _store(self) -> ClaimStore | None:
-        return claim_store(self._settings, cluster_id=self._here)
 
 
 def recommit_here(settings: Settings, here: str) -> Progress:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,9 +23,8 @@ from hapax.core.dead_letters import DeadLetter, Replayed, dead_letter, is_origin
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.headers import TRUNCATED
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
-from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
-from hapax.operations.reading import await_decided, read_ranges
+from hapax.operations.reading import Operation, await_decided, read_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,19 +59,17 @@ class FoundDeadLetters(msgspec.Struct, kw_only=True):
     reasons: dict[str, int] = {}
 
 
-class DeadLetters:
+class DeadLetters(Operation):
     """The dead letters of one pipeline's topic."""
 
-    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
+    def __init__(self, settings: Settings, tell: Tell) -> None:
         topic = settings.dead_letter.topic
         if topic is None:
             raise ConfigurationError(
                 ["HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"]
             )
+        super().__init__(settings, tell)
         self.topic = topic
-        self._client = client
-        self._settings = settings
-        self._tell = tell
 
     def bounds(self) -> Bounds:
         places = self._client.partitions([self.topic])
@@ -141,51 +137,35 @@ class DeadLetters:
             yield from chunk
 
 
-@contextmanager
-def dead_letters(settings: Settings, tell: Tell) -> Iterator[DeadLetters]:
-    with closing(BlockingOffsets(settings)) as client:
-        yield DeadLetters(settings, client, tell)
-
-
 # -- Replay ------------------------------------------------------------------------------------
 
 
 class ReplaySummary(msgspec.Struct, kw_only=True):
     """What a replay did, in dead letters.
 
-    replayed  by this call; already: wanted, and replayed before
+    replayed  by this call; replayed_before: wanted, and left alone
     left      by reason: wanted, and left alone
     """
 
     replayed: int = 0
-    already: int = 0
+    replayed_before: int = 0
     left: dict[str, int] = {}
 
 
-class Replay:
+class Replay(DeadLetters):
     """Replays what is wanted; may be ended and begun at any moment."""
 
     def __init__(
-        self,
-        settings: Settings,
-        client: BlockingOffsets,
-        wanted: Wanted,
-        tell: Tell,
-        *,
-        rate: float | None,
+        self, settings: Settings, tell: Tell, *, wanted: Wanted, rate: float | None
     ) -> None:
-        self._settings = settings
-        self._client = client
-        self._wanted = wanted
-        self._tell = tell
-        self._rate = rate
-        self._letters = DeadLetters(settings, client, tell)
+        super().__init__(settings, tell)
+        self._wanted, self._rate = wanted, rate
         self._ends: Bounds | None = None
         self._done = 0
         self._tried: set[tuple[int, int]] = set()
 
     def preview(self) -> ReplaySummary:
-        bounds = self._letters.bounds()
+        bounds = self.bounds()
         outcome = ReplaySummary()
         for batch in self._batches(bounds, bounds, outcome):
             outcome.replayed += len(batch)
@@ -243,12 +223,11 @@ class Replay:
     def _batches(
         self, bounds: Bounds, notes: Bounds, outcome: ReplaySummary
     ) -> Iterator[list[DeadLetter]]:
-        replayed = self._letters.notes(notes)
-        left = Counter[str]()
+        replayed = self.notes(notes)
         open_: dict[int, list[DeadLetter]] = {}
         sizes = Counter[int]()
         records_max = max(1, int(min(RECORDS_MAX, self._rate or RECORDS_MAX)))
-        for letter in self._letters.letters(bounds):
+        for letter in self.letters(bounds):
             one = letter
             if not self._wanted.has(one):
                 continue
@@ -257,16 +236,15 @@ class Replay:
                 if (one.record.partition, one.record.offset) in self._tried:
                     outcome.replayed += 1
                 else:
-                    outcome.already += 1
+                    outcome.replayed_before += 1
                 continue
             reason = self._refusal(one)
             if not reason and one.truncated:
-                whole = self._letters.whole(one)
+                whole = self.whole(one)
                 reason = GONE if whole is None else self._refusal(whole)
                 one = whole or one
             if reason:
-                left[reason] += 1
-                outcome.left = dict(left)
+                outcome.left[reason] = outcome.left.get(reason, 0) + 1
                 continue
             partition = one.record.partition
             open_.setdefault(partition, []).append(one)
@@ -288,7 +266,7 @@ class Replay:
 
     def _settled(self) -> Bounds:
         """Wait until all is decided: a note after an open transaction would be forgotten."""
-        places = self._client.partitions([self._letters.topic])
+        places = self._client.partitions([self.topic])
         _, behind = await_decided(
             self._client,
             places,
@@ -303,12 +281,4 @@ class Replay:
                     for (topic, number), (end, _) in behind.items()
                 ]
             )
-        return self._letters.bounds()
-
-
-@contextmanager
-def replaying(
-    settings: Settings, wanted: Wanted, tell: Tell, *, rate: float | None
-) -> Iterator[Replay]:
-    with closing(BlockingOffsets(settings)) as client:
-        yield Replay(settings, client, wanted, tell, rate=rate)
+        return self.bounds()

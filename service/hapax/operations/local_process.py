@@ -30,6 +30,7 @@ class LocalProcess:
             )
         address = settings.telemetry.address
         self._address, self._port = _EVERYWHERE.get(address, address), port
+        self._place = f"{self._address}:{port}"
 
     def post(self, path: str) -> None:
         """Give a command. Raises HapaxError when it is refused."""
@@ -51,9 +52,8 @@ class LocalProcess:
                 return answer
             if status >= HTTPStatus.BAD_REQUEST or time.monotonic() > give_up_s:
                 raise HapaxError(
-                    f"the process at {self._place} accepted the request and did not confirm it "
-                    f"within"
-                    f" {WITHIN_S:.0f} s; its state: {answer.get('state')}"
+                    f"the process at {self._place} accepted the request and did not confirm it"
+                    f" within {WITHIN_S:.0f} s; its state: {answer.get('state')}"
                 )
             tell("waiting for the batch under way")
             time.sleep(REST_S)
@@ -68,10 +68,6 @@ class LocalProcess:
             )
         return answer
 
-    @property
-    def _place(self) -> str:
-        return f"{self._address}:{self._port}"
-
     def ask(
         self, method: str, path: str, timeout_s: float = TIMEOUT_S
     ) -> tuple[int, dict[str, Any]]:
@@ -84,9 +80,8 @@ class LocalProcess:
         except (OSError, HTTPException, ValueError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
             raise HapaxError(
-                f"no process answers at {self._place} ({why}): run this command where hapax run "
-                f"runs, with"
-                " its environment, or name its telemetry port by --port"
+                f"no process answers at {self._place} ({why}): run this command where hapax run"
+                " runs, with its environment, or name its telemetry port by --port"
             ) from error
         finally:
             connection.close()

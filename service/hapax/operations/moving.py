@@ -14,7 +14,7 @@ and a duplicate among them meets those of its original and is dropped again.
 from __future__ import annotations
 
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,20 +35,18 @@ from hapax.core.offset_moves import (
     Skip,
     Target,
     Unreadable,
-    beside,
     moved_back,
     moved_to,
-    require_progress,
 )
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.transform import Cut, Failure
-from hapax.kafka.admin.ids import topic_ids
+from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
 from hapax.kafka.read.offsets_client import BlockingOffsets
-from hapax.kafka.read.probe import first_from
-from hapax.operations.reading import read_ranges
+from hapax.kafka.read.range_reader import first_from
+from hapax.operations.reading import Operation, read_ranges
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
@@ -90,9 +88,8 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
             )
         if record.offset > at.offset:
             raise HapaxError(
-                f"{at}: committed readers see no record there (a marker of a transaction, an "
-                f"aborted"
-                f" or a compacted record); the next one is {record.offset}"
+                f"{at}: committed readers see no record there (a marker of a transaction, an"
+                f" aborted or a compacted record); the next one is {record.offset}"
             )
         return Skip(at=at, next=at.offset + 1, record=record)
     if at.offset > found.last:
@@ -102,42 +99,6 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
         )
     first = at._replace(offset=found.first)
     return Skip(at=first, next=found.last + 1, record=None, reason=found.reason)
-
-
-def forget_passed(settings: Settings, moves: Iterable[Move], tell: Tell) -> int:
-    store = claim_store(settings)
-    if store is None:
-        return 0
-    spans = {
-        move.placed.where: (move.offset - move.skipped, move.offset)
-        for move in moves
-        if move.skipped
-    }
-    identity, forgotten = Identity(settings.dedup.id), 0
-    with closing(store):
-        for chunk in _passed(settings, spans, tell):
-            records = [seen.record for seen in chunk]
-            claims = identity.identify(records).claims
-            forgotten += store.release(
-                [
-                    (claim, record.coordinates)
-                    for claim, record in zip(claims, records, strict=True)
-                    if claim
-                ]
-            )
-    return forgotten
-
-
-def _passed(
-    settings: Settings, spans: dict[TopicPartition, tuple[int, int]], tell: Tell
-) -> Iterator[list[ReadRecord]]:
-    try:
-        yield from read_ranges(settings, spans, tell, "reading records to forget their claims")
-    except PreflightError as error:
-        raise HapaxError(
-            f"the records that are passed cannot be read to forget their claims ({error});"
-            " nothing was moved. --keep-claims moves without it"
-        ) from error
 
 
 # -- Offsets of another group ------------------------------------------------------------------
@@ -161,19 +122,19 @@ class GroupAdoption:
             topics = ", ".join(settings.read_topics)
             raise HapaxError(f"group {group} has no offset in {topics}: check its name")
 
-    def placed(self, one: Placed, topic_id: str | None) -> tuple[Placed, int] | None:
+    def placed(self, one: Placed) -> tuple[Placed, int] | None:
         """Return a partition with what the group notes there, and its offset; None: it has none."""
         answer = self._answers[one.where]
         if answer.offset < 0:
             return None
-        facts, place = CommittedMetadata.of(answer), f"{one.topic}/{one.partition}"
+        facts = CommittedMetadata.of(answer)
         problem = {
-            facts.topic_id not in {None, topic_id}: "belongs to a deleted topic of this name",
+            facts.topic_id not in {None, one.topic_id}: "belongs to a deleted topic of this name",
             facts.cluster_id not in {None, self._cluster_id}: "belongs to another cluster",
             facts.elsewhere is not None: "only informs: the progress is on another cluster",
         }.get(True)
         if problem is not None:
-            raise HapaxError(f"{place}: the offset of group {self._group} {problem}; not adopted")
+            raise HapaxError(f"{one}: the offset of group {self._group} {problem}; not adopted")
         beside = self._beside(one.topic)
         known = list(beside.values())
         count = len(self._of(one.topic)) if of_another_client(known) else began(known)
@@ -215,10 +176,10 @@ class GroupAdoption:
 # -- Moves -------------------------------------------------------------------------------------
 
 
-class Moving:
+class Moving(Operation):
     """Moves the offsets of one pipeline's group."""
 
-    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
+    def __init__(self, settings: Settings, tell: Tell) -> None:
         if settings.spark.dataframe is not None:
             problem = (
                 "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not"
@@ -232,11 +193,9 @@ class Moving:
                 " it"
             )
             raise ConfigurationError([problem])
-        self._settings = settings
-        self._client = client
-        self._tell = tell
-        self._group = GroupOffsets(settings)
         self._topic_ids = topic_ids(settings)
+        self._group = GroupOffsets(settings)
+        super().__init__(settings, tell)
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -247,56 +206,43 @@ class Moving:
         offset, or Unix time (``time:MS``).
         """
         placed = self._placed(target)
-        if target.offset is not None:
-            to = target.offset
-        offsets = self._offsets(placed, to)
-        return [
-            moved_to(one, offsets[one.topic, one.partition], topic_id=self._topic_id(one))
-            for one in placed
-        ]
+        offsets = self._offsets(placed, to if target.offset is None else target.offset)
+        return [moved_to(one, offsets[one.where]) for one in placed]
 
     def rewind(self, target: Target | None, *, by: int | None, to: str | int) -> list[Move]:
         """Return the moves back, by so many offsets or as for ``set``."""
         targets = [target] if target else [Target(topic) for topic in self._settings.input.topics]
-        moves = []
+        moves: list[Move | None] = []
         for each in targets:
             placed = self._placed(each)
-            offsets = None if by is not None else self._offsets(placed, to)
-            for one in placed:
-                if one.committed is None:
-                    continue
-                where = one.where
-                offset = offsets[where] if offsets is not None else one.committed - (by or 0)
-                move = moved_back(one, offset, topic_id=self._topic_id(one))
-                if move is not None:
-                    moves.append(move)
-        return moves
+            if by is not None:
+                begun = [(one, one.committed) for one in placed if one.committed is not None]
+                moves += [moved_back(one, committed - by) for one, committed in begun]
+            else:
+                offsets = self._offsets(placed, to)
+                moves += [moved_back(one, offsets[one.where]) for one in placed]
+        return [move for move in moves if move is not None]
 
     def skip(self, at: Coordinates) -> tuple[Skip, Move]:
         """Return what lies there, and the move; raise HapaxError when the group is elsewhere."""
         (placed,) = self._placed(Target(at.topic, at.partition))
-        require_progress(placed)
-        start = placed.position
+        placed.require_progress()
+        start, end = placed.position, placed.log.last_stable
         if start is None:
             raise HapaxError(f"{at}: the group has no offset there: use hapax offsets set")
         if at.offset < start:
             raise HapaxError(f"{at}: the group is past it already, at {start}")
-        if at.offset >= placed.log.last_stable:
-            raise HapaxError(f"{at} is beyond the last stable offset, {placed.log.last_stable}")
-        end = placed.log.last_stable
+        if at.offset >= end:
+            raise HapaxError(f"{at} is beyond the last stable offset, {end}")
         skip = skip_of(at, first_from(self._settings, at._replace(offset=start), end))
-        return skip, moved_to(placed, skip.next, topic_id=self._topic_id(placed))
+        return skip, moved_to(placed, skip.next)
 
     def adopt(self, group: str) -> tuple[list[Move], GroupAdoption]:
         """Return the moves; raise HapaxError where the offsets may not be taken over."""
         adopting = GroupAdoption(self._settings, group, self._client, self._group.cluster_id())
         ours = [one for topic in self._settings.read_topics for one in self._placed(Target(topic))]
-        moves = [
-            moved_to(*adopted, topic_id=self._topic_id(one))
-            for one in ours
-            if (adopted := adopting.placed(one, self._topic_id(one))) is not None
-        ]
-        return moves, adopting
+        found = [adopted for one in ours if (adopted := adopting.placed(one)) is not None]
+        return [moved_to(*adopted) for adopted in found], adopting
 
     # -- carrying out -------------------------------------------------------------------------
 
@@ -309,23 +255,17 @@ class Moving:
         if not due:
             return 0
         self._group.await_empty(self._tell)
-        forgotten = 0 if keep_claims else forget_passed(self._settings, due, self._tell)
+        forgotten = 0 if keep_claims else self._forget_passed(due)
         self._group.commit(self._written(due))
         return forgotten
 
-    def dead_letter(self, skip: Skip, move: Move) -> bool:
+    def dead_letter(self, skip: Skip, move: Move, topic: str) -> bool:
         """Pass the record with a dead letter, in one transaction; return whether it has no value.
 
         Its claim stays: its one effect is the dead letter, and its repeats are duplicates of it.
         """
-        topic = self._settings.dead_letter.topic
-        if topic is None:
-            raise ConfigurationError(
-                ["HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"]
-            )
         self._group.await_empty(self._tell)
-        where = (skip.at.topic, skip.at.partition)
-        before = {where: move.placed.committed}
+        before = {move.placed.where: move.placed.committed}
         cuts = tuple(Cut) if skip.record is not None else (Cut.ALL,)
         for cut in cuts:
             message = letter(self._settings, skip, topic, cut)
@@ -337,6 +277,35 @@ class Moving:
             else:
                 return cut is not Cut.NOTHING
         raise AssertionError("the last cut returns or raises")
+
+    def _forget_passed(self, moves: Iterable[Move]) -> int:
+        store = claim_store(self._settings)
+        if store is None:
+            return 0
+        spans = {
+            move.placed.where: (move.offset - move.skipped, move.offset)
+            for move in moves
+            if move.skipped
+        }
+        identity, forgotten = Identity(self._settings.dedup.id), 0
+        with closing(store):
+            for chunk in self._passed(spans):
+                records = [seen.record for seen in chunk]
+                claimed = zip(identity.identify(records).claims, records, strict=True)
+                forgotten += store.release(
+                    [(claim, record.coordinates) for claim, record in claimed if claim]
+                )
+        return forgotten
+
+    def _passed(self, spans: dict[TopicPartition, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
+        what = "reading records to forget their claims"
+        try:
+            yield from read_ranges(self._settings, spans, self._tell, what)
+        except PreflightError as error:
+            raise HapaxError(
+                f"the records that are passed cannot be read to forget their claims ({error});"
+                " nothing was moved. --keep-claims moves without it"
+            ) from error
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -367,6 +336,7 @@ class Moving:
                     if texts[where].began is None
                     else texts[where]
                 ),
+                topic_id=self._topic_ids.get(where[0]),
                 log=logs[where],
                 position=nexts[where],
             )
@@ -381,43 +351,19 @@ class Moving:
                 one.where: one.log.log_start if to == "earliest" else one.log.last_stable
                 for one in placed
             }
+        places = [one.where for one in placed]
         if to == "outputs":
-            return self._behind_outputs([one.where for one in placed])
-        time_ms = int(to.removeprefix("time:"))
-        where = [one.where for one in placed]
-        found = self._client.at_time(where, time_ms)
-        return {
-            one.where: min(
-                found.get(one.where, one.log.last_stable),
-                one.log.last_stable,
-            )
-            for one in placed
-        }
-
-    def _behind_outputs(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        proposed = worked(self._settings, places).proposed
-        if not proposed:
-            problem = f"no output or dead letter names a record of {places[0][0]}: name the offsets"
-            raise ConfigurationError([problem])
-        return proposed
-
-    def _topic_id(self, placed: Placed) -> str | None:
-        return self._topic_ids.get(placed.topic)
+            if not (proposed := worked(self._settings, places).proposed):
+                topic = places[0][0]
+                problem = f"no output or dead letter names a record of {topic}: name the offsets"
+                raise ConfigurationError([problem])
+            return proposed
+        found = self._client.at_time(places, int(to.removeprefix("time:")))
+        ends = {one.where: one.log.last_stable for one in placed}
+        return {where: min(found.get(where, end), end) for where, end in ends.items()}
 
     def _written(
         self, moves: Iterable[Move]
     ) -> dict[TopicPartition, tuple[int, CommittedMetadata]]:
         cluster_id = self._group.cluster_id()
-        return {
-            move.placed.where: (
-                move.offset,
-                beside(move.placed, self._topic_id(move.placed), cluster_id),
-            )
-            for move in moves
-        }
-
-
-@contextmanager
-def moving(settings: Settings, tell: Tell) -> Iterator[Moving]:
-    with closing(BlockingOffsets(settings)) as client:
-        yield Moving(settings, client, tell)
+        return {move.placed.where: (move.offset, move.placed.moved(cluster_id)) for move in moves}

@@ -16,31 +16,30 @@ For a mirror's offsets:
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.core.lag import Counted, ReaderLag, shares, stretch
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.offset_moves import Halving, Translated
 from hapax.core.partition_offsets import PartitionOffsets
 from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
-from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.produce.target import target_progress
 from hapax.kafka.read.group_start import positions
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import COUNTING, RangeReader, count_records
-from hapax.operations.reading import MARGIN_S, await_decided
+from hapax.operations.reading import MARGIN_S, Operation, await_decided
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
     from hapax.core.records import TopicPartition
-    from hapax.kafka.read.offsets_client import Isolation, OffsetsClient
-    from hapax.kafka.read.range_reader import ReadRecord
+    from hapax.kafka.read.offsets_client import OffsetsClient
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
@@ -70,12 +69,11 @@ class Look(PartitionOffsets, frozen=True, kw_only=True):
         return None if self.oldest_ms is None else max(0.0, (now_ms - self.oldest_ms) / 1000)
 
 
-class Looks:
+class Looks(Operation):
     """Queries all input partitions, as often as it is asked to."""
 
-    def __init__(self, settings: Settings, client: BlockingOffsets) -> None:
-        self._settings = settings
-        self._client = client
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
         self._reader = RangeReader(settings)
 
     def look(self) -> list[Look]:
@@ -105,26 +103,16 @@ class Looks:
         }
         self._reader.undecodable.clear()
         oldest = self._reader.firsts(unread, OLDEST_WITHIN_S)
-        stuck = self._reader.undecodable
         return [
-            msgspec.structs.replace(_dated(one, oldest), stuck=stuck.get(one.where))
+            msgspec.structs.replace(
+                one,
+                oldest_ms=first.record.timestamp_ms if first is not None else None,
+                empty=one.where in oldest and first is None,
+                stuck=self._reader.undecodable.get(one.where),
+            )
             for one in found
+            for first in (oldest.get(one.where),)
         ]
-
-
-def _dated(one: Look, oldest: dict[TopicPartition, ReadRecord | None]) -> Look:
-    if one.where not in oldest:
-        return one
-    first = oldest[one.where]
-    if first is None:
-        return msgspec.structs.replace(one, empty=True)
-    return msgspec.structs.replace(one, oldest_ms=first.record.timestamp_ms)
-
-
-@contextmanager
-def looks(settings: Settings) -> Iterator[Looks]:
-    with closing(BlockingOffsets(settings)) as client:
-        yield Looks(settings, client)
 
 
 # -- Lag of a reader in records ----------------------------------------------------------------
@@ -148,66 +136,54 @@ def reader_lags(
             )
             raise PreflightError([problem])
         logs = client.log_offsets(committed)
-        return _Look(client, committed, logs, tell).lags(exact=exact)
+        return _lags(client, committed, logs, tell, exact=exact)
 
 
-class _Look:
-    """Reads what lies between a group's offsets and the ends."""
+def _lags(
+    queries: OffsetsClient,
+    committed: Mapping[TopicPartition, int | None],
+    logs: Mapping[TopicPartition, LogOffsets],
+    tell: Tell,
+    *,
+    exact: bool,
+) -> list[ReaderLag]:
+    """Read what lies between a group's offsets and the ends."""
+    done = 0
 
-    def __init__(
-        self,
-        queries: OffsetsClient,
-        committed: Mapping[TopicPartition, int | None],
-        logs: Mapping[TopicPartition, LogOffsets],
-        tell: Tell,
-    ) -> None:
-        self._queries = queries
-        self._committed, self._logs = committed, logs
-        self._tell = tell
-        self._stretches = {where: stretch(at, logs[where]) for where, at in committed.items()}
-        self._done = 0
+    def progress(records: int) -> None:
+        nonlocal done
+        done += records
+        tell(f"{done:,} records read")
 
-    def lags(self, *, exact: bool) -> list[ReaderLag]:
-        lengths = {where: end - start for where, (start, end) in self._stretches.items()}
-        read = lengths if exact else shares(lengths, READ_MAX)
-        ends = {where: self._stretches[where][0] + length for where, length in read.items()}
-        committed = {where: Counted(self._stretches[where][0]) for where in ends}
-        problems = self._count("read_committed", committed, ends)
-        # Aborted records can only lie where no committed ones were found.
-        gaps = {where: one.gap for where, one in committed.items()}
-        every = {where: Counted(start) for where, (start, end) in gaps.items() if start < end}
-        self._count("read_uncommitted", every, {where: gaps[where][1] for where in every})
-        found = []
-        for where, one in sorted(committed.items()):
-            holes = one.end - one.start - one.total
-            start, end = gaps[where]
-            aborted = max(0, every[where].total - (end - start - holes)) if where in every else 0
-            found.append(
-                ReaderLag(
-                    topic=where[0],
-                    partition=where[1],
-                    log=self._logs[where],
-                    committed=self._committed[where],
-                    records=one.total,
-                    uncounted=self._stretches[where][1] - one.end,
-                    aborted=aborted,
-                    markers=holes - aborted,
-                    problem=problems.get(where, ""),
-                )
+    stretches = {where: stretch(at, logs[where]) for where, at in committed.items()}
+    lengths = {where: end - start for where, (start, end) in stretches.items()}
+    read = lengths if exact else shares(lengths, READ_MAX)
+    ends = {where: stretches[where][0] + length for where, length in read.items()}
+    counted = {where: Counted(stretches[where][0]) for where in ends}
+    problems = count_records(queries, "read_committed", counted, ends, progress)
+    # Aborted records can only lie where no committed ones were found.
+    gaps = {where: one.gap for where, one in counted.items()}
+    every = {where: Counted(start) for where, (start, end) in gaps.items() if start < end}
+    until = {where: gaps[where][1] for where in every}
+    count_records(queries, "read_uncommitted", every, until, progress)
+    found = []
+    for where, one in sorted(counted.items()):
+        holes = one.end - one.start - one.total
+        start, end = gaps[where]
+        aborted = max(0, every[where].total - (end - start - holes)) if where in every else 0
+        found.append(
+            ReaderLag(
+                *where,
+                log=logs[where],
+                committed=committed[where],
+                records=one.total,
+                uncounted=stretches[where][1] - one.end,
+                aborted=aborted,
+                markers=holes - aborted,
+                problem=problems.get(where, ""),
             )
-        return found
-
-    def _count(
-        self,
-        isolation: Isolation,
-        counted: dict[TopicPartition, Counted],
-        ends: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, str]:
-        return count_records(self._queries, isolation, counted, ends, self._progress)
-
-    def _progress(self, count: int) -> None:
-        self._done += count
-        self._tell(f"{self._done:,} records read")
+        )
+    return found
 
 
 # -- Offsets of a mirror -----------------------------------------------------------------------

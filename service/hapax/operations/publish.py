@@ -98,18 +98,9 @@ def _found(pointer: JsonPointer, row: SourceRow, text: str) -> bytes:
     return found
 
 
-class PublishSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the lines. ``reasons``: of those that failed, by the error."""
-
-    topic: str
-    published: int
-    failed: int
-    reasons: dict[str, int]
-
-
 def publish(
     settings: Settings, how: Lines, lines: Iterable[bytes], tell: Tell, *, transactional: bool
-) -> PublishSummary:
+) -> Sender:
     """Write every line, and return when each is known to be delivered or not.
 
     Raises PreflightError, and HapaxError for a line that no record can be made of: nothing after it
@@ -131,12 +122,7 @@ def publish(
         sender.abort()
         raise
     sender.close()
-    return PublishSummary(
-        topic=how.topic,
-        published=sender.delivered,
-        failed=sender.failed,
-        reasons=dict(sender.reasons),
-    )
+    return sender
 
 
 def _counted(messages: Iterable[Message], tell: Tell) -> Iterator[Message]:

@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import stat
-import sys
 import time
 from contextlib import contextmanager
 from hashlib import sha256
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from hapax.publish import PublisherOptions
     from hapax.settings import Settings
 
-STANDARD_INPUT = "-"
 BATCH_RECORDS, BATCH_BYTES = 1000, 1 << 20
 """So much is accepted in one write, and so much more than the spool holds is in memory."""
 CHUNK_BYTES = 256 << 10
@@ -85,8 +83,9 @@ class SpooledSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def publish_spooled(
     settings: Settings,
-    file: str,
+    descriptor: int,
     *,
+    file: str,
     how: Lines,
     skip_bad: bool,
     spool: Path,
@@ -94,14 +93,13 @@ def publish_spooled(
     tell: Tell,
     warn: Tell,
 ) -> SpooledSummary:
-    """Read the file, or standard input for ``-``, into the spool; wait until Kafka has all of it.
+    """Read a file, or standard input for ``-``, into the spool; wait until Kafka has all of it.
 
     skip_bad    leave out lines that no record can be made of, and ``warn`` of each
     tell        shows how far it is, now and then
     SIGTERM and SIGINT end the reading, and the waiting after the time of the shutdown settings.
     Raises what the spool, the publisher and the file have to say; what was accepted stays.
     """
-    descriptor, path = _opened(file)
     lifecycle = Lifecycle(time, Interrupt(), timeout_s=settings.shutdown.timeout_ms / 1000)
     with _signals(lifecycle):
         given: PublisherOptions = {**options, "timeout_s": FULL_S}
@@ -123,6 +121,8 @@ def publish_spooled(
             stopping=lambda: lifecycle.stopping,
         )
         try:
+            regular = file != "-" and stat.S_ISREG(os.fstat(descriptor).st_mode)
+            path = str(Path(file).absolute()) if regular else ""
             place = stored_place(publisher.position, path, how.form)
             failure = reader.read(descriptor, place)
             # Also after a failure: the file may be gone, and nothing else publishes the rest.
@@ -139,17 +139,6 @@ def publish_spooled(
             )
         finally:
             publisher.close(timeout_s=0)
-
-
-def _opened(file: str) -> tuple[int, str]:
-    if file == STANDARD_INPUT:
-        return sys.stdin.fileno(), ""
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigurationError([f"{file} cannot be read: {error.strerror}"]) from error
-    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    return descriptor, str(Path(file).absolute()) if regular else ""
 
 
 @contextmanager

@@ -1,17 +1,19 @@
-"""Ranges of topics as commands read them: what is undecided, waiting for it, and progress."""
+"""Topics as commands read them: ranges, with progress; what is undecided, and waiting for it."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Self
 
+from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from hapax.core.records import Progress, TopicPartition
-    from hapax.kafka.read.offsets_client import BlockingOffsets, Isolation
+    from hapax.core.records import Progress, Record, TopicPartition
+    from hapax.kafka.read.offsets_client import Isolation
     from hapax.kafka.read.range_reader import ReadRecord
     from hapax.settings import Settings
 
@@ -22,6 +24,23 @@ TELL_S = 1.0
 
 MARGIN_S, REST_S = 12.0, 0.1
 """Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
+FOLLOW_S = 0.2
+"""Between two looks for what has been written since."""
+
+
+class Operation:
+    """What a command does with the brokers, in a block: the connections are closed at its end."""
+
+    def __init__(self, settings: Settings, tell: Tell = lambda _text: None) -> None:
+        self._settings = settings
+        self._tell = tell
+        self._client = BlockingOffsets(settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._client.close()
 
 
 def read_ranges(
@@ -40,6 +59,45 @@ def read_ranges(
         if time.monotonic() - told_s > TELL_S:
             told_s = time.monotonic()
             tell(f"{what}: {read:,} of at most {total:,}")
+
+
+def consume(
+    settings: Settings,
+    topics: Sequence[str],
+    *,
+    start: str | int = "beginning",
+    count: int | None = None,
+    follow: bool = False,
+    isolation: Isolation = "read_committed",
+    stopping: Callable[[], bool] = bool,
+) -> Iterator[list[Record]]:
+    """Yield what any reader finds, a partition in order. Raises PreflightError without answers.
+
+    start     ``beginning``, ``end``, or Unix time in milliseconds
+    count     end after so many records; None: no limit
+    follow    wait for further records at the end
+    """
+    left = count
+    with closing(BlockingOffsets(settings)) as client:
+        ends_of = client.last_stable if isolation == "read_committed" else client.high_watermarks
+        places = client.partitions(topics)
+        starts = client.log_starts(places) if start == "beginning" else ends_of(places)
+        if isinstance(start, int):
+            starts = {**starts, **client.at_time(places, start)}
+        while True:
+            ends = ends_of(client.partitions(topics))
+            spans = {where: (start, ends[where]) for where, start in starts.items()}
+            for found in RangeReader(settings, isolation).read(spans):
+                records = [one.record for one in found][:left]
+                yield records
+                if left is not None:
+                    left -= len(records)
+                    if left <= 0:
+                        return
+            starts = {where: max(end, starts[where]) for where, end in ends.items()}
+            if not follow or stopping():
+                return
+            time.sleep(FOLLOW_S)
 
 
 def undecided(client: BlockingOffsets, partitions: Iterable[TopicPartition]) -> Undecided:

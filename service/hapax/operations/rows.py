@@ -28,24 +28,19 @@ def whole_lines(read: Callable[[], bytes | None]) -> Iterator[bytes]:
     """
     rest: list[bytes] = []
     held = 0
-    while (chunk := read()) is not None:
-        if not chunk:
-            if rest:
-                yield b"".join(rest)
-            return
-        head, newline, others = chunk.partition(b"\n")
-        rest.append(head + newline)
-        held += len(rest[-1])
-        if newline:
-            yield b"".join(rest)
-            *whole, last = others.split(b"\n")
-            for each in whole:
-                yield each + b"\n"
-            rest, held = ([last] if last else []), len(last)
+    while chunk := read():
+        *whole, last = chunk.split(b"\n")
+        for each in whole:
+            yield b"".join([*rest, each, b"\n"])
+            rest, held = [], 0
+        rest.append(last)
+        held += len(last)
         if held > LINE_BYTES_MAX:
             raise HapaxError(
                 f"a line does not end within {LINE_BYTES_MAX >> 20} MiB: is this a text file?"
             )
+    if chunk is not None and (line := b"".join(rest)):
+        yield line
 
 
 class SourceRow(msgspec.Struct, frozen=True, gc=False):
@@ -111,7 +106,7 @@ class SourceRows:
         csv.field_size_limit(FIELD_BYTES_MAX)
         found = csv.reader(self._texts(), strict=True)
         while True:
-            before = self.line
+            before, value = self.line, b""
             problem, fields = "", list[str]()
             try:
                 fields = next(found)
@@ -119,16 +114,14 @@ class SourceRows:
                 return
             except csv.Error as error:
                 problem = f"is not CSV: {error}"
-            if not problem and not fields:
-                continue
-            if not problem and not self.columns:
-                self.columns = tuple(fields)
-                problem = _header_problem(self.columns)
-                if not problem:
+            else:
+                if fields and self.columns:
+                    value, problem = self._object(fields)
+                elif fields:
+                    self.columns = tuple(fields)
+                    problem = _header_problem(self.columns)
+                if not value and not problem:
                     continue
-            value = b""
-            if not problem:
-                value, problem = self._object(fields)
             yield SourceRow(value, before + 1, self.offset, problem)
 
     def _object(self, fields: list[str]) -> tuple[bytes, str]:

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,10 +20,9 @@ from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import HapaxError
 from hapax.core.headers import ID, PART, SOURCE, Retried, coordinates
 from hapax.core.identity import Identity
-from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
 from hapax.operations.claims import ClaimSources
-from hapax.operations.reading import read_ranges
+from hapax.operations.reading import Operation, read_ranges
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
@@ -210,35 +210,48 @@ def _done(visible: list[Effect]) -> str:
 # -- The search --------------------------------------------------------------------------------
 
 
-class Trace:
+class Trace(Operation):
     """Follows records of one pipeline."""
 
     def __init__(
         self,
         settings: Settings,
-        client: BlockingOffsets,
-        more_topics: Sequence[str],
         tell: Tell,
+        *,
+        more_topics: Sequence[str],
         process: LocalProcess | None = None,
     ) -> None:
         """``process``: is asked what it has of a record that is not committed; None: none is."""
-        dead = [settings.dead_letter.topic] if settings.dead_letter.topic else []
-        outputs = [settings.output.topic, *more_topics, *dead]
-        self._settings = settings
-        self._client = client
-        self._tell = tell
+        super().__init__(settings, tell)
         self._process = process
         self._undecodable = ""
         self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
-        self._inputs = client.partitions(settings.input.topics)
-        self._outputs = client.partitions(dict.fromkeys(outputs))
-        retry = settings.retry_topic
-        self._retry = client.partitions([retry] if retry else [])
+        self._more_topics = more_topics
+
+    @cached_property
+    def _inputs(self) -> list[TopicPartition]:
+        return self._client.partitions(self._settings.input.topics)
+
+    @cached_property
+    def _outputs(self) -> list[TopicPartition]:
+        dead = self._settings.dead_letter.topic
+        topics = [self._settings.output.topic, *self._more_topics, *([dead] if dead else [])]
+        return self._client.partitions(dict.fromkeys(topics))
+
+    @cached_property
+    def _retry(self) -> list[TopicPartition]:
+        retry = self._settings.retry_topic
+        return self._client.partitions([retry]) if retry else []
 
     def place(self, at: Coordinates, since_ms: int | None) -> list[Sighting]:
         where = (at.topic, at.partition)
         if where in {*self._inputs, *self._outputs, *self._retry}:
-            self._require_begun(at)
+            end = self._client.high_watermarks([where])[where]
+            if at.offset >= end:
+                raise HapaxError(
+                    f"{at} does not exist: it is beyond the end of {at.topic}/{at.partition}, which"
+                    f" is {end}"
+                )
         if where in self._inputs:
             sighting = self._sighting(at, self._one(at))
             sighting.undecodable = self._undecodable
@@ -252,7 +265,7 @@ class Trace:
             return self.place(original, since_ms)
         if where not in self._outputs:
             raise HapaxError(f"{at}: no such partition among inputs, outputs and dead letters")
-        found = self._one(at, "read_uncommitted")
+        found = self._one(at, committed=False)
         if found is None:
             raise HapaxError(f"{at}: no record exists: it was deleted, or is a marker")
         effect = _effect(found, visible=True)
@@ -263,23 +276,14 @@ class Trace:
             raise HapaxError(f"{at} came from {source}, which is in no input of this pipeline")
         return self._followed([self._sighting(source, self._one(source))], b"", since_ms)
 
-    def _require_begun(self, at: Coordinates) -> None:
-        where = (at.topic, at.partition)
-        end = self._client.high_watermarks([where])[where]
-        if at.offset >= end:
-            raise HapaxError(
-                f"{at} does not exist: it is beyond the end of {at.topic}/{at.partition}, which is"
-                f" {end}"
-            )
-
     def event(self, event_id: bytes, since_ms: int) -> list[Sighting]:
         found: list[Sighting] = []
         for chunk in self._read(self._inputs, since_ms, "inputs"):
-            identified = self._identity.identify(chunk)
+            ids = self._identity.identify(chunk).ids
             found += [
                 self._sighting(record.coordinates, record)
-                for index, record in enumerate(chunk)
-                if identified.ids[index] == event_id
+                for record, its_id in zip(chunk, ids, strict=True)
+                if its_id == event_id
             ]
         return self._followed(found, event_id, since_ms)
 
@@ -359,9 +363,8 @@ class Trace:
         for chunk in read_ranges(self._settings, spans, self._tell, f"reading {what}"):
             yield [seen.record for seen in chunk]
 
-    def _one(self, at: Coordinates, isolation: str = "read_committed") -> Record | None:
+    def _one(self, at: Coordinates, *, committed: bool = True) -> Record | None:
         where = (at.topic, at.partition)
-        committed = isolation == "read_committed"
         spans = RangeReader(self._settings, "read_committed" if committed else "read_uncommitted")
         log = self._client.log_offsets([where])[where]
         end = log.last_stable if committed else log.high_watermark
@@ -377,23 +380,16 @@ class Trace:
         if store is None:
             return
         sources = ClaimSources(self._settings.dedup.id)
-        try:
+        with closing(store):
             for one in sightings:
-                if one.record is not None:
-                    claim = self._identity.identify([one.record]).claims[0]
-                    candidates = {
-                        source: made
-                        for source, made in sources.candidates(one.event_id).items()
-                        if made == claim
-                    }
-                else:
-                    candidates = sources.candidates(one.event_id)
-                asked = {source: store.owner(claim) for source, claim in candidates.items()}
+                record = one.record
+                made = None if record is None else self._identity.identify([record]).claims[0]
                 one.owners = {
-                    source: owned.owner for source, owned in asked.items() if owned is not None
+                    source: owned.owner
+                    for source, claim in sources.candidates(one.event_id).items()
+                    if record is None or claim == made
+                    if (owned := store.owner(claim)) is not None
                 }
-        finally:
-            store.close()
 
 
 def _effect(record: Record, *, visible: bool) -> Effect | None:
@@ -410,14 +406,3 @@ def _effect(record: Record, *, visible: bool) -> Effect | None:
         error="" if letter is None else letter.error or "?",
         visible=visible,
     )
-
-
-@contextmanager
-def following(
-    settings: Settings,
-    more_topics: Sequence[str],
-    tell: Tell,
-    process: LocalProcess | None = None,
-) -> Iterator[Trace]:
-    with closing(BlockingOffsets(settings)) as client:
-        yield Trace(settings, client, more_topics, tell, process)

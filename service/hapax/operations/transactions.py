@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.core.errors import ConfigurationError, HapaxError, PreflightError, ProducerDeadError
 from hapax.core.transaction_states import (
     OFFSETS,
     Decision,
@@ -23,14 +21,11 @@ from hapax.core.transaction_states import (
 from hapax.kafka.admin.group import members
 from hapax.kafka.admin.second_client import RequestError, producers, write_marker
 from hapax.kafka.produce.standalone import fence
-from hapax.kafka.read.offsets_client import BlockingOffsets
-from hapax.operations.reading import read_ranges, undecided
+from hapax.operations.reading import Operation, read_ranges, undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.core.records import TopicPartition
-    from hapax.operations.reading import Tell, Undecided
+    from hapax.operations.reading import Undecided
     from hapax.settings import Settings
 
 LOG = "__transaction_state"
@@ -84,13 +79,8 @@ class Open(msgspec.Struct, kw_only=True):
     unseen: list[str]
 
 
-class Transactions:
+class Transactions(Operation):
     """The transactions of one pipeline."""
-
-    def __init__(self, settings: Settings, client: BlockingOffsets, tell: Tell) -> None:
-        self._settings = settings
-        self._client = client
-        self._tell = tell
 
     def look(self) -> Open:
         """Return what is open, and who lives. Raises PreflightError without brokers."""
@@ -152,7 +142,10 @@ class Transactions:
 
     def abort(self, transactional_id: str) -> list[Gap]:
         """End what the id has open; return what is still undecided in the pipeline's partitions."""
-        fence(self._settings, transactional_id, time)
+        try:
+            fence(self._settings, transactional_id)
+        except ProducerDeadError as error:
+            raise HapaxError(f"{transactional_id} could not be fenced: {error}") from error
         return self.look().gaps
 
     def hanging(self, where: TopicPartition, producer_id: int) -> Holder:
@@ -279,10 +272,3 @@ def kafka_tool(settings: Settings, gap: Gap, action: str) -> str:
         *more,
     ]
     return " ".join(parts)
-
-
-@contextmanager
-def transactions(settings: Settings, tell: Tell) -> Iterator[Transactions]:
-    """Open them for the block; close the connections afterwards."""
-    with closing(BlockingOffsets(settings)) as client:
-        yield Transactions(settings, client, tell)

@@ -11,8 +11,7 @@ Settings come from the environment (HAPAX_APP and HAPAX_KAFKA__… are needed). 
 import logging
 
 from hapax.publish.acceptance import RecordRefusedError
-from hapax.publish.options import PublisherOptions
-from hapax.publish.publisher import Publisher
+from hapax.publish.publisher import Publisher, PublisherOptions
 from hapax.publish.receipts import Receipt
 from hapax.spool.errors import (
     SpoolDamagedError,

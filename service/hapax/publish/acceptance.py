@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.headers import is_header
-from hapax.kafka.admin.topic_limits import SET_BYTES, TopicLimit, topic_limit
+from hapax.kafka.admin.topics import SET_BYTES, topic_takes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hapax.core.ports import Message
+    from hapax.core.topic_rules import TopicTakes
     from hapax.settings import Settings
 
 ASK_AGAIN_S = 30.0
@@ -27,7 +28,7 @@ class Acceptance:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._limits: dict[str, TopicLimit] = {}
+        self._limits: dict[str, TopicTakes] = {}
         self._asked_s: dict[str, float] = {}
         self._ask_from_s = 0.0
 
@@ -67,21 +68,21 @@ class Acceptance:
     def knows(self, topic: str) -> bool:
         return topic in self._limits
 
-    def _renewed(self, topic: str, limit: TopicLimit) -> TopicLimit:
+    def _renewed(self, topic: str, limit: TopicTakes) -> TopicTakes:
         """Ask again before a record is refused: settings of a topic change."""
         if time.monotonic() - self._asked_s.get(topic, 0.0) < ASK_AGAIN_S:
             return limit
         return self._asked(topic) or limit
 
-    def _asked(self, topic: str) -> TopicLimit | None:
+    def _asked(self, topic: str) -> TopicTakes | None:
         if time.monotonic() < self._ask_from_s:
             return None
         try:
-            limit = topic_limit(self._settings, topic)
+            limit = topic_takes(self._settings, topic)
         except PreflightError:
             self._ask_from_s = time.monotonic() + ASK_AGAIN_S
             return None
-        if not limit.there:
+        if not limit.partitions:
             raise RecordRefusedError(
                 f"topic {topic} does not exist or may not be written; nothing was accepted for it:"
                 " create it"
@@ -90,7 +91,7 @@ class Acceptance:
         return limit
 
 
-def _refusal(limit: TopicLimit, message: Message, now_ms: int) -> str | None:
+def _refusal(limit: TopicTakes, message: Message, now_ms: int) -> str | None:
     return limit.rules.refusal(message.topic, message.key, message.timestamp_ms, now_ms)
 
 

@@ -34,9 +34,8 @@ from hapax.kafka.produce.marked_transaction import (
     TransactionTooLongError,
     spool_names,
 )
-from hapax.publish.read_ahead import ReadAhead
 from hapax.publish.receipts import Placement, Receipts
-from hapax.publish.stored import messages
+from hapax.publish.stored import ReadAhead, messages
 from hapax.spool.errors import SpoolDisagreesError, SpoolFullError
 from hapax.spool.spool import FIRST
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hapax.core.ports import Message
-    from hapax.publish.read_ahead import Upcoming
+    from hapax.publish.stored import Upcoming
     from hapax.settings import Settings
     from hapax.spool.spool import SpoolStore
 
@@ -265,12 +264,9 @@ class Drainer:
         calls = self.receipts.wanted(taken.first, following)
         self._placed.clear()
         wanted = [
-            index
+            sequence
             for call in calls
-            for index in range(
-                max(call.first, taken.first) - taken.first,
-                min(call.first + len(call.ids), following) - taken.first,
-            )
+            for sequence in range(max(call.first, taken.first), min(call.after, following))
         ]
         nonce = self._spool.nonce_before(following)
         assert nonce is not None
@@ -281,25 +277,17 @@ class Drainer:
         self.next, self._committed_s, self._fenced = following, time.monotonic(), 0
         self.state, self.reason = "publishing", ""
         for call in calls:
-            shift = taken.first - call.first
-            count = len(call.ids)
-            call.place(
-                {
-                    index + shift: placement
-                    for index, placement in self._placed.items()
-                    if 0 <= index + shift < count
-                }
-            )
+            call.place(self._placed)
         self._settle()
 
     def _pieces(self, taken: Upcoming, wanted: list[int]) -> Iterator[list[Message]]:
         """Yield the messages some at a time, and set which of them get a report."""
-        begin = 0
+        begin = taken.first
         for piece in taken.pieces:
             end = begin + len(piece)
             here = wanted[bisect_left(wanted, begin) : bisect_left(wanted, end)]
             self._reports.clear()
-            self._reports.update((index - begin, partial(self._delivered, index)) for index in here)
+            self._reports.update((each - begin, partial(self._delivered, each)) for each in here)
             yield piece
             begin = end
 
@@ -308,9 +296,11 @@ class Drainer:
             self._spool.delete_below(self.next)
         self._drained()
 
-    def _delivered(self, index: int, error: object, message: Any) -> None:
+    def _delivered(self, sequence: int, error: object, message: Any) -> None:
         if error is None:
-            self._placed[index] = Placement(message.topic(), message.partition(), message.offset())
+            self._placed[sequence] = Placement(
+                message.topic(), message.partition(), message.offset()
+            )
 
     @property
     def _due(self) -> bool:

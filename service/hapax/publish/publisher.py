@@ -6,25 +6,27 @@ import asyncio
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
-from hapax.core.errors import StopError
+import msgspec
+
+from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.identity import id_source
 from hapax.core.ports import Message
 from hapax.publish.acceptance import Acceptance
 from hapax.publish.drainer import Drainer
-from hapax.publish.environment import publish_settings
-from hapax.publish.options import Options, PublisherOptions
 from hapax.publish.receipts import PublishCall, Receipt
 from hapax.publish.stored import stored, with_id
+from hapax.settings import load_settings
 from hapax.spool.errors import SpoolFullError
 from hapax.spool.folder import Folder
-from hapax.spool.group_commit import Group, GroupCommit
+from hapax.spool.group_commit import DISK_MIN_BYTES, GroupCommit
 from hapax.spool.spool import SpoolStore
-from hapax.telemetry.spool_metrics import SpoolMetrics
+from hapax.telemetry.metrics import SpoolMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from hapax.settings import Settings
@@ -32,6 +34,63 @@ if TYPE_CHECKING:
 MARKER_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 30.0
 _LOOK_S, _FULL_REST_S = 0.1, 0.05
+_REST = {"HAPAX_INPUT__TOPICS": "_", "HAPAX_OUTPUT__TOPIC": "__"}
+"""What a pipeline needs and a publisher has no use for."""
+
+
+def publish_settings(environ: Mapping[str, str]) -> Settings:
+    """Return the settings; raise ConfigurationError with one sentence for each problem."""
+    return load_settings(_REST | dict(environ))
+
+
+class PublisherOptions(TypedDict, total=False):
+    """Keywords of ``Publisher``.
+
+    disk_max_bytes      most that the spool may take of its disk: 1 GiB
+    memory_max_records  most records that wait for the disk at once: 100,000
+    on_full             block (the default): a call waits up to ``timeout_s`` for room; error: not
+                        at all
+    timeout_s           30
+    linger_s            how long a transaction waits for more records: 0
+    adopt               take a folder that was moved, or restored in full
+    resume_at           where the marker is gone: the first sequence that is not in Kafka
+    """
+
+    disk_max_bytes: int
+    memory_max_records: int
+    on_full: Literal["block", "error"]
+    timeout_s: float
+    linger_s: float
+    adopt: bool
+    resume_at: int | None
+
+
+class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same with their defaults."""
+
+    disk_max_bytes: int = 1 << 30
+    memory_max_records: int = 100_000
+    on_full: Literal["block", "error"] = "block"
+    timeout_s: float = 30.0
+    linger_s: float = 0.0
+    adopt: bool = False
+    resume_at: int | None = None
+
+    @classmethod
+    def of(cls, given: Any) -> Self:
+        """Return them; raise ConfigurationError for a value of another kind."""
+        try:
+            options = msgspec.convert(given, cls, strict=True)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError([f"Publisher: {error}"]) from error
+        if options.disk_max_bytes < DISK_MIN_BYTES:
+            problem = f"disk_max_bytes={options.disk_max_bytes}: at least {DISK_MIN_BYTES:,}"
+            raise ConfigurationError([f"Publisher: {problem}"])
+        return options
+
+    @property
+    def full_timeout_s(self) -> float:
+        return self.timeout_s if self.on_full == "block" else 0.0
 
 
 class Publisher:
@@ -57,7 +116,7 @@ class Publisher:
         ConfigurationError, OtherClusterError: docs/publish.md has what to do about each. A Kafka
         that does not answer is no error: records are accepted, and published when it is back.
         """
-        given = Options.of(options)
+        given = _Options.of(options)
         self._settings = settings or publish_settings(os.environ)
         names = [source.header for source in map(id_source, self._settings.dedup.id)]
         self._id_header = next((name for name in names if name), "message-id")
@@ -77,7 +136,7 @@ class Publisher:
             resume_at=given.resume_at,
             drained=self._look,
         )
-        self._gauges = _Gauges(self._spool, self._drainer)
+        self._gauges = _Gauges(self._spool, self._drainer, lambda: float(self._commit.full))
         self._commit = GroupCommit(
             self._spool,
             disk_max_bytes=given.disk_max_bytes,
@@ -85,10 +144,8 @@ class Publisher:
             full_timeout_s=given.full_timeout_s,
             told=self._accepted,
         )
-        self._gauges.of_acceptance(self._commit)
         self._on_full_s = given.full_timeout_s
         self._closed = False
-        self._commit.start()
         self._drainer.start()
         self._drainer.checked.wait(MARKER_TIMEOUT_S)
         if self._drainer.problem is not None:
@@ -118,8 +175,8 @@ class Publisher:
         """
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, group = self._submit([message], callback)
-        group.accepted.result()
+        call, accepted = self._submit([message], callback)
+        accepted.result()
         return Receipt(call, 0)
 
     def publish_many(
@@ -134,8 +191,8 @@ class Publisher:
         position  where the caller's source continues after them, kept with them; empty: as it was
         Raises as ``publish``.
         """
-        call, group = self._submit([*messages], callback, position=position)
-        group.accepted.result()
+        call, accepted = self._submit([*messages], callback, position=position)
+        accepted.result()
         return call.receipts()
 
     async def publish_async(
@@ -152,13 +209,13 @@ class Publisher:
         """Accept one record as ``publish`` does, without holding up the event loop."""
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, group = await self._submit_async(message, callback)
-        await asyncio.wrap_future(group.accepted)
+        call, accepted = await self._submit_async(message, callback)
+        await asyncio.wrap_future(accepted)
         return Receipt(call, 0)
 
     async def _submit_async(
         self, message: Message, callback: Callable[[Receipt], None] | None
-    ) -> tuple[PublishCall, Group]:
+    ) -> tuple[PublishCall, Future[None]]:
         if not self._acceptance.knows(message.topic):
             await asyncio.to_thread(self._check, [message])
         until_s = time.monotonic() + self._on_full_s
@@ -177,7 +234,7 @@ class Publisher:
         *,
         position: bytes = b"",
         timeout_s: float | None = None,
-    ) -> tuple[PublishCall, Group]:
+    ) -> tuple[PublishCall, Future[None]]:
         if self._spool.failed is not None:
             raise self._spool.failed
         if self._drainer.problem is not None:
@@ -188,12 +245,11 @@ class Publisher:
         ids = [_id_of(message, self._id_header) for message in messages]
         call = PublishCall(self._spool.meta.id, ids, callback)
 
-        def accepted(group: Group, index: int) -> None:
-            if group.error is None:
-                call.first = group.first + index
-                self._drainer.receipts.add(call)
+        def remember(first: int) -> None:
+            call.first = first
+            self._drainer.receipts.add(call)
 
-        return call, self._commit.submit(records, accepted, position=position, timeout_s=timeout_s)
+        return call, self._commit.submit(records, remember, position=position, timeout_s=timeout_s)
 
     def _check(self, messages: Sequence[Message]) -> None:
         self._acceptance.check(messages, away=self._drainer.state == "waiting")
@@ -301,7 +357,7 @@ def _id_of(message: Message, id_header: str) -> bytes | None:
 class _Gauges:
     """Metrics of one publisher."""
 
-    def __init__(self, spool: SpoolStore, drainer: Drainer) -> None:
+    def __init__(self, spool: SpoolStore, drainer: Drainer, full: Callable[[], float]) -> None:
         self.table = SpoolMetrics()
         self._spool = spool
         self._drainer = drainer
@@ -310,10 +366,7 @@ class _Gauges:
         self.table.spool_records_waiting.of().set_function(lambda: self.waiting)
         self.table.spool_bytes.of().set_function(lambda: spool.size_bytes)
         self.table.spool_waiting_seconds.of().set_function(self._waiting_s)
-
-    def of_acceptance(self, commit: GroupCommit) -> None:
-        """Read what the accepting side knows, when asked."""
-        self.table.spool_full.of().set_function(lambda: float(commit.full))
+        self.table.spool_full.of().set_function(full)
 
     @property
     def waiting(self) -> int:

@@ -7,19 +7,17 @@ no callback and no future, nothing is remembered and no delivery report is asked
 from __future__ import annotations
 
 import threading
-import weakref
-from collections import deque
 from concurrent.futures import Future
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
 
 from hapax.publish.stored import message_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.errors import HapaxError
-
-_DEAD_MIN = 1024
 
 
 class Placement(NamedTuple):
@@ -51,6 +49,11 @@ class PublishCall:
         self._futures: dict[int, PlacementFuture] = {}
         self._lock = threading.Lock()
 
+    @property
+    def after(self) -> int:
+        """The sequence that follows its last record."""
+        return self.first + len(self.ids)
+
     def receipts(self) -> list[Receipt]:
         return [Receipt(self, index) for index in range(len(self.ids))]
 
@@ -64,15 +67,18 @@ class PublishCall:
             return future
 
     def place(self, placements: Mapping[int, Placement]) -> None:
-        """Take note of where records are, by index; wake those that wait."""
+        """Take note of where its records are, by sequence; wake those that wait."""
+        here = {
+            index: placements[sequence]
+            for index, sequence in enumerate(range(self.first, self.after))
+            if sequence in placements
+        }
         with self._lock:
-            self.placements.update(placements)
-            futures = [(index, self._futures.get(index)) for index in placements]
-            for index, future in futures:
-                if future is not None:
-                    self._resolve(index, future)
+            self.placements.update(here)
+            for index in here.keys() & self._futures.keys():
+                self._resolve(index, self._futures[index])
         if self.callback is not None:
-            for index in placements:
+            for index in here:
                 self.callback(Receipt(self, index))
 
     def fail(self, error: HapaxError) -> None:
@@ -129,51 +135,35 @@ class Receipt:
 
 
 class Receipts:
-    """The calls whose callers still want to know, in the order of their sequences."""
+    """The calls whose callers still want to know, by the sequence of their first records."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: deque[PublishCall | weakref.ref[PublishCall]] = deque()
-        self._dead = 0
+        self._calls: WeakValueDictionary[int, PublishCall] = WeakValueDictionary()
+        self._called_back: dict[int, PublishCall] = {}
 
     def add(self, call: PublishCall) -> None:
         """Remember an accepted call. From one thread, in order."""
-        kept = call if call.callback is not None else weakref.ref(call, self._count)
         with self._lock:
-            self._calls.append(kept)
-            if self._dead > max(_DEAD_MIN, len(self._calls) // 2):
-                self._dead = 0
-                self._calls = deque(one for one in self._calls if _alive(one) is not None)
-
-    def _count(self, _reference: object) -> None:
-        self._dead += 1  # may miss some: it only says when to look
+            self._calls[call.first] = call
+            if call.callback is not None:
+                self._called_back[call.first] = call
 
     def wanted(self, first: int, until: int) -> list[PublishCall]:
+        """Return the calls with records from ``first`` on; forget those with none left."""
         with self._lock:
-            while self._calls:
-                call = _alive(self._calls[0])
-                if call is not None and call.first + len(call.ids) > first:
-                    break
-                self._calls.popleft()
-            return [*self._before(until)]
-
-    def _before(self, until: int) -> Iterator[PublishCall]:
-        for kept in self._calls:
-            call = _alive(kept)
-            if call is None:
-                continue
-            if call.first >= until:
-                return
-            yield call
+            calls = [*takewhile(lambda call: call.first < until, self._calls.values())]
+            for call in calls:
+                if call.after <= first:
+                    del self._calls[call.first]
+                    self._called_back.pop(call.first, None)
+        return [call for call in calls if call.after > first]
 
     def fail(self, error: HapaxError) -> None:
         """Wake all that wait: nothing will come."""
         with self._lock:
-            calls = [call for kept in self._calls if (call := _alive(kept)) is not None]
+            calls = [*self._calls.values()]
             self._calls.clear()
+            self._called_back.clear()
         for call in calls:
             call.fail(error)
-
-
-def _alive(kept: PublishCall | weakref.ref[PublishCall]) -> PublishCall | None:
-    return kept() if isinstance(kept, weakref.ref) else kept

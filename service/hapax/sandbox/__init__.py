@@ -3,10 +3,9 @@
 Nothing here is used in production but the jars of Spark's connector, which are part of the images.
 """
 
-from hapax.sandbox.broker import Broker
+from hapax.sandbox.broker import Broker, KafkaCluster, SandboxTopic
 from hapax.sandbox.guard import Guard
 from hapax.sandbox.http_servers import Prometheus, RegistryServer, monitoring
-from hapax.sandbox.kafka_cluster import KafkaCluster, SandboxTopic
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.rights import Rights, secure_environment

@@ -7,21 +7,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax.sandbox import jars, machine
-from hapax.sandbox.broker import Extra
-from hapax.sandbox.kafka_cluster import KafkaCluster
+from hapax.sandbox.broker import Extra, KafkaCluster
 from hapax.sandbox.machine import SandboxError, say
-from hapax.sandbox.processes import Ports
+from hapax.sandbox.processes import workplace
 from hapax.sandbox.spark_cluster import java_options
-from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _SPARK_TIMEOUT_S = 600.0
 _KEPT = 4
@@ -65,7 +62,7 @@ def _make(archive: Path, what: str, run: Callable[[tuple[str, ...]], None]) -> N
     """
     if archive.is_file():
         return
-    with _writing(archive.parent), machine.alone("classes"):
+    with machine.written(archive.parent), machine.alone("classes"):
         archive.parent.mkdir(parents=True, exist_ok=True)
         if archive.is_file():  # another process was before this one
             return
@@ -79,22 +76,10 @@ def _make(archive: Path, what: str, run: Callable[[tuple[str, ...]], None]) -> N
         _forget_old(archive.parent)
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SandboxError(f"{folder} cannot be written ({error.strerror})") from error
-
-
 def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="hapax-sandbox-") as folder,
-        closing(ChildWatchdog()) as watchdog,
-        closing(Ports()) as ports,
-    ):
+    with workplace() as (folder, ports, watchdog):
         extra = Extra(kafka=version, options=recording)
-        cluster = KafkaCluster(1, Path(folder), ports, watchdog, extra)
+        cluster = KafkaCluster(1, folder, ports, watchdog, extra)
         (broker,) = cluster.brokers
         try:
             cluster.start()

@@ -1,4 +1,4 @@
-"""One Kafka node in KRaft mode: a broker that is a controller, too, and what it answers.
+"""Kafka in KRaft mode: all nodes of the sandbox, each a broker and a controller, and their topics.
 
 Kafka's tool needs a JVM and 1.3 s of processor time to format a data folder, which means two small
 files that are the same for all brokers of a version but for their ids and the time. So it makes the
@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, run
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.cimpl import NewTopic
 
 from hapax.sandbox import jars, machine
-from hapax.sandbox.guard import PROTOCOLS
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
 
@@ -41,6 +43,7 @@ _FORMAT_TIMEOUT_S = 120.0
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _IDS, _FEATURES = "meta.properties", "bootstrap.checkpoint"
 _ANSWER_TIMEOUT_S = 1.0
+_REQUEST_TIMEOUT_S = 60.0
 
 
 class Extra(NamedTuple):
@@ -84,8 +87,8 @@ class Broker(ManagedProcess):
         self.controller_port = ports.reserve()
         self.proxy_listen_port = ports.reserve() if extra.proxied else None
         self.proxy_target_port = ports.reserve() if extra.proxied else None
-        listeners = PROTOCOLS if extra.guard else ()
-        self.guarded_ports = {listener: ports.reserve() for listener in listeners}
+        self._protocols = extra.guard.listeners if extra.guard else {}
+        self.guarded_ports = {listener: ports.reserve() for listener in self._protocols}
         self._guard = extra.guard
         self.address = f"{LOOPBACK}:{self.port}"
         self._properties = extra.properties
@@ -113,7 +116,9 @@ class Broker(ManagedProcess):
             "node.id": self.node_id,
             "listeners": _listeners(listeners),
             "advertised.listeners": _listeners(advertised),
-            "listener.security.protocol.map": ",".join(map(_protocol, listeners)),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{self._protocols.get(name, 'PLAINTEXT')}" for name in listeners
+            ),
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
@@ -131,7 +136,7 @@ class Broker(ManagedProcess):
         """Prepare the data folder; one that is prepared already stays as it is."""
         if is_formatted(self._data):
             return
-        template = formatted_template(jars.fetched(jars.kafka(self._kafka)))
+        template = jars.fetched(jars.kafka(self._kafka)) / "formatted"
         if is_formatted(template):
             copy_formatted(
                 template, self._data, {"cluster.id": cluster_id, "node.id": self.node_id}
@@ -155,6 +160,115 @@ class Broker(ManagedProcess):
         """Wait until this broker itself answers a metadata request: then it has caught up."""
         admin = metadata_client(self.address)
         self.wait_until(lambda: self.node_id in known_brokers(admin), timeout_s)
+
+
+class SandboxTopic(NamedTuple):
+    """A topic to create."""
+
+    name: str
+    partitions: int = 1
+    config: Mapping[str, str] | None = None
+
+
+class KafkaCluster:
+    """All brokers of the sandbox."""
+
+    def __init__(
+        self, nodes: int, folder: Path, ports: Ports, watchdog: ChildWatchdog, extra: Extra
+    ) -> None:
+        self.brokers = [
+            Broker(node_id, folder / f"broker-{node_id}", ports, watchdog, extra)
+            for node_id in range(1, nodes + 1)
+        ]
+        self._cluster_id = folder / "cluster-id"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(broker.address for broker in self.brokers)
+
+    def guarded(self, listener: str) -> str:
+        ports = [broker.guarded_ports.get(listener) for broker in self.brokers]
+        if None in ports:
+            raise SandboxError(f"No listener {listener}. Use Sandbox(guarded=Guard)")
+        return ",".join(f"{LOOPBACK}:{port}" for port in ports)
+
+    def start(self) -> None:
+        """Configure and format all nodes and start them together. Does not wait."""
+        voters = ",".join(
+            f"{broker.node_id}@{LOOPBACK}:{broker.controller_port}" for broker in self.brokers
+        )
+        if not self._cluster_id.exists():
+            self._cluster_id.write_text(new_id(), encoding="ascii")
+        for broker in self.brokers:
+            broker.configure(voters, len(self.brokers))
+            broker.format(self._cluster_id.read_text(encoding="ascii"))
+            broker.start()
+
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every broker itself answers a metadata request that names all of them."""
+        deadline = time.monotonic() + timeout_s
+        everybody = {broker.node_id for broker in self.brokers}
+        for broker in self.brokers:
+            asked = metadata_client(broker.address)
+            left_s = max(0.0, deadline - time.monotonic())
+            broker.wait_until(partial(_names, asked, everybody), left_s)
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether a topic exists, with a leader for one partition at least."""
+        return led_partitions(metadata_client(self.bootstrap_servers), name) > 0
+
+    def create_missing(self, partitions: Mapping[str, int]) -> None:
+        missing = [SandboxTopic(*one) for one in partitions.items() if not self.has_topic(one[0])]
+        if missing:
+            self.create_topics(*missing)
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        self.create_topics(SandboxTopic(name, partitions, config))
+
+    def create_topics(self, *topics: SandboxTopic) -> None:
+        """Create topics with one request, replicated to all nodes.
+
+        Returns when every running broker knows a leader for each of their partitions, and that
+        leader answers. Raises KafkaException: a topic exists, its name or its configuration is
+        refused.
+        """
+        new = [
+            NewTopic(
+                topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=len(self.brokers),
+                config=dict(topic.config or {}),
+            )
+            for topic in topics
+        ]
+        client = metadata_client(self.bootstrap_servers)
+        there = client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
+        answers = client.create_topics(new, operation_timeout=_REQUEST_TIMEOUT_S)
+        for name, answer in answers.items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                # A slow broker's request to the controller is repeated: the second finds the first.
+                if name in there or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        partitions = {topic.name: topic.partitions for topic in topics}
+        for broker in self.brokers:
+            if broker.running:
+                alone = len(self.brokers) == 1
+                asked = client if alone else metadata_client(broker.address)
+                broker.wait_until(partial(are_led, asked, partitions))
+        self.brokers[0].wait_until(partial(leaders_answer, client, partitions))
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        client = metadata_client(self.bootstrap_servers)
+        target = TopicPartition(topic, partition, before_offset)
+        client.delete_records([target], operation_timeout=_REQUEST_TIMEOUT_S)[target].result()
+
+
+def _names(asked: AdminClient, everybody: set[int]) -> bool:
+    return known_brokers(asked) == everybody
 
 
 def java(
@@ -206,10 +320,6 @@ def _replication(nodes: int) -> Mapping[str, object]:
     }
 
 
-def _protocol(listener: str) -> str:
-    return f"{listener}:{PROTOCOLS.get(listener, 'PLAINTEXT')}"
-
-
 def _listeners(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
 
@@ -227,11 +337,6 @@ def new_id() -> str:
 def is_formatted(data: Path) -> bool:
     """Return whether a data folder has been prepared; its ids are written last."""
     return (data / _IDS).is_file()
-
-
-def formatted_template(folder: Path) -> Path:
-    """Return where the folder to copy is, or would be: among the jars."""
-    return folder / "formatted"
 
 
 def copy_formatted(template: Path, data: Path, ids: Mapping[str, object]) -> None:

@@ -6,22 +6,25 @@ are pointed to it and evaluates alert rules.
 
 from __future__ import annotations
 
-import http.client
 import json
-import shutil
-import tempfile
-from contextlib import ExitStack, contextmanager
-from http import HTTPStatus
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports
-from hapax.sandbox.watchdog import ChildWatchdog
+from hapax.sandbox.processes import (
+    LOOPBACK,
+    ManagedProcess,
+    http_answer,
+    workplace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from hapax.sandbox.processes import Ports
+    from hapax.sandbox.watchdog import ChildWatchdog
 
 _API = "/apis/ccompat/v7"
 _PROGRAM = f"apicurio-registry-app-{jars.REGISTRY_VERSION}-runner.jar"
@@ -34,35 +37,13 @@ JOB = "hapax"
 _INTERVAL = "1s"
 
 
-class HttpServer(ManagedProcess):
-    """A server on ``port`` that is ready when it answers ``ready_path`` with 200."""
-
-    port: int
-    ready_path: str
-
-    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        self.wait_until(self._answers, timeout_s)
-
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_ANSWER_TIMEOUT_S)
-        try:
-            connection.request("GET", self.ready_path)
-            return connection.getresponse().status == HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-
-class RegistryServer(HttpServer):
+class RegistryServer(ManagedProcess):
     """One registry. Data: ``folder``, kept over restarts.
 
     url  of the API of Confluent's: what HAPAX_REGISTRY__URL is given
 
     It gives neither descriptors of Protobuf schemas nor GUIDs.
     """
-
-    ready_path = f"{_API}/subjects"
 
     def __init__(self, folder: Path, ports: Ports, watchdog: ChildWatchdog) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,19 +69,20 @@ class RegistryServer(HttpServer):
             *("-jar", program),
         ]
 
+    def _answers(self) -> bool:
+        return http_answer(self.port, f"{_API}/subjects", _ANSWER_TIMEOUT_S) is not None
+
     def environment(self) -> dict[str, str]:
         return {"HAPAX_REGISTRY__URL": self.url}
 
 
-class Prometheus(HttpServer):
+class Prometheus(ManagedProcess):
     """One Prometheus. Data: ``folder``, kept over restarts.
 
     url           its pages, and its API
     worker_ports  where it expects workers; the first one is in ``environment``
     rules         a file of alert rules; without one it only collects
     """
-
-    ready_path = "/-/ready"
 
     def __init__(
         self, folder: Path, ports: Ports, watchdog: ChildWatchdog, rules: Path | None, workers: int
@@ -119,6 +101,9 @@ class Prometheus(HttpServer):
             "--log.level=warn",
         ]
         super().__init__("Prometheus", command, folder / "prometheus.log", watchdog)
+
+    def _answers(self) -> bool:
+        return http_answer(self.port, "/-/ready", _ANSWER_TIMEOUT_S) is not None
 
     def environment(self) -> dict[str, str]:
         return {"HAPAX_TELEMETRY__PORT": str(self.worker_ports[0]), "PROMETHEUS_URL": self.url}
@@ -139,20 +124,14 @@ def monitoring(
     block; default: a temporary one, removed with it. Raises SandboxError when Prometheus cannot
     start, with its last words: a rule that is wrong is named there.
     """
-    with ExitStack() as exits:
-        folder = data_dir
-        if folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="hapax-prometheus-"))
-            exits.callback(shutil.rmtree, folder, ignore_errors=True)
-        watchdog = ChildWatchdog(*([folder] if data_dir is None else []))
-        exits.callback(watchdog.close)
-        ports = Ports()
-        exits.callback(ports.close)
-        prometheus = Prometheus(folder.resolve(), ports, watchdog, rules, workers)
-        exits.callback(prometheus.kill if data_dir is None else prometheus.terminate)
-        prometheus.start()
-        prometheus.await_ready()
-        yield prometheus
+    with workplace(data_dir) as (folder, ports, watchdog):
+        prometheus = Prometheus(folder, ports, watchdog, rules, workers)
+        try:
+            prometheus.start()
+            prometheus.await_ready()
+            yield prometheus
+        finally:
+            (prometheus.kill if data_dir is None else prometheus.terminate)()
 
 
 def _configuration(worker_ports: list[int], rules: Path | None) -> str:

@@ -81,21 +81,15 @@ def chosen(version: str | None = None) -> str:
 
 def kafka(version: str | None = None) -> Lock:
     number = chosen(version)
-    return Lock(
-        title=f"Kafka {number}",
-        stem=f"kafka-{number}",
-        path=Path(__file__).with_name(f"kafka-{number}.lock"),
-        size=_SIZES[number],
-    )
+    return _lock(f"Kafka {number}", f"kafka-{number}", _SIZES[number])
 
 
 def registry() -> Lock:
-    return Lock(
-        title=f"Apicurio Registry {REGISTRY_VERSION}",
-        stem=f"registry-{REGISTRY_VERSION}",
-        path=Path(__file__).with_name(f"registry-{REGISTRY_VERSION}.lock"),
-        size="109 MB",
-    )
+    return _lock(f"Apicurio Registry {REGISTRY_VERSION}", f"registry-{REGISTRY_VERSION}", "109 MB")
+
+
+def _lock(title: str, stem: str, size: str) -> Lock:
+    return Lock(title, stem, Path(__file__).with_name(f"{stem}.lock"), size)
 
 
 def folder(lock: Lock) -> Path:
@@ -119,9 +113,8 @@ def fetched(lock: Lock) -> Path:
 
 
 def _fetch(lock: Lock, jars: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=jars.parent))
-    try:
-        target = work / "jars"
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=jars.parent) as folder:
+        target = Path(folder, "jars")
         target.mkdir()
         count = len(locked(lock))
         say(f"Fetching {lock.title}, once: {count} files, {lock.size}, to {jars}")
@@ -129,7 +122,7 @@ def _fetch(lock: Lock, jars: Path) -> None:
         if maven is None:
             download(lock, target)
         else:
-            _by_maven(lock, maven, work, target)
+            _by_maven(lock, maven, target)
         try:
             check(lock, target)
         except PreflightError as error:
@@ -139,8 +132,6 @@ def _fetch(lock: Lock, jars: Path) -> None:
                 archive.extractall(target)
             path.unlink()
         target.rename(jars)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _maven_with_settings() -> Path | None:
@@ -149,23 +140,15 @@ def _maven_with_settings() -> Path | None:
     return machine.maven()
 
 
-def _by_maven(lock: Lock, maven: Path, work: Path, target: Path) -> None:
-    pom, archive = work / "pom.xml", _archive(lock)
+def _by_maven(lock: Lock, maven: Path, target: Path) -> None:
+    pom, first = target.with_name("pom.xml"), locked(lock)[0]
     jars = "".join(_POM_DEPENDENCY.format(**jar._asdict()) for jar in locked(lock))
-    pom.write_text(_POM.format(dependencies="" if archive else jars), encoding="utf-8")
+    pom.write_text(_POM.format(dependencies="" if first.classifier else jars), encoding="utf-8")
     goal = ["dependency:copy-dependencies"]
-    if archive:
-        *coordinates, _sha256, classifier, extension = archive
+    if first.classifier:
+        *coordinates, _sha256, classifier, extension = first
         goal = ["dependency:copy", "-Dartifact=" + ":".join([*coordinates, extension, classifier])]
-    _run(
-        lock,
-        [maven, "-B", "-f", pom, *goal, f"-DoutputDirectory={target}"],
-    )
-
-
-def _archive(lock: Lock) -> Jar | None:
-    (first, *_further) = locked(lock)
-    return first if first.classifier else None
+    _run(lock, [maven, "-B", "-f", pom, *goal, f"-DoutputDirectory={target}"])
 
 
 def _run(lock: Lock, command: Sequence[str | Path]) -> None:

@@ -35,6 +35,7 @@ JAVA_MIN = 17
 REDIS_VARIABLE = "SANDBOX_REDIS"
 """Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
 _JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
+_OF_A_RELEASE = " (or put the programs of a release of Prometheus on the PATH)"
 _APT_TIMEOUT_S = 900.0
 _QUESTION_TIMEOUT_S = 60.0
 _SPARK_MODULE = "jdk.incubator.vector"
@@ -144,18 +145,15 @@ def bundled_redis() -> Path | None:
 
 
 def openssl() -> Path:
-    found = _find(lambda: _on_path("openssl"), ("openssl",))
-    if found is None:
-        raise SandboxError("openssl is not on the PATH. Run: sudo apt-get install openssl")
-    return found
+    return _program("openssl", "openssl")
 
 
 def prometheus() -> Path:
-    return _of_prometheus("prometheus")
+    return _program("prometheus", "prometheus", _OF_A_RELEASE)
 
 
 def promtool() -> Path:
-    return _of_prometheus("promtool")
+    return _program("promtool", "prometheus", _OF_A_RELEASE)
 
 
 def maven() -> Path | None:
@@ -173,13 +171,13 @@ def cache_folder() -> Path:
     """Return the folder that keeps what was fetched, for all sandboxes of this user."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "hapax"
-    with _written(folder):
+    with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @contextmanager
-def _written(folder: Path) -> Iterator[None]:
+def written(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -226,12 +224,6 @@ def _java() -> Path | None:
     return next(fit, None)
 
 
-def _usable(java: Path) -> Path:
-    folder = cache_folder()
-    with _written(folder):
-        return completed_java(java, folder)
-
-
 def _java_version(java: Path) -> int:
     """Return the major version; 0 when there is no answer."""
     try:
@@ -259,12 +251,11 @@ def _redis(*, tls: bool) -> Path | None:
     )
 
 
-def _of_prometheus(name: str) -> Path:
-    found = _find(lambda: _on_path(name), ("prometheus",))
+def _program(name: str, package: str, otherwise: str = "") -> Path:
+    found = _find(partial(_on_path, name), (package,))
     if found is None:
         raise SandboxError(
-            f"{name} is not on the PATH. Run: sudo apt-get install prometheus "
-            "(or put the programs of a release of Prometheus on the PATH)"
+            f"{name} is not on the PATH. Run: sudo apt-get install {package}{otherwise}"
         )
     return found
 
@@ -308,18 +299,20 @@ def _apt(apt: str, *words: str) -> bool:
 # which those of Kafka and Spark build: both are made once.
 
 
-def completed_java(java: Path, cache: Path) -> Path:
+def _usable(java: Path) -> Path:
     """Return a program that can be started as if this Java had all that Spark asks for.
 
-    It is the Java itself where nothing is missing. Raises OSError: the cache cannot be written.
+    It is the Java itself where nothing is missing.
     """
     real = java.resolve()
     if _has_the_module(real.parents[1]):
         return java
     content = f"{real} {real.stat().st_mtime_ns} {_JAVA_SCRIPT}"
-    home = cache / f"java-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    folder = cache_folder()
+    home = folder / f"java-{_digest(content)}"
     if not home.is_dir():
-        _make_java(home, real)
+        with written(folder):
+            _make_java(home, real)
     return home / "bin" / "java"
 
 
@@ -334,8 +327,10 @@ def _has_the_module(home: Path) -> bool:
 
 def _make_java(home: Path, real: Path) -> None:
     """Write program and archive. The folder appears whole, and once: the first process wins."""
-    work = Path(tempfile.mkdtemp(prefix="java-", dir=home.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix="java-", dir=home.parent) as folder:
+        work = Path(folder, "java")
+        program = work / "bin" / "java"
+        program.parent.mkdir(parents=True)
         options = f"-XX:SharedArchiveFile={shlex.quote(str(home / 'java.jsa'))}"
         dumped = subprocess.run(
             [real, "-Xshare:dump", f"-XX:SharedArchiveFile={work / 'java.jsa'}"],
@@ -344,8 +339,6 @@ def _make_java(home: Path, real: Path) -> None:
             timeout=_DUMP_TIMEOUT_S,
             check=False,
         )
-        program = work / "bin" / "java"
-        program.parent.mkdir()
         program.write_text(
             _JAVA_SCRIPT.format(
                 module=_SPARK_MODULE,
@@ -360,8 +353,6 @@ def _make_java(home: Path, real: Path) -> None:
         except OSError:
             if not home.is_dir():
                 raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 # -- Archives of classes: a JVM maps one instead of reading and checking thousands of files --------

@@ -1,4 +1,4 @@
-"""A process that can be killed, paused and restarted, and ports that no other process is given."""
+"""A process that can be killed, paused and restarted, ports of its own, and a place for both."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import ExitStack, closing, contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax.sandbox.machine import SandboxError
+from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from hapax.sandbox.watchdog import ChildWatchdog
 
 READY_TIMEOUT_S = 120.0  # three brokers after a kill of all took 47 s on a loaded machine
 STOP_TIMEOUT_S = 30.0
@@ -120,6 +123,13 @@ class ManagedProcess:
                 )
             time.sleep(_POLL_S)
 
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until a server answers as it does when it has caught up."""
+        self.wait_until(self._answers, timeout_s)
+
+    def _answers(self) -> bool:
+        raise NotImplementedError(f"{self.name} is no server")
+
     def position(self) -> int:
         return self.log.stat().st_size if self.log.exists() else 0
 
@@ -196,3 +206,36 @@ class Ports:
     def close(self) -> None:
         while self._kept:
             self._kept.pop().close()
+
+
+@contextmanager
+def workplace(data_dir: Path | None = None) -> Iterator[tuple[Path, Ports, ChildWatchdog]]:
+    """Give servers their folder, ports and a watchdog for as long as the block lasts.
+
+    ``data_dir``: outlives the block; None: a temporary folder, removed with it or after a kill.
+    """
+    with ExitStack() as exits:
+        if data_dir is None:
+            temporary = tempfile.TemporaryDirectory(
+                prefix="hapax-sandbox-", ignore_cleanup_errors=True
+            )
+            folder = Path(exits.enter_context(temporary))
+        else:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            folder = data_dir.resolve()
+        removed = [folder] if data_dir is None else []
+        watchdog = exits.enter_context(closing(ChildWatchdog(*removed)))
+        yield folder, exits.enter_context(closing(Ports())), watchdog
+
+
+def http_answer(port: int, path: str, timeout_s: float) -> bytes | None:
+    """Return what a server of this machine answers with status 200; None: it does not."""
+    connection = HTTPConnection(LOOPBACK, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.read() if answer.status == HTTPStatus.OK else None
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()

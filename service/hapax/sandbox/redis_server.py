@@ -9,7 +9,7 @@ import redis
 
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,7 @@ class Redis(ManagedProcess):
 
     def tls_url(self, user: str, password: str) -> str:
         if self.tls_port is None:
-            raise SandboxError("Redis has no TLS in this sandbox. Use Sandbox(guarded=True)")
+            raise SandboxError("Redis has no TLS in this sandbox. Use Sandbox(guarded=Guard)")
         return f"rediss://{quote(user)}:{quote(password, safe='')}@{LOOPBACK}:{self.tls_port}/0"
 
     def allow(self, line: str, password: str) -> None:
@@ -76,16 +76,12 @@ class Redis(ManagedProcess):
         with self._client() as client:
             client.execute_command("ACL", "SETUSER", name, *rules)
 
-    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait for an answer to PING; while it loads its file Redis refuses to give one."""
-        self.wait_until(self._answers, timeout_s)
-
     def flush(self) -> None:
         with self._client() as client:
             client.flushall()
 
     def _answers(self) -> bool:
-        try:
+        try:  # while it loads its file Redis refuses to answer
             with self._client() as client:
                 return bool(client.ping())
         except redis.RedisError:

@@ -40,9 +40,7 @@ _WHY = "to try things on"
 class Rights:
     """Asks the brokers through the listener on which everything is allowed.
 
-    ``resource``: TOPIC, GROUP, TRANSACTIONAL_ID or BROKER (which stands for the cluster, named
-    ``kafka-cluster``); ``operation``: READ, WRITE, DESCRIBE, ... or ALL. Every call returns when
-    the brokers have accepted; it is in force some milliseconds later.
+    Every call returns when the brokers have accepted; it is in force some milliseconds later.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -56,43 +54,27 @@ class Rights:
         self._admin.alter_user_scram_credentials([change])[user].result(_TIMEOUT_S)
 
     def allow(self, user: str, *rights: Right) -> None:
-        bindings = [AclBinding(*_right_words(user, right)) for right in rights]
+        bindings = [AclBinding(*_words(user, right)) for right in rights]
         for answer in self._admin.create_acls(bindings).values():
             answer.result(_TIMEOUT_S)
 
     def withdraw(self, user: str, *rights: Right) -> int:
         """Take back what was allowed; return how many grants went."""
-        chosen = [AclBindingFilter(*_right_words(user, right)) for right in rights]
+        chosen = [AclBindingFilter(*_words(user, right)) for right in rights]
         answers = self._admin.delete_acls(chosen).values()
         return sum(len(answer.result(_TIMEOUT_S)) for answer in answers)
 
-    def grant(self, user: str, resource: str, name: str, operation: str) -> None:
-        """Let a user do this to one resource, or to all of them: ``name`` ``*``."""
-        binding = AclBinding(*_words(user, resource, name, operation))
-        self._admin.create_acls([binding])[binding].result(_TIMEOUT_S)
 
-    def revoke(self, user: str, resource: str, name: str, operation: str) -> int:
-        """Take back what was granted by the same words; return how many grants went."""
-        chosen = AclBindingFilter(*_words(user, resource, name, operation))
-        return len(self._admin.delete_acls([chosen])[chosen].result(_TIMEOUT_S))
-
-
-def _right_words(user: str, right: Right) -> tuple[Any, ...]:
+def _words(user: str, right: Right) -> tuple[Any, ...]:
     # The client has kept the old term for the cluster.
     resource = "BROKER" if right.resource == "CLUSTER" else right.resource
-    return _words(user, resource, right.name, right.operation, right.pattern)
-
-
-def _words(
-    user: str, resource: str, name: str, operation: str, pattern: str = "LITERAL"
-) -> tuple[Any, ...]:
     return (
         ResourceType[resource],
-        name,
-        ResourcePatternType[pattern],
+        right.name,
+        ResourcePatternType[right.pattern],
         f"User:{user}",
         ANYBODY,
-        AclOperation[operation],
+        AclOperation[right.operation],
         AclPermissionType.ALLOW,
     )
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from hapax.sandbox import jars
-from hapax.sandbox.broker import Extra
-from hapax.sandbox.guard import Guard
+from hapax.sandbox.broker import Extra, KafkaCluster
 from hapax.sandbox.http_servers import RegistryServer
-from hapax.sandbox.kafka_cluster import KafkaCluster
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import Ports
+from hapax.sandbox.processes import workplace
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.rights import Rights
 from hapax.sandbox.spark_cluster import SparkCluster
-from hapax.sandbox.watchdog import ChildWatchdog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
+    from pathlib import Path
 
-    from hapax.sandbox.kafka_cluster import SandboxTopic
+    from hapax.sandbox.broker import SandboxTopic
+    from hapax.sandbox.guard import Guard
+
+Part = TypeVar("Part")
 
 
 class Sandbox:
@@ -41,10 +37,13 @@ class Sandbox:
     data_dir  a folder whose data outlive the block; default: a temporary one, removed with it
     proxied   whether brokers have a listener that advertises another port than its own, so that a
               proxy can be put in between (see Broker)
-    guarded   whether brokers have listeners that authenticate clients and let them do what they are
+    guarded   how brokers have listeners that authenticate clients and let them do what they are
               granted, and Redis a port with TLS: ``sandbox.kafka.guarded(...)``,
-              ``sandbox.rights``, ``sandbox.guard``, ``sandbox.redis.tls_url``
+              ``sandbox.rights``, ``sandbox.guard``, ``sandbox.redis.tls_url``; None: not
     properties  of the brokers, in addition to those of every sandbox or instead of them
+    kafka     its version; None: what SANDBOX_KAFKA says, else the newest
+    spark_workers  of one core, of a Spark cluster; 0: there is none
+    registry  whether a schema registry is started, too
     """
 
     def __init__(
@@ -54,8 +53,11 @@ class Sandbox:
         redis: bool = True,
         data_dir: Path | None = None,
         proxied: bool = False,
-        guarded: bool = False,
+        guarded: type[Guard] | None = None,
         properties: Mapping[str, str] | None = None,
+        kafka: str | None = None,
+        spark_workers: int = 0,
+        registry: bool = False,
     ) -> None:
         if nodes not in (1, 3):
             raise SandboxError("A sandbox has 1 node or 3.")
@@ -63,51 +65,28 @@ class Sandbox:
         self._with_redis = redis
         self._data_dir = data_dir
         self._guarded = guarded
+        self._spark_workers = spark_workers
+        self._with_registry = registry
+        self._extra = Extra(proxied=proxied, properties=properties or {}, kafka=kafka)
+        self._redis_port = 0
         self._guard: Guard | None = None
-        self._spark_workers = 0
-        self._spark: SparkCluster | None = None
-        self._with_registry = False
-        self._registry: RegistryServer | None = None
-        self._extra = Extra(proxied=proxied, properties=properties or {})
         self._kafka: KafkaCluster | None = None
         self._redis: Redis | None = None
-        self._redis_port = 0
+        self._spark: SparkCluster | None = None
+        self._registry: RegistryServer | None = None
         self._exits = ExitStack()
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def listen_on(self, kafka: int = 0, redis: int = 0) -> Self:
         """Take these ports (0: free ones) before the start; ``kafka``: of the first broker."""
         self._extra = self._extra._replace(port=kafka)
         self._redis_port = redis
-        return self
-
-    def of_kafka(self, version: str | None) -> Self:
-        """Take this version of Kafka, before the start; return the sandbox.
-
-        None: what SANDBOX_KAFKA says, else the newest. Raises SandboxError: it is not held.
-        """
-        self._extra = self._extra._replace(kafka=jars.chosen(version))
-        return self
-
-    def with_spark(self, workers: int) -> Self:
-        """Add a Spark cluster with so many workers of one core, before the start; 0: none."""
-        self._spark_workers = workers
-        return self
-
-    def with_registry(self, *, wanted: bool = True) -> Self:
-        """Add a schema registry, before the start; return the sandbox."""
-        self._with_registry = wanted
         return self
 
     def start(self) -> None:
@@ -132,21 +111,15 @@ class Sandbox:
 
     @property
     def redis(self) -> Redis:
-        if self._redis is None:
-            raise SandboxError("This sandbox has no Redis. Use Sandbox(redis=True)")
-        return self._redis
+        return _there(self._redis, "Redis", "redis=True")
 
     @property
     def spark(self) -> SparkCluster:
-        if self._spark is None:
-            raise SandboxError("This sandbox has no Spark. Use Sandbox().with_spark(2)")
-        return self._spark
+        return _there(self._spark, "Spark", "spark_workers=2")
 
     @property
     def registry(self) -> RegistryServer:
-        if self._registry is None:
-            raise SandboxError("This sandbox has no registry. Use Sandbox().with_registry()")
-        return self._registry
+        return _there(self._registry, "registry", "registry=True")
 
     @property
     def rights(self) -> Rights:
@@ -154,9 +127,7 @@ class Sandbox:
 
     @property
     def guard(self) -> Guard:
-        if self._guard is None:
-            raise SandboxError("This sandbox has no authentication. Use Sandbox(guarded=True)")
-        return self._guard
+        return _there(self._guard, "authentication", "guarded=Guard")
 
     @property
     def bootstrap_servers(self) -> str:
@@ -186,14 +157,10 @@ class Sandbox:
         self.kafka.delete_records(topic, partition, before_offset)
 
     def _start(self) -> None:
-        folder, kept = self._folder()
-        watchdog = ChildWatchdog(*([] if kept else [folder]))
-        self._exits.callback(watchdog.close)
-        ports = Ports()
-        self._exits.callback(ports.close)
+        place = workplace(self._data_dir)
+        folder, ports, watchdog = self._exits.enter_context(place)
         if self._guarded:
-            self._guard = Guard(folder / "guard")
-            self._exits.callback(self._guard.close)
+            self._guard = self._guarded(folder / "guard")
         extra = self._extra._replace(guard=self._guard)
         self._kafka = KafkaCluster(self._nodes, folder, ports, watchdog, extra)
         if self._with_redis:
@@ -202,29 +169,24 @@ class Sandbox:
             self._spark = SparkCluster(self._spark_workers, folder / "spark", ports, watchdog)
         if self._with_registry:
             self._registry = RegistryServer(folder / "registry", ports, watchdog)
-        self._exits.callback(self._end, kept=kept)
-        further = [one for one in (self._spark, self._registry) if one is not None]
-        if self._redis is not None:
-            self._redis.start()
-        for one in (self._kafka, *further):
+        self._exits.callback(self._end)
+        parts = (self._redis, self._kafka, self._spark, self._registry)
+        servers = [one for one in parts if one is not None]
+        for one in servers:
             one.start()
-        if self._redis is not None:
-            self._redis.await_ready()
-        for one in (self._kafka, *further):
+        for one in servers:
             one.await_ready()
 
-    def _folder(self) -> tuple[Path, bool]:
-        if self._data_dir is not None:
-            self._data_dir.mkdir(parents=True, exist_ok=True)
-            return self._data_dir.resolve(), True
-        folder = Path(tempfile.mkdtemp(prefix="hapax-sandbox-"))
-        self._exits.callback(shutil.rmtree, folder, ignore_errors=True)
-        return folder, False
-
-    def _end(self, *, kept: bool) -> None:
+    def _end(self) -> None:
         """End all servers: politely where their data are needed again, at once where not."""
         further = [one for one in (self._redis, self._registry) if one is not None]
         for server in (*self.kafka.brokers, *further):
-            (server.terminate if kept else server.kill)()
+            (server.kill if self._data_dir is None else server.terminate)()
         for daemon in self._spark.daemons if self._spark else []:
             daemon.kill()  # nothing of theirs is kept
+
+
+def _there(part: Part | None, name: str, how: str) -> Part:
+    if part is None:
+        raise SandboxError(f"This sandbox has no {name}. Use Sandbox({how})")
+    return part

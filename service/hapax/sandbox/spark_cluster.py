@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-from http import HTTPStatus
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hapax.sandbox import machine
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, http_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,14 +127,6 @@ class SparkCluster:
 
     def state(self) -> dict[str, Any]:
         """Return what the master says of workers and applications; nothing while it is away."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.page_port, timeout=_ANSWER_TIMEOUT_S)
-        try:
-            connection.request("GET", "/json/")
-            answer = connection.getresponse()
-            found = json.loads(answer.read()) if answer.status == HTTPStatus.OK else {}
-        except (OSError, ValueError, http.client.HTTPException):
-            return {}
-        else:
-            return dict(found)
-        finally:
-            connection.close()
+        with suppress(ValueError):  # it was killed while it answered
+            return dict(json.loads(http_answer(self.page_port, "/json/", _ANSWER_TIMEOUT_S) or b""))
+        return {}

@@ -13,22 +13,17 @@ none       the one branch that the value fits; of several the most exact type (`
 from __future__ import annotations
 
 import json
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
-from hapax.schemas.avro_nodes import (
-    PLAIN,
-    RECORDS,
-    REQUIRED,
-    TYPE,
-    ItemsNode,
-    NamedNode,
-    Node,
-    RecordNode,
-    kind_of,
-)
-from hapax.schemas.typed import plain_first
+import msgspec
+
+from hapax.schemas.typed import TYPE, plain_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +31,30 @@ if TYPE_CHECKING:
     from hapax.schemas.registry import Schema
 
 _VALUE: Final = "v"
+RECORDS: Final = ("record", "error")
+REQUIRED: Final[Any] = object()
+RANKS: Final = {"long": 1, "double": 2, "float": 3, "enum": 1, "fixed": 1, "date": 1}
+"""Of branches that a plain value fits, those with the least rank count; 0 where none is given."""
+_LOGICAL: Final[dict[str, tuple[type, ...]]] = {
+    "date": (date,),
+    "decimal": (Decimal,),
+    "uuid": (UUID,),
+    **dict.fromkeys(("time-millis", "time-micros"), (time,)),
+    **dict.fromkeys(
+        (f"{kind}timestamp-{unit}" for kind in ("", "local-") for unit in ("millis", "micros")),
+        (datetime,),
+    ),
+}
+PLAIN: Final[dict[str, Callable[[Any], bool]]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "int": lambda value: _is_int(value) and -(2**31) <= value < 2**31,
+    "long": lambda value: _is_int(value) and -(2**63) <= value < 2**63,
+    "float": lambda value: _is_int(value) or isinstance(value, float),
+    "double": lambda value: _is_int(value) or isinstance(value, float),
+    "string": lambda value: isinstance(value, str),
+    "bytes": lambda value: isinstance(value, bytes | bytearray),
+}
 _DICTS: Final = (*RECORDS, "map")
 _GROUPS: Final = {
     **dict.fromkeys(_DICTS, "dict"),
@@ -123,36 +142,148 @@ def _is_bytes(schema: Any) -> bool:
     return schema == "bytes" or (isinstance(schema, dict) and schema.get("type") == "bytes")
 
 
+# -- places of a schema: what fits, and how data is read and written ------------------------
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class Node:
+    """One place of a schema. This one: a value that holds no union.
+
+    name     of the branch that it is in a union; rank: see RANKS
+    written  returns data as fastavro writes it; read: as functions get it. Raise ValueError
+    fits     whether data can be written here; ``loose``: members that a record lacks are ignored
+    """
+
+    def __init__(self, schema: Any, name: str) -> None:
+        self.schema = schema
+        self.name = name
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        self.kind = "union" if isinstance(kind, list) else str(kind)
+        logical = schema.get("logicalType", "") if isinstance(schema, dict) else ""
+        self.rank = RANKS.get(logical, RANKS.get(self.kind, 0) if not logical else 0)
+        self._types = _LOGICAL.get(logical, ())
+
+    def written(self, data: Any) -> Any:
+        return data.value if isinstance(data, Enum) else data
+
+    def default(self, data: Any) -> Any:
+        return self.written(data)
+
+    def read(self, data: Any) -> Any:
+        return data
+
+    def fits(self, data: Any, *, loose: bool = False) -> bool:
+        del loose
+        if isinstance(data, self._types):
+            return True
+        if self.kind == "enum":
+            return isinstance(data, str) and data in self.schema["symbols"]
+        if self.kind == "fixed":
+            return isinstance(data, bytes | bytearray) and len(data) == self.schema["size"]
+        return PLAIN[self.kind](data)
+
+
+class ItemsNode(Node):
+    """An array, or a map of values."""
+
+    def __init__(self, schema: Any, inner: Node) -> None:
+        super().__init__(schema, schema["type"])
+        self._inner = inner
+        self._map = self.kind == "map"
+
+    def written(self, data: Any) -> Any:
+        return self._each(data, self._inner.written)
+
+    def read(self, data: Any) -> Any:
+        return self._each(data, self._inner.read)
+
+    def fits(self, data: Any, *, loose: bool = False) -> bool:
+        if self._map != isinstance(data, dict) or not isinstance(data, dict | list | tuple):
+            return False
+        values = data.values() if isinstance(data, dict) else data
+        return all(self._inner.fits(each, loose=loose) for each in values)
+
+    def _each(self, data: Any, step: Callable[[Any], Any]) -> Any:
+        if self._map:
+            return {key: step(value) for key, value in data.items()}
+        return [step(value) for value in data]
+
+
+class RecordNode(Node):
+    """A record; ``members`` by name: the node, and the default or REQUIRED."""
+
+    def __init__(self, schema: Any) -> None:
+        super().__init__(schema, schema["name"])
+        self.members: dict[str, tuple[Node, Any]] = {}
+
+    def written(self, data: Any) -> Any:
+        data = members_of(data)
+        if not isinstance(data, dict):
+            raise TypeError(f"{type(data).__name__} is no data of a record {self.name}")
+        found = {}
+        for name, (node, default) in self.members.items():
+            if name in data:
+                found[name] = node.written(data[name])
+            elif default is REQUIRED:
+                raise ValueError(f"no value and no default for {self.name}.{name}")
+            else:
+                found[name] = node.default(default)
+        return found
+
+    def read(self, data: Any) -> Any:
+        return {name: node.read(data[name]) for name, (node, _) in self.members.items()}
+
+    def fits(self, data: Any, *, loose: bool = False) -> bool:
+        data = members_of(data)
+        if not isinstance(data, dict) or not (loose or data.keys() - {TYPE} <= self.members.keys()):
+            return False
+        return all(
+            node.fits(data[name], loose=loose) if name in data else default is not REQUIRED
+            for name, (node, default) in self.members.items()
+        )
+
+
+def members_of(data: Any) -> Any:
+    """Return an object of a type of data as a dict of its members; anything else as it is."""
+    if isinstance(data, msgspec.Struct):
+        return {each.encode_name: getattr(data, each.name) for each in msgspec.structs.fields(data)}
+    members = getattr(type(data), "__dataclass_fields__", getattr(type(data), "model_fields", None))
+    return data if members is None else {name: getattr(data, name) for name in members}
+
+
 # -- unions ----------------------------------------------------------------------------------
 
 
 class _Union(Node):
     """A union; ``marked``: pairs are returned where plain data would take another branch."""
 
-    def __init__(self, branches: list[Node], number: int, *, marked: bool) -> None:
-        super().__init__([], "union")
-        self._branches = branches
+    def __init__(self, branches: list[tuple[Any, Node]], number: int, *, marked: bool) -> None:
+        self._branches = [branch for _, branch in branches]
         self._marked = marked
         self._names = [f"hapax_u{number}_{at}" for at in range(len(branches))]
-        self.schema = [
-            branch.schema
-            if branch.schema == "null"
+        schemas = [
+            schema
+            if schema == "null"
             else {
                 "type": "record",
                 "name": name,
                 "namespace": "",
-                "fields": [{"name": _VALUE, "type": branch.schema}],
+                "fields": [{"name": _VALUE, "type": schema}],
             }
-            for name, branch in zip(self._names, branches, strict=True)
+            for name, (schema, _) in zip(self._names, branches, strict=True)
         ]
+        super().__init__(schemas, "union")
 
     @property
     def nullable(self) -> bool:
-        return any(branch.schema == "null" for branch in self._branches)
+        return any(branch.kind == "null" for branch in self._branches)
 
     @property
     def ambiguous(self) -> bool:
-        groups = [_GROUPS.get(kind_of(branch.target.schema)) for branch in self._branches]
+        groups = [_GROUPS.get(branch.kind) for branch in self._branches]
         return any(groups.count(group) > 1 for group in groups if group)
 
     def written(self, data: Any) -> Any:
@@ -165,7 +296,7 @@ class _Union(Node):
 
     def _of(self, index: int, data: Any) -> Any:
         branch = self._branches[index]
-        if branch.schema == "null":
+        if branch.kind == "null":
             return None
         return self._names[index], {_VALUE: branch.written(data)}
 
@@ -176,8 +307,8 @@ class _Union(Node):
         index = self._names.index(name)
         branch = self._branches[index]
         value = branch.read(inner[_VALUE])
-        if isinstance(branch.target, RecordNode):
-            several = sum(kind_of(one.target.schema) in _DICTS for one in self._branches) > 1
+        if isinstance(branch, RecordNode):
+            several = sum(one.kind in _DICTS for one in self._branches) > 1
             return {TYPE: branch.name, **value} if several else value
         if not self._marked or isinstance(value, list):
             return value
@@ -211,8 +342,8 @@ class _Union(Node):
         for loose in (False, True):
             fit = [at for at, one in enumerate(self._branches) if one.fits(data, loose=loose)]
             if fit:
-                least = min(self._branches[at].target.rank for at in fit)
-                best = [at for at in fit if self._branches[at].target.rank == least]
+                least = min(self._branches[at].rank for at in fit)
+                best = [at for at in fit if self._branches[at].rank == least]
                 return best[0] if len(best) == 1 else None
         return None
 
@@ -224,9 +355,7 @@ class _Union(Node):
     def _of_record(self, name: str) -> int | None:
         """Return the record with this full name, or the only one with this last part of it."""
         records = [
-            (at, one.name)
-            for at, one in enumerate(self._branches)
-            if isinstance(one.target, RecordNode)
+            (at, one.name) for at, one in enumerate(self._branches) if isinstance(one, RecordNode)
         ]
         exact = [at for at, full in records if full == name]
         short = [at for at, full in records if full.rpartition(".")[2] == name]
@@ -246,38 +375,43 @@ class _Maker:
         self._types: dict[str, Node] = {}
         self.unions: list[_Union] = []
 
-    def node(self, schema: Any) -> Node:
+    def node(self, schema: Any) -> tuple[Any, Node]:
+        """Return what fastavro is given in this place, and the node."""
         if isinstance(schema, list):
             branches = [self.node(branch) for branch in schema]
             self.unions.append(_Union(branches, len(self.unions), marked=self._marked))
-            return self.unions[-1]
+            return self.unions[-1].schema, self.unions[-1]
         kind = schema["type"] if isinstance(schema, dict) else schema
         if not isinstance(kind, str):
             return self.node(kind)
-        if kind not in self._types and kind in self._known:
+        if kind in self._types:
+            return kind, self._types[kind]
+        if kind in self._known:
             return self.node(self._known[kind])
-        return self._made(kind, schema)
+        made = self._made(kind, schema)
+        return made.schema, made
 
     def _made(self, kind: str, schema: Any) -> Node:
         if kind in {"array", "map"}:
             key = "items" if kind == "array" else "values"
-            return ItemsNode(schema, self.node(schema[key]), key)
+            given, inner = self.node(schema[key])
+            return ItemsNode({**schema, key: given}, inner)
         if kind in RECORDS:
             return self._record(schema)
-        if kind in {"enum", "fixed"}:
-            return self._types.setdefault(schema["name"], Node(schema, schema["name"]))
-        return Node(schema, kind) if kind in PLAIN else NamedNode(kind, self._types)
+        if kind in PLAIN:
+            return Node(schema, kind)
+        return self._types.setdefault(schema["name"], Node(schema, schema["name"]))
 
     def _record(self, schema: Any) -> Node:
         kept = {key: value for key, value in schema.items() if not key.startswith("__")}
         node = self._types[schema["name"]] = RecordNode(kept)
         fields = []
         for field in schema["fields"]:
-            inner = self.node(field["type"])
+            given, inner = self.node(field["type"])
             none = None if isinstance(inner, _Union) and inner.nullable else REQUIRED
             node.members[field["name"]] = inner, field.get("default", none)
-            given = {key: value for key, value in field.items() if key != "default"}
-            fields.append({**given, "type": inner.schema})
+            rest = {key: value for key, value in field.items() if key != "default"}
+            fields.append({**rest, "type": given})
         node.schema = {**kept, "fields": fields}
         return node
 
@@ -289,5 +423,5 @@ def with_branches(schema: Any, known: dict[str, Any], *, marked: bool) -> Node |
     plain data would be written to another branch.
     """
     maker = _Maker(known, marked=marked)
-    root = maker.node(schema)
+    _, root = maker.node(schema)
     return root if any(union.ambiguous for union in maker.unions) else None

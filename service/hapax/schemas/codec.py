@@ -1,5 +1,10 @@
 """Values to data, and data to values, by the formats that the settings name.
 
+How a value names its schema: by a prefix of its own, or in a header.
+
+prefix  0x00, the id in four bytes, then of Protobuf the path to the message
+header  ``__value_schema_id``: 0x00 and the id, or 0x01 and a GUID; of Protobuf the path after it
+
 What goes wrong has one of two names: SchemasUnavailableError where a schema is not to be had now,
 and Poison for all that lies in the record: bytes that cannot be decoded, data that does not fit.
 """
@@ -17,7 +22,6 @@ from hapax.core.headers import VALUE_SCHEMA
 from hapax.core.json_pointer import unmarked
 from hapax.schemas import avro, json_schema, protobuf, typed
 from hapax.schemas.registry import Schema, UnknownSchemaError, tls
-from hapax.schemas.wire import BY_GUID, ID_BYTES, prefix_of, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
     Short = Callable[[bytes], Any]
     Writer = tuple[Callable[[Any], bytes], Headers]
 
+BY_ID: Final = 0
+BY_GUID: Final = 1
+ID_BYTES: Final = 5
+GUID_BYTES: Final = 17
 KINDS: Final[dict[str, str]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 _LIBRARIES: Final = {
     "avro": "fastavro",
@@ -37,6 +45,34 @@ _LIBRARIES: Final = {
     "json-schema": "jsonschema_rs",
 }
 _NAMES: Final = {"avro": avro.name_of, "json-schema": json_schema.name_of}
+
+
+def split(value: bytes, headers: Headers) -> tuple[str | int, bytes, bytes]:
+    """Return of a value: its id or the GUID in hexadecimal; what follows it there; the content.
+
+    ``What follows`` is the header's rest, where a header names the schema. Raises Poison.
+    """
+    if headers:
+        for name, told in headers:
+            if name == VALUE_SCHEMA and told is not None:
+                schema, size = _schema(told, f"header {VALUE_SCHEMA}")
+                return schema, told[size:], value
+    schema, size = _schema(value, "value")
+    return schema, b"", value[size:]
+
+
+def _schema(text: bytes, what: str) -> tuple[str | int, int]:
+    if len(text) >= ID_BYTES and text[0] == BY_ID:
+        return int.from_bytes(text[1:ID_BYTES], "big"), ID_BYTES
+    if len(text) >= GUID_BYTES and text[0] == BY_GUID:
+        return text[1:GUID_BYTES].hex(), GUID_BYTES
+    raise Poison(
+        f"the {what} does not begin with 0 and a schema id, or 1 and a GUID: {text[:GUID_BYTES]!r}"
+    )
+
+
+def prefix_of(schema_id: int) -> bytes:
+    return bytes([BY_ID]) + schema_id.to_bytes(ID_BYTES - 1, "big")
 
 
 def require(formats: FormatOptions) -> None:

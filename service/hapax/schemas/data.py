@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,8 @@ from hapax.core.errors import ConfigurationError
 from hapax.core.headers import VALUE_SCHEMA
 from hapax.core.records import Output
 from hapax.core.transform import data_type, identity
-from hapax.schemas.codec import Decoder, Encoder, head_of, key_of, require
+from hapax.schemas.codec import Decoder, Encoder, head_of, key_of, require, split
 from hapax.schemas.lookup import lookup_of
-from hapax.schemas.wire import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,30 +87,29 @@ class _Around:
 
     def _listed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(records: list[Record]) -> Any:
-            self._bring(records)
-            try:
+            with self._with_data(records):
                 return self._all_encoded(function(records))
-            finally:
-                _clear(records)
 
         return call
 
     def _awaited(self, function: Callable[..., Any], *, lists: bool) -> Callable[..., Any]:
         async def call(given: Any) -> Any:
-            records = given if lists else [given]
-            self._bring(records)
-            try:
+            with self._with_data(given if lists else [given]):
                 answer = await function(given)
                 return self._all_encoded(answer) if lists else self._encoded(answer)
-            finally:
-                _clear(records)
 
         return call
 
-    def _bring(self, records: list[Record]) -> None:
-        if self._decodes:
+    @contextmanager
+    def _with_data(self, records: list[Record]) -> Iterator[None]:
+        try:
+            if self._decodes:
+                for record in records:
+                    force_setattr(record, "data", self._decode(record))
+            yield
+        finally:
             for record in records:
-                force_setattr(record, "data", self._decode(record))
+                force_setattr(record, "data", None)
 
     def _all_encoded(self, answers: Any) -> Any:
         """Encode what a function of a list has answered; what cannot be fails its record alone."""
@@ -146,11 +145,6 @@ class _Around:
         if headers:
             return replace(answer, value=value, headers=(*answer.headers, *headers))
         return replace(answer, value=value)
-
-
-def _clear(records: list[Record]) -> None:
-    for record in records:
-        force_setattr(record, "data", None)
 
 
 class Unchanged:

@@ -106,20 +106,15 @@ class Lookup:
     """Schemas of one registry; safe for threads. ``on_trouble``: gets what is wrong with files."""
 
     def __init__(
-        self,
-        options: RegistryOptions,
-        registry: Registry | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, options: RegistryOptions, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._options = options
-        self._registry = registry or Registry(options)
+        self._registry = Registry(options)
         self._monotonic = monotonic
         self.on_trouble: Callable[[str], object] = bool
-        self._cache = (
-            None
-            if options.cache is None
-            else SchemaCache(options.cache, options.urls, self._trouble)
-        )
+        self._cache: SchemaCache | None = None
+        if options.cache is not None:
+            self._cache = SchemaCache(options.cache, options.urls, self._trouble)
         self._known: dict[str, Schema] = {}
         self._missing: dict[str, str] = {}
         self._unknown_since_s: dict[str, float] = {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import Poison, SchemasUnavailableError
-from hapax.schemas.wire import path_bytes, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from hapax.schemas.registry import Schema
 
 
+_VARINT_BYTES_MAX = 10
 _FIRST = (0,)
 FIRST_BYTES = b"\0"
 """The path to the first message, and its short form."""
@@ -30,7 +32,7 @@ class Messages:
         """Read the descriptor; a missing one shows when a message is made."""
         from google.protobuf import descriptor_pb2, descriptor_pool
 
-        self._classes: dict[tuple[int, ...], Any] = {}
+        self.at = cache(self._made)
         self._file: Any = None
         if schema.serialized is None:
             return
@@ -45,18 +47,8 @@ class Messages:
         pool.Add(file)
         self._file = pool.FindFileByName(file.name)
 
-    def at(self, path: tuple[int, ...]) -> Any:
-        """Raise Poison for a path to no message, SchemasUnavailableError without a descriptor."""
-        found = self._classes.get(path)
-        if found is None:
-            found = self._classes[path] = self._made(path)
-        return found
-
-    def name_at(self, path: tuple[int, ...]) -> str | None:
-        """Return the full name of a message; None where the registry gave no descriptor."""
-        return None if self._file is None else str(self._descriptor(path).full_name)
-
     def _made(self, path: tuple[int, ...]) -> Any:
+        """Return a class. Raise Poison for a path to no message, or SchemasUnavailableError."""
         from google.protobuf import message_factory
 
         if self._file is None:
@@ -67,6 +59,10 @@ class Messages:
                 refused=True,
             )
         return message_factory.GetMessageClass(self._descriptor(path))
+
+    def name_at(self, path: tuple[int, ...]) -> str | None:
+        """Return the full name of a message; None where the registry gave no descriptor."""
+        return None if self._file is None else str(self._descriptor(path).full_name)
 
     def _descriptor(self, path: tuple[int, ...]) -> Any:
         messages = list(self._file.message_types_by_name.values())
@@ -83,25 +79,18 @@ def reader(schema: Schema, kind: Any) -> Callable[[bytes, bytes], Any]:
     """Return what decodes content, whose path may come before it, as ``kind`` or as a dict."""
     from google.protobuf.json_format import MessageToDict
 
-    messages = Messages(schema)
+    messages, generated = Messages(schema), is_message(kind)
 
     def decode(rest: bytes, content: bytes) -> Any:
         path, size = path_of(rest or content)
-        message = messages.at(path).FromString(content if rest else content[size:])
-        return MessageToDict(message, preserving_proto_field_name=True)
-
-    return _generated(messages, kind) if is_message(kind) else decode
-
-
-def _generated(messages: Messages, kind: Any) -> Callable[[bytes, bytes], Any]:
-    made, ours = kind.FromString, kind.DESCRIPTOR.full_name
-
-    def decode(rest: bytes, content: bytes) -> Any:
-        path, size = path_of(rest or content)
-        name = messages.name_at(path)
+        body = content if rest else content[size:]
+        if not generated:
+            message = messages.at(path).FromString(body)
+            return MessageToDict(message, preserving_proto_field_name=True)
+        name, ours = messages.name_at(path), kind.DESCRIPTOR.full_name
         if name is not None and name != ours:
             raise Poison(f"it is a {name}, and the function takes {ours}")
-        return made(content if rest else content[size:])
+        return kind.FromString(body)
 
     return decode
 
@@ -167,26 +156,53 @@ def _path(descriptor: Any) -> tuple[int, ...]:
 
 
 def _add_known(pool: Any) -> None:
-    from google.protobuf import (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
+    from google.protobuf import descriptor_pb2
 
-    for module in (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    ):
+    for name in ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers"):
         file: Any = descriptor_pb2.FileDescriptorProto()
-        module.DESCRIPTOR.CopyToProto(file)
+        import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.CopyToProto(file)
         pool.Add(file)
+
+
+# -- the path to a message, before its content ---------------------------------------------
+
+
+def path_of(text: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the path to a message and how many bytes it took; raise Poison."""
+    count, at = _varint(text, 0)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= len(text):
+        raise Poison(f"a path of {count} steps leads to no message")
+    path = []
+    for _ in range(count):
+        step, at = _varint(text, at)
+        if step < 0:
+            raise Poison(f"a path with {step} in it leads to no message")
+        path.append(step)
+    return tuple(path), at
+
+
+def path_bytes(path: tuple[int, ...]) -> bytes:
+    if path == (0,):
+        return b"\x00"
+    return b"".join(map(_zigzag, (len(path), *path)))
+
+
+def _varint(text: bytes, at: int) -> tuple[int, int]:
+    found = shift = 0
+    for index in range(at, min(at + _VARINT_BYTES_MAX, len(text))):
+        found |= (text[index] & 0x7F) << shift
+        shift += 7
+        if not text[index] & 0x80:
+            return (found >> 1) ^ -(found & 1), index + 1
+    raise Poison("the path to the message is cut off")
+
+
+def _zigzag(number: int) -> bytes:
+    left, out = number << 1, bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)

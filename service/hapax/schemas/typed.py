@@ -13,11 +13,12 @@ from uuid import UUID
 import msgspec
 
 from hapax.schemas import protobuf
-from hapax.schemas.avro_nodes import TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+TYPE: Final = "-type"
+"""The member of a dict that names its record, in Avro."""
 _BUILTIN: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 """What Avro knows as well as msgspec: left as it is."""
 

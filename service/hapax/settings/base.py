@@ -1,10 +1,13 @@
 """What every group of settings is: frozen, closed, listed by variable; what is wrong with one."""
 
+import ast
+import inspect
 from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
-from pydantic.fields import FieldInfo
 
 from hapax.settings.value_types import Form
 
@@ -12,21 +15,11 @@ PREFIX: Final = "HAPAX_"
 UNSET_TEXT: Final = "unset"
 
 
-class Problem(NamedTuple):
-    """What is wrong, in one sentence.
-
-    ``variables``: those it is about. A rule is not judged when one of them is wrong by itself.
-    """
-
-    variables: tuple[str, ...]
-    sentence: str
-
-
 class SettingsGroup(BaseModel):
     """Settings that belong together.
 
-    A field is named with its unit and has the name of its environment variable as alias; how it is
-    written is in its annotation, a ``Form``.
+    A field is named with its unit, which its environment variable has not; how it is written is in
+    its annotation, a ``Form``, and what it means in the text below it.
     """
 
     model_config = ConfigDict(
@@ -34,26 +27,26 @@ class SettingsGroup(BaseModel):
         extra="forbid",
         populate_by_name=True,
         hide_input_in_errors=True,
+        alias_generator=lambda name: name.removesuffix("_ms"),
     )
 
 
 class Variable(NamedTuple):
     """One environment variable and the field it fills.
 
-    path      aliases from the root: ("transaction", "interval")
-    fields    attributes from the root: ("transaction", "interval_ms")
+    path      names from the root: ("transaction", "interval"); of attributes: ``fields``
+    group     what the field belongs to
     default   as pages have it; None: required
     value_unset  the value's text when nothing is set; None: required, or of the machine
-    meaning   a sentence or two, with the reason of the default where it is not obvious
     example   for required ones
     """
 
     path: tuple[str, ...]
     fields: tuple[str, ...]
+    group: type[BaseModel]
     form: Form
     default: str | None
     value_unset: str | None
-    meaning: str
     example: str
 
     @property
@@ -62,13 +55,17 @@ class Variable(NamedTuple):
         return PREFIX + "__".join(self.path).upper()
 
     @property
+    def meaning(self) -> str:
+        """A sentence or two, with the reason of the default where it is not obvious."""
+        return _meanings(self.group)[self.fields[-1]]
+
+    @property
     def file_name(self) -> str | None:
         """The variable that names a file with the value; None where it can hold no secret."""
         return f"{self.name}_FILE" if self.form.secret or self.form.filed else None
 
     def shown(self, settings: BaseModel) -> str:
-        value = self.value(settings)
-        return UNSET_TEXT if value is None else self.form.show(value)
+        return _shown(self.value(settings), self.form)
 
     def value(self, settings: BaseModel) -> Any:
         value: Any = settings
@@ -85,36 +82,26 @@ def variables(
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, SettingsGroup):
             yield from variables(kind, here, inside)
-        else:
-            yield _variable(field, here, inside)
-
-
-def _variable(field: FieldInfo, path: tuple[str, ...], fields: tuple[str, ...]) -> Variable:
-    form = next(item for item in field.metadata if isinstance(item, Form))
-    return Variable(
-        path=path,
-        fields=fields,
-        form=form,
-        default=_default_text(field, form),
-        value_unset=_unset_text(field, form),
-        meaning=field.description or "",
-        example=str((field.examples or [""])[0]),
-    )
-
-
-def _default_text(field: FieldInfo, form: Form) -> str | None:
-    if isinstance(field.json_schema_extra, dict):
-        return str(field.json_schema_extra["default"])
-    if field.is_required():
-        return None
-    return _shown(field.default, form)
-
-
-def _unset_text(field: FieldInfo, form: Form) -> str | None:
-    if field.is_required():
-        return None
-    return _shown(field.get_default(call_default_factory=True), form)
+            continue
+        form = next(item for item in field.metadata if isinstance(item, Form))
+        value = field.get_default(call_default_factory=True)
+        unset = None if field.is_required() else _shown(value, form)
+        pages: Any = field.json_schema_extra or {"default": unset}
+        example = str((field.examples or [""])[0])
+        yield Variable(here, inside, group, form, pages["default"], unset, example)
 
 
 def _shown(value: Any, form: Form) -> str:
     return UNSET_TEXT if value is None else form.show(value)
+
+
+@cache
+def _meanings(group: type[BaseModel]) -> dict[str, str]:
+    """Return what is written below each field. A start does not read it: only pages and errors."""
+    (found,) = ast.parse(inspect.getsource(group)).body
+    return {
+        field.target.id: " ".join(str(text.value.value).split())
+        for field, text in pairwise(found.body if isinstance(found, ast.ClassDef) else ())
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from pydantic import ValidationError
 
 from hapax.core.errors import ConfigurationError
-from hapax.settings.base import PREFIX, Problem, Variable
+from hapax.settings.base import PREFIX, Variable
 from hapax.settings.model import BY_NAME, VARIABLES, Settings
 from hapax.settings.redaction import hidden
 from hapax.settings.rules import broken_rules
@@ -36,9 +36,17 @@ _FILES: Final = {
     for variable in BY_NAME.values()
     if variable.file_name is not None
 }
+_NAMED: Final = re.compile(rf"{PREFIX}\w+")
 _HOST: Final = "SERVICE_HOST"
 _LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")
 _ON_SPARK: Final = "HAPAX_ENGINE=spark"
+
+
+class Problem(NamedTuple):
+    """What is wrong with a variable by itself, in one sentence."""
+
+    variable: str
+    sentence: str
 
 
 class GivenValue(NamedTuple):
@@ -69,7 +77,7 @@ def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, O
         try:
             found = _find(variable, environ)
         except ValueError as refusal:
-            problems.append(Problem((variable.name,), str(refusal)))
+            problems.append(Problem(variable.name, str(refusal)))
         else:
             if found is not None:
                 given[variable.name] = found
@@ -77,10 +85,14 @@ def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, O
         given = SPARK_DEFAULTS | given
     settings, refused = _validate(given)
     problems.extend(refused)
-    wrong = {name for problem in problems for name in problem.variables}
-    problems.extend(rule for rule in broken_rules(settings) if wrong.isdisjoint(rule.variables))
-    if problems:
-        raise ConfigurationError([problem.sentence for problem in problems])
+    wrong = {problem.variable for problem in problems}
+    sentences = [problem.sentence for problem in problems]
+    for rule in broken_rules(settings):
+        about, _, _advice = rule.partition(": ")
+        if wrong.isdisjoint(_NAMED.findall(about)):
+            sentences.append(rule)
+    if sentences:
+        raise ConfigurationError(sentences)
     return settings, {name: given[name].origin if name in given else "default" for name in BY_NAME}
 
 
@@ -118,7 +130,7 @@ def _validate(given: Mapping[str, GivenValue]) -> tuple[Settings, list[Problem]]
             for line in error.errors(include_url=False, include_input=False)
             for problem in _refusals(line, given)
         ]
-    wrong = {name for problem in problems for name in problem.variables}
+    wrong = {problem.variable for problem in problems}
     stand_ins = {name: BY_NAME[name].example for name in wrong if BY_NAME[name].example}
     sound = {name: found.text for name, found in given.items() if name not in wrong}
     return Settings.model_validate(_tree(sound | stand_ins)), problems
@@ -140,9 +152,8 @@ def _refusals(line: ErrorDetails, given: Mapping[str, GivenValue]) -> Iterator[P
     variable = BY_NAME[name]
     found = given.get(name)
     if found is None:
-        yield Problem(
-            (name,), f"{name} is not set: {variable.meaning} Example: {name}={variable.example}"
-        )
+        told = f"{name} is not set: {variable.meaning} Example: {name}={variable.example}"
+        yield Problem(name, told)
         return
     label = found.source if found.origin == "file" else name
     if variable.form.quotable:
@@ -150,7 +161,7 @@ def _refusals(line: ErrorDetails, given: Mapping[str, GivenValue]) -> Iterator[P
     if found.origin == "default":
         label = f"{label} (from {found.source})"
     for reason in line["ctx"]["error"].args:
-        yield Problem((name,), f"{label}: {reason}")
+        yield Problem(name, f"{label}: {reason}")
 
 
 def _quoted(text: str) -> str:
@@ -171,7 +182,7 @@ def _unread(environ: Mapping[str, str]) -> Iterator[Problem]:
             for service in services
         ):
             continue
-        yield Problem((_nearest(name),), f"{name} is read by nothing: {_advice(name)}")
+        yield Problem(_nearest(name), f"{name} is read by nothing: {_advice(name)}")
 
 
 def _services(environ: Mapping[str, str]) -> Iterator[str]:

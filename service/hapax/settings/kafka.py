@@ -27,92 +27,64 @@ GroupProtocol = Literal["classic", "consumer"]
 class SecuritySettings(SettingsGroup):
     """How to talk to the brokers, and as whom."""
 
-    protocol: Annotated[Protocol, choice(Protocol)] = Field(
-        default="plaintext", description="Encryption and authentication of connections."
-    )
-    sasl_mechanism: Annotated[Mechanism | None, choice(Mechanism)] = Field(
-        default=None, description="How to log in; needed by the sasl protocols."
-    )
-    username: Annotated[str | None, TEXT] = Field(
-        default=None, description="User of PLAIN and SCRAM."
-    )
-    password: Annotated[SecretStr | None, SECRET] = Field(
-        default=None, description="Password of PLAIN and SCRAM."
-    )
-    ca_file: Annotated[str | None, PATH] = Field(
-        default=None,
-        description="PEM file of the authorities for the brokers' certificates. "
-        "Unset: those of the system.",
-    )
-    certificate_file: Annotated[str | None, PATH] = Field(
-        default=None,
-        description="PEM file of the client certificate.",
-    )
-    key_file: Annotated[str | None, PATH] = Field(
-        default=None, description="PEM file of its private key."
-    )
-    key_password: Annotated[SecretStr | None, SECRET] = Field(
-        default=None, description="Password of that key."
-    )
-    oauth_token_url: Annotated[str | None, HTTP_URL] = Field(
-        default=None, repr=False, description="Where OAUTHBEARER fetches its tokens."
-    )
-    oauth_client_id: Annotated[str | None, TEXT] = Field(
-        default=None, description="Client of OAUTHBEARER."
-    )
-    oauth_client_secret: Annotated[SecretStr | None, SECRET] = Field(
-        default=None, description="Secret of that client."
-    )
-    oauth_token_file: Annotated[str | None, PATH] = Field(
-        default=None,
-        description="File with the token (as Kubernetes projects it), read again "
-        "before it expires; in place of URL, client and secret.",
-    )
-    oauth_msk_region: Annotated[str | None, TEXT] = Field(
-        default=None,
-        description="Region of an Amazon MSK cluster: tokens are signed with the AWS "
-        "identity of this process. Needs `pip install "
-        "'hapax-kafka[msk-iam]'`.",
-    )
-    oauth_ca_file: Annotated[str | None, PATH] = Field(
-        default=None,
-        description="PEM file of the authorities for the token service's certificate. "
-        "Unset: those of the system.",
-    )
-    oauth_scope: Annotated[str | None, TEXT] = Field(default=None, description="Scope to request.")
+    protocol: Annotated[Protocol, choice(Protocol)] = "plaintext"
+    """Encryption and authentication of connections."""
+    sasl_mechanism: Annotated[Mechanism | None, choice(Mechanism)] = None
+    """How to log in; needed by the sasl protocols."""
+    username: Annotated[str | None, TEXT] = None
+    """User of PLAIN and SCRAM."""
+    password: Annotated[SecretStr | None, SECRET] = None
+    """Password of PLAIN and SCRAM."""
+    ca_file: Annotated[str | None, PATH] = None
+    """PEM file of the authorities for the brokers' certificates. Unset: those of the system."""
+    certificate_file: Annotated[str | None, PATH] = None
+    """PEM file of the client certificate."""
+    key_file: Annotated[str | None, PATH] = None
+    """PEM file of its private key."""
+    key_password: Annotated[SecretStr | None, SECRET] = None
+    """Password of that key."""
+    oauth_token_url: Annotated[str | None, HTTP_URL] = Field(default=None, repr=False)
+    """Where OAUTHBEARER fetches its tokens."""
+    oauth_client_id: Annotated[str | None, TEXT] = None
+    """Client of OAUTHBEARER."""
+    oauth_client_secret: Annotated[SecretStr | None, SECRET] = None
+    """Secret of that client."""
+    oauth_token_file: Annotated[str | None, PATH] = None
+    """File with the token (as Kubernetes projects it), read again before it expires; in place of
+    URL, client and secret."""
+    oauth_msk_region: Annotated[str | None, TEXT] = None
+    """Region of an Amazon MSK cluster: tokens are signed with the AWS identity of this process.
+    Needs `pip install 'hapax-kafka[msk-iam]'`."""
+    oauth_ca_file: Annotated[str | None, PATH] = None
+    """PEM file of the authorities for the token service's certificate. Unset: those of the system.
+    """
+    oauth_scope: Annotated[str | None, TEXT] = None
+    """Scope to request."""
 
 
 class KafkaSettings(SettingsGroup):
     """The brokers."""
 
-    bootstrap_servers: Annotated[str, SERVERS] = Field(
-        description="Brokers to contact first.",
-        examples=["kafka-0:9092,kafka-1:9092"],
-    )
+    bootstrap_servers: Annotated[str, SERVERS] = Field(examples=["kafka-0:9092,kafka-1:9092"])
+    """Brokers to contact first."""
     properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
-        default_factory=dict,
-        repr=False,
-        description="Further librdkafka properties. Those that would break the "
-        "guarantee, or that have a setting of their own, are refused.",
-        json_schema_extra={"default": "{}"},
+        default_factory=dict, repr=False
     )
+    """Further librdkafka properties. Those that would break the guarantee, or that have a setting
+    of their own, are refused."""
     security: SecuritySettings
 
 
 class TargetKafkaSettings(SettingsGroup):
     """The brokers that outputs go to, where they are not those of the input."""
 
-    bootstrap_servers: Annotated[str | None, SERVERS] = Field(
-        default=None,
-        description="Brokers of another cluster for outputs, dead letters and "
-        "progress. Unset: those of HAPAX_KAFKA__BOOTSTRAP_SERVERS.",
-    )
+    bootstrap_servers: Annotated[str | None, SERVERS] = None
+    """Brokers of another cluster for outputs, dead letters and progress. Unset: those of
+    HAPAX_KAFKA__BOOTSTRAP_SERVERS."""
     properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
-        default_factory=dict,
-        repr=False,
-        description="As HAPAX_KAFKA__PROPERTIES, for clients of that cluster.",
-        json_schema_extra={"default": "{}"},
+        default_factory=dict, repr=False
     )
+    """As HAPAX_KAFKA__PROPERTIES, for clients of that cluster."""
     security: SecuritySettings
 
 
@@ -120,56 +92,34 @@ class TransactionSettings(SettingsGroup):
     """When a transaction is cut."""
 
     interval_ms: Annotated[int, duration("1ms", "10m")] = Field(
-        default=100,
-        alias="interval",
-        json_schema_extra={"default": "`100ms`, on Spark `500ms`"},
-        description="Aimed length of one batch under backlog: longer ones cost the "
-        "brokers less per record, shorter ones are visible sooner. "
-        "Without a backlog a batch is cut at once.",
+        default=100, json_schema_extra={"default": "`100ms`, on Spark `500ms`"}
     )
+    """Aimed length of one batch under backlog: longer ones cost the brokers less per record,
+    shorter ones are visible sooner. Without a backlog a batch is cut at once."""
     records_max: Annotated[int, whole(1, 1_000_000)] = Field(
-        default=10_000,
-        json_schema_extra={"default": "`10000`, on Spark `50000`"},
-        description="Most records of one batch: bounds memory, and what an abort "
-        "repeats. With claims a process holds two batches under a "
-        "backlog.",
+        default=10_000, json_schema_extra={"default": "`10000`, on Spark `50000`"}
     )
-    bytes_max: Annotated[int, size("1KiB", "1GiB")] = Field(
-        default=16 << 20,
-        description="Most bytes of keys and values of one batch; a larger single "
-        "record still goes through.",
-    )
-    timeout_ms: Annotated[int, duration("1s", "15m")] = Field(
-        default=10_000,
-        alias="timeout",
-        description="After this long the brokers abort the transaction of a process "
-        "that is gone; readers of the output wait for it.",
-    )
+    """Most records of one batch: bounds memory, and what an abort repeats. With claims a process
+    holds two batches under a backlog."""
+    bytes_max: Annotated[int, size("1KiB", "1GiB")] = 16 << 20
+    """Most bytes of keys and values of one batch; a larger single record still goes through."""
+    timeout_ms: Annotated[int, duration("1s", "15m")] = 10_000
+    """After this long the brokers abort the transaction of a process that is gone; readers of the
+    output wait for it."""
 
 
 class GroupSettings(SettingsGroup):
     """How the partitions are shared with the other processes of the pipeline."""
 
-    membership: Annotated[Membership, choice(Membership)] = Field(
-        default="static",
-        description="static: a killed process that restarts under its name continues "
-        "within about a second, without a rebalance; otherwise its "
-        "partitions wait for one session timeout. dynamic: for names that "
-        "change with every start.",
-    )
-    protocol: Annotated[GroupProtocol, choice(GroupProtocol)] = Field(
-        default="classic",
-        description="consumer (KIP-848) needs brokers from 4.0 and dynamic membership.",
-    )
-    session_timeout_ms: Annotated[int, duration("1s", "30m")] = Field(
-        default=15_000,
-        alias="session_timeout",
-        description="A process without a heartbeat for this long loses its "
-        "partitions. Brokers allow 6s to 30m unless configured otherwise.",
-    )
-    max_poll_interval_ms: Annotated[int, duration("1s", "24h")] = Field(
-        default=300_000,
-        alias="max_poll_interval",
-        description="A process that does not poll for this long loses its partitions: "
-        "the longest a batch may take.",
-    )
+    membership: Annotated[Membership, choice(Membership)] = "static"
+    """static: a killed process that restarts under its name continues within about a second,
+    without a rebalance; otherwise its partitions wait for one session timeout. dynamic: for names
+    that change with every start."""
+    protocol: Annotated[GroupProtocol, choice(GroupProtocol)] = "classic"
+    """consumer (KIP-848) needs brokers from 4.0 and dynamic membership."""
+    session_timeout_ms: Annotated[int, duration("1s", "30m")] = 15_000
+    """A process without a heartbeat for this long loses its partitions. Brokers allow 6s to 30m
+    unless configured otherwise."""
+    max_poll_interval_ms: Annotated[int, duration("1s", "24h")] = 300_000
+    """A process that does not poll for this long loses its partitions: the longest a batch may
+    take."""

@@ -32,34 +32,24 @@ Fast = Literal["auto", "on", "off"]
 class Settings(SettingsGroup):
     """The whole contract. ``load_settings`` is the door that also runs the cross-checks."""
 
-    app: Annotated[str, NAME] = Field(
-        description="Name of the pipeline: consumer group, prefix of the transactional ids, "
-        "namespace of the claims.",
-        examples=["orders-clean"],
-    )
-    engine: Annotated[Engine, choice(Engine)] = Field(
-        default="worker", description="What drives it."
-    )
+    app: Annotated[str, NAME] = Field(examples=["orders-clean"])
+    """Name of the pipeline: consumer group, prefix of the transactional ids, namespace of the
+    claims."""
+    engine: Annotated[Engine, choice(Engine)] = "worker"
+    """What drives it."""
     instance: Annotated[str, NAME] = Field(
-        description="Unique name of this process, kept over restarts, of its "
-        "transactional id and static member. Two live processes with one "
-        "name fence each other.",
         examples=["orders-clean-0"],
         json_schema_extra={"default": "`POD_NAME`, else `HOSTNAME`, else the host's name"},
     )
-    guarantee: Annotated[Guarantee, choice(Guarantee)] = Field(
-        default="exactly_once",
-        description="What holds for every record; the two weaker ones are for comparison.",
-    )
-    fast: Annotated[Fast, choice(Fast)] = Field(
-        default="auto",
-        description="Whether records take the native path (hapax-fast), at less CPU: "
-        "`auto` where it is installed and tested; `on` refuses to start "
-        "without it.",
-    )
-    transform: Annotated[str | None, FUNCTION] = Field(
-        default=None, description="The business rule. Unset: records pass unchanged."
-    )
+    """Unique name of this process, kept over restarts, of its transactional id and static member.
+    Two live processes with one name fence each other."""
+    guarantee: Annotated[Guarantee, choice(Guarantee)] = "exactly_once"
+    """What holds for every record; the two weaker ones are for comparison."""
+    fast: Annotated[Fast, choice(Fast)] = "auto"
+    """Whether records take the native path (hapax-fast), at less CPU: `auto` where it is installed
+    and tested; `on` refuses to start without it."""
+    transform: Annotated[str | None, FUNCTION] = None
+    """The business rule. Unset: records pass unchanged."""
     kafka: KafkaSettings
     input: InputSettings
     output: OutputSettings

@@ -144,7 +144,7 @@ class _Kind(NamedTuple):
     library: str
     name: re.Pattern[str]
     refusal: Callable[[str], str | None]
-    hint: str
+    example: str
     repeats: bool = False
 
 
@@ -153,15 +153,16 @@ class _Pairs(list[tuple[str, object]]):
 
 
 def _parse(kind: _Kind, text: str) -> dict[str, str]:
+    hint = f"write a JSON object like {kind.example}"
     try:
         pairs = json.loads(
             text, object_pairs_hook=_Pairs, parse_float=str, parse_int=str, parse_constant=str
         )
     except (ValueError, RecursionError):
-        raise ValueError(kind.hint) from None
+        raise ValueError(hint) from None
     if not isinstance(pairs, _Pairs):
         # TRY004 asks for a TypeError, but to the reader of the message it is a wrong value.
-        raise ValueError(kind.hint)  # noqa: TRY004
+        raise ValueError(hint)  # noqa: TRY004
     properties: dict[str, str] = {}
     problems: list[str] = []
     for name, value in pairs:
@@ -183,16 +184,12 @@ def _parse(kind: _Kind, text: str) -> dict[str, str]:
     return properties
 
 
-def _show(properties: dict[str, str]) -> str:
-    return json.dumps(hidden_values(properties), sort_keys=True)
-
-
-def _form(allowed: str, kind: _Kind) -> Form:
+def _form(kind: _Kind) -> Form:
     # Not quotable: a secret in the wrong place is still a secret.
     return Form(
-        allowed,
+        f"JSON object of {kind.library} properties and plain values",
         partial(_parse, kind),
-        show=_show,
+        show=lambda properties: json.dumps(hidden_values(properties), sort_keys=True),
         quotable=False,
         filed=True,
         parts=secrets_in_json,
@@ -200,21 +197,14 @@ def _form(allowed: str, kind: _Kind) -> Form:
 
 
 KAFKA_PROPERTIES: Final = _form(
-    "JSON object of librdkafka names and plain values",
-    _Kind(
-        "librdkafka",
-        re.compile(r"[a-z0-9._]+"),
-        refusal,
-        'write a JSON object like {"linger.ms": 5}',
-    ),
+    _Kind("librdkafka", re.compile(r"[a-z0-9._]+"), refusal, '{"linger.ms": 5}')
 )
 SPARK_PROPERTIES: Final = _form(
-    "JSON object of Spark properties and plain values",
     _Kind(
         "Spark",
         re.compile(r"spark\.[A-Za-z0-9._-]+"),
         _SPARK_REFUSED.get,
-        'write a JSON object like {"spark.executor.memory": "4g"}',
+        '{"spark.executor.memory": "4g"}',
         repeats=True,
-    ),
+    )
 )

@@ -125,9 +125,12 @@ def is_secret(name: str) -> bool:
 
 def hidden(text: str) -> str:
     """Return a text without what is secret by its place."""
-    for start, end in sorted(_spans(text), reverse=True):
-        text = text[:start] + HIDDEN + text[end:]
-    return text
+    shown, after = [], -1
+    for start, end in sorted(_found(text)):
+        if start > after:  # parts may lie within each other
+            shown += [text[max(after, 0) : start], HIDDEN]
+        after = max(after, end)
+    return "".join(shown) + text[max(after, 0) :]
 
 
 def hidden_values(properties: Mapping[str, str]) -> dict[str, str]:
@@ -192,16 +195,3 @@ def _found(text: str) -> Iterator[tuple[int, int]]:
 def _told(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     if text[start:end].lower() not in _PLAIN:
         yield start, end
-
-
-def _spans(text: str) -> Iterator[tuple[int, int]]:
-    last = -1, -1
-    for start, end in sorted(_found(text)):
-        if start <= last[1]:
-            last = last[0], max(last[1], end)
-            continue
-        if last[0] >= 0:
-            yield last
-        last = start, end
-    if last[0] >= 0:
-        yield last

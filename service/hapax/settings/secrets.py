@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
@@ -17,6 +16,7 @@ from pydantic import SecretStr
 from hapax.settings.base import PREFIX
 from hapax.settings.model import VARIABLES
 from hapax.settings.redaction import HIDDEN, is_secret, secret_values, secrets_in
+from hapax.settings.value_types import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,6 @@ LENGTH_MIN: Final = 4
 """Shorter ones occur in many words; striking them out would leave little to read of a log."""
 FOREIGN_LENGTH_MIN: Final = 8
 """Variables of others are judged by their names alone: a short value is rather a switch."""
-_FILE_BYTES_MAX: Final = 1 << 16
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
 """Of every shell (POSIX), and named like passwords: where it is and was."""
 
@@ -99,18 +98,10 @@ def _given(variable: Variable, environ: Mapping[str, str]) -> Iterator[str]:
     if file_name is None or not (path := environ.get(file_name, "").strip()):
         return
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(_FILE_BYTES_MAX).decode()
-    except (OSError, ValueError):
-        yield from _misplaced(path)
-        return
-    yield content.rstrip("\r\n")
-
-
-def _misplaced(path: str) -> Iterator[str]:
-    """Yield what is where the path of a secret should be: most likely the secret itself."""
-    if "/" not in path:
-        yield path
+        yield read_text(file_name, path)
+    except ValueError:
+        if "/" not in path:  # where a path should be: most likely the secret itself
+            yield path
 
 
 def _spellings(secret: str) -> Iterator[str]:

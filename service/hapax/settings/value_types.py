@@ -258,6 +258,22 @@ def _items(text: str) -> tuple[str, ...]:
     return items
 
 
+def _list_of(
+    one: Callable[[str], str],
+    allowed: str,
+    *,
+    item: Callable[[str], str] = str,
+    quotable: bool = True,
+) -> Form:
+    """``one``: reads an item; ``item``: shows it."""
+    return Form(
+        f"comma list of {allowed}",
+        lambda text: tuple(map(one, _items(text))),
+        show=lambda items: ",".join(map(item, items)),
+        quotable=quotable,
+    )
+
+
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError("use 1 to 200 letters, digits, dots, underscores and dashes")
@@ -271,10 +287,6 @@ def _topic(text: str) -> str:
             "neither . nor .. (patterns are not supported)"
         )
     return text
-
-
-def _topics(text: str) -> tuple[str, ...]:
-    return tuple(_topic(name) for name in _items(text))
 
 
 def _servers(text: str) -> str:
@@ -297,19 +309,15 @@ def _function(text: str) -> str:
     return text
 
 
-def _errors(text: str) -> tuple[str, ...]:
-    names = _items(text)
-    for name in names:
-        if not all(word.isidentifier() and not iskeyword(word) for word in name.split(".")):
-            raise ValueError("write types of exceptions, like TimeoutError or shop.prices.Busy")
-    return names
+def _error(name: str) -> str:
+    if not all(word.isidentifier() and not iskeyword(word) for word in name.split(".")):
+        raise ValueError("write types of exceptions, like TimeoutError or shop.prices.Busy")
+    return name
 
 
-def _id_sources(text: str) -> tuple[str, ...]:
-    sources = _items(text)
-    for source in sources:
-        id_source(source)
-    return sources
+def _id_source(text: str) -> str:
+    id_source(text)
+    return text
 
 
 def _one_line(text: str) -> str:
@@ -318,27 +326,18 @@ def _one_line(text: str) -> str:
     return text
 
 
-def _paths(text: str) -> tuple[str, ...]:
-    return tuple(_one_line(path) for path in _items(text))
+def _place(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() in words:
+            return text.lower()
+        try:
+            if offsets_of(text) is None:
+                moment_ms(text, 0)
+        except ValueError as error:
+            raise ValueError(f"choose one of {', '.join(words)}, or {error}") from None
+        return text
 
-
-def _start(text: str) -> str:
-    word = text.lower()
-    return word if word in WORDS else _point(text, WORDS)
-
-
-def _end(text: str) -> str:
-    word = text.lower()
-    return word if word == "latest" else _point(text, ("latest",))
-
-
-def _point(text: str, words: tuple[str, ...]) -> str:
-    try:
-        if offsets_of(text) is None:
-            moment_ms(text, 0)
-    except ValueError as error:
-        raise ValueError(f"choose one of {', '.join(words)}, or {error}") from None
-    return text
+    return parse
 
 
 def _http_url(text: str) -> str:
@@ -399,35 +398,26 @@ def _split_url(text: str) -> SplitResult | None:
 
 NAME: Final = Form("1 to 200 letters, digits, `.`, `_`, `-`", _name)
 TOPIC: Final = Form("topic name", _topic)
-TOPICS: Final = Form("comma list of topic names", _topics, show=",".join)
-GROUPS: Final = Form(
-    "comma list of consumer groups", lambda text: _items(_one_line(text)), show=",".join
-)
+TOPICS: Final = _list_of(_topic, "topic names")
+GROUPS: Final = _list_of(_one_line, "consumer groups")
 # Not quotable: people put logins into addresses.
 SERVERS: Final = Form("comma list of `host:port`", _servers, quotable=False)
 FUNCTION: Final = Form("`package.module:function`", _function)
-START: Final = Form(f"{' · '.join(WORDS)} · {_POINT}", _start)
-END: Final = Form(f"latest · {_POINT}", _end)
-ERRORS: Final = Form("comma list of types of exceptions", _errors, show=",".join)
-ID_SOURCES: Final = Form(
-    "comma list of `cloudevents`, `header:<name>`, `json:/pointer`, `key`; `+` joins parts of one",
-    _id_sources,
-    show=",".join,
+START: Final = Form(f"{' · '.join(WORDS)} · {_POINT}", _place(*WORDS))
+END: Final = Form(f"latest · {_POINT}", _place("latest"))
+ERRORS: Final = _list_of(_error, "types of exceptions")
+ID_SOURCES: Final = _list_of(
+    _id_source, "`cloudevents`, `header:<name>`, `json:/pointer`, `key`; `+` joins parts of one"
 )
 TEXT: Final = Form("text", _one_line)
 PATH: Final = Form("path", _one_line)
-PATHS: Final = Form("comma list of paths", _paths, show=",".join)
+PATHS: Final = _list_of(_one_line, "paths")
 # Storage and clusters take logins in their addresses, whatever one may think of it.
 ADDRESS: Final = Form("text", _one_line, show=hidden, quotable=False)
 HTTP_URL: Final = Form(
     "`https://…` or `http://…`", _http_url, show=hidden, quotable=False, filed=True
 )
-HTTP_URLS: Final = Form(
-    "comma list of `https://…` or `http://…`",
-    lambda text: tuple(map(_http_url, _items(text))),
-    show=lambda urls: ",".join(map(hidden, urls)),
-    quotable=False,
-)
+HTTP_URLS: Final = _list_of(_http_url, "`https://…` or `http://…`", item=hidden, quotable=False)
 SECRET: Final = Form(
     "text", _secret, show=lambda _: HIDDEN, secret=True, quotable=False, parts=lambda text: (text,)
 )

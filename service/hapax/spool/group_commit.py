@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import HapaxError, StopError
@@ -27,29 +26,21 @@ _RECORD_BYTES = 16
 class Group:
     """Calls that are accepted together.
 
-    first     sequence of its first record, once known
     accepted  resolves when it is accepted; raises SpoolFullError, SpoolFailedError
-    then      called by the thread that writes, accepted or not, before ``accepted`` resolves
+    then      called with the sequence of its first record when it is, before ``accepted`` resolves
     """
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.position = b""
         self.size_bytes = 0
-        self.first = 0
-        self.error: HapaxError | None = None
-        self.then: list[Callable[[Group], None]] = []
+        self.then: list[Callable[[int], None]] = []
         self.accepted: Future[None] = Future()
         self.accepted.set_running_or_notify_cancel()  # a caller that gives up cancels nothing
 
-    def end(self, error: HapaxError | None = None) -> None:
-        self.error = error
+    def place(self, first: int) -> None:
         for then in self.then:
-            then(self)
-        if error is None:
-            self.accepted.set_result(None)
-        else:
-            self.accepted.set_exception(error)
+            then(first)
 
 
 class GroupCommit:
@@ -75,49 +66,45 @@ class GroupCommit:
         self._full_timeout_s = full_timeout_s
         self._told = told
         self._changed = threading.Condition()
-        self._groups: deque[Group] = deque()
+        self._open: Group | None = None
+        """What the next call joins: the disk works on another one."""
         self._waiting_bytes = self._waiting_records = 0
-        self._written: Group | None = None
         self._failed: HapaxError | None = None
         self._closing = False
         self.full = False
         """Whether a call waits for room."""
-        self._thread = threading.Thread(target=self._run, name="hapax-spool", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hapax-spool")
 
     def submit(
         self,
         records: Sequence[bytes],
-        then: Callable[[Group, int], None],
+        then: Callable[[int], None],
         *,
         position: bytes = b"",
         timeout_s: float | None = None,
-    ) -> Group:
-        """Hand records over; return their group, which may hold others, too.
+    ) -> Future[None]:
+        """Hand records over; the answer resolves when they are accepted, or not (``Group``).
 
         position   as SpoolStore.append has it
-        then       called with the group and the index of the first record in it, when it is
-                   accepted or refused, before its callers return
+        then       called with the sequence of the first one when they are, before they are read
         timeout_s  in place of the usual time to wait for room
         Raises SpoolFullError when no room came in time, SpoolFailedError, ValueError.
         """
         size = sum(map(len, records), _RECORD_BYTES * len(records) + len(position))
         with self._changed:
             self._admit(size, len(records), timeout_s)
-            if not self._groups or self._groups[-1].size_bytes >= GROUP_BYTES_MAX:
-                self._groups.append(Group())
-            group = self._groups[-1]
+            if self._open is None or self._open.size_bytes >= GROUP_BYTES_MAX:
+                self._open = Group()
+                self._pool.submit(self._accept, self._open)
+            group = self._open
             index = len(group.records)
             group.records.extend(records)
             group.position = position or group.position
             group.size_bytes += size
             self._waiting_bytes += size
             self._waiting_records += len(records)
-            group.then.append(lambda done: then(done, index))
-            self._changed.notify_all()
-        return group
+            group.then.append(lambda first: then(first + index))
+        return group.accepted
 
     def _admit(self, size: int, records: int, timeout_s: float | None) -> None:
         """Wait for room; the lock is held."""
@@ -158,45 +145,36 @@ class GroupCommit:
         with self._changed:
             self._changed.notify_all()
 
-    def fail(self, error: HapaxError) -> None:
-        with self._changed:
-            self._failed = self._failed or error
-            self._changed.notify_all()
-
     def close(self) -> None:
         """Accept what was handed over, and end."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join()
+        self._pool.shutdown()
 
     # -- the thread -----------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _accept(self, group: Group) -> None:
+        with self._changed:
+            if self._open is group:
+                self._open = None
         try:
-            while group := self._next():
-                self._accept(group)
+            self._write(group)
         except HapaxError as error:
-            self._give_up(error)
+            self._give_up(group, error)
         except BaseException as error:
-            self._give_up(HapaxError(f"the spool's thread has ended: {error!r}"))
+            self._give_up(group, HapaxError(f"the spool's thread has ended: {error!r}"))
             raise
 
-    def _next(self) -> Group | None:
-        with self._changed:
-            while not (self._groups or self._closing):
-                self._changed.wait()
-            # Popped: from here on no call joins it.
-            return self._groups.popleft() if self._groups else None
-
-    def _accept(self, group: Group) -> None:
+    def _write(self, group: Group) -> None:
         """Make a group durable and answer its callers; when there is no room nothing is written."""
-        self._written = group
+        if self._failed is not None:
+            raise self._failed
         until_s = time.monotonic() + self._full_timeout_s
         while True:
             began_s = time.monotonic()
             try:
-                group.first = self._spool.append(group.records, group.position)
+                self._spool.append(group.records, group.position, group.place)
             except SpoolFullError as error:
                 self.full = True
                 if self._spool.reclaim():
@@ -214,19 +192,16 @@ class GroupCommit:
             return
 
     def _end(self, group: Group, error: HapaxError | None = None) -> None:
-        self._written = None
         with self._changed:
             self._waiting_bytes -= group.size_bytes
             self._waiting_records -= len(group.records)
             self._changed.notify_all()
-        group.end(error)
+        if error is None:
+            group.accepted.set_result(None)
+        else:
+            group.accepted.set_exception(error)
 
-    def _give_up(self, error: HapaxError) -> None:
-        with self._changed:
-            self._failed = error
-            groups = [self._written, *self._groups]
-            self._groups.clear()
-            self._changed.notify_all()
-        for group in groups:
-            if group is not None:
-                group.end(error)
+    def _give_up(self, group: Group, error: HapaxError) -> None:
+        self._failed = error
+        if not group.accepted.done():
+            self._end(group, error)

@@ -31,7 +31,7 @@ from hapax.spool.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hapax.spool.folder import Folder
 
@@ -259,10 +259,16 @@ class SpoolStore:
 
     # -- appending ------------------------------------------------------------------------
 
-    def append(self, records: Sequence[bytes], position: bytes = b"") -> int:
+    def append(
+        self,
+        records: Sequence[bytes],
+        position: bytes = b"",
+        accepted: Callable[[int], object] = bool,
+    ) -> int:
         """Accept records, all or none; return the sequence of the first when they are durable.
 
         position  kept with them in one transaction; an empty one leaves the one before
+        accepted  called with the same number before another thread can read them
         Raises SpoolFullError: nothing was written. Raises SpoolFailedError, SpoolDamagedError.
         """
         with self._mutex, self._translated():
@@ -280,6 +286,7 @@ class SpoolStore:
             self._count_pages()
             first, after = self.next, self.next + len(records)
             self._acknowledge(after)
+            accepted(first)
             self.meta, self.next = meta, after
         return first
 

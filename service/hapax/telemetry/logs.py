@@ -9,24 +9,35 @@ import json
 import logging
 import os
 import sys
+import time
+from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, cast
 
 import msgspec
 
+from hapax.telemetry.events.base import printable, without_user
 from hapax.telemetry.line_queue import LineQueue, tell_drops
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
     from hapax.settings.secrets import Strike
     from hapax.telemetry.events.service import ClientEvents
-    from hapax.telemetry.recent_errors import Troubles
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 _KEPT: Final = frozenset({"app", "instance", "engine", "event", "level", "timestamp", "exc_info"})
+TROUBLES_MAX: Final = 20
+_LEVELS: Final = frozenset({"warning", "error", "critical"})
+_FOREIGN: Final = {
+    "dead_letter_written": frozenset({"error"}),
+    "library_logged": frozenset({"text"}),
+    "spark_logged": frozenset({"text"}),
+}
 
 
 def configure_logs(
@@ -103,6 +114,40 @@ def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
     except (TypeError, ValueError):
         # Lone surrogates, and keys that JSON has not: rare, slower, but never a lost line.
         return json.dumps(line, default=str, skipkeys=True).encode("ascii")
+
+
+class Trouble(NamedTuple):
+    """One line of the log, short. ``at_s``: Unix time."""
+
+    at_s: float
+    level: str
+    event: str
+    text: str
+
+
+class Troubles:
+    """Keeps the last warnings and errors for the status page; a processor of structlog.
+
+    All that reach the port can read the page, so texts that business code or a record may have
+    written stay in the log, and so do passwords in addresses.
+    """
+
+    def __init__(self, wall_s: Callable[[], float] = time.time) -> None:
+        self._wall_s = wall_s
+        self._kept: deque[Trouble] = deque(maxlen=TROUBLES_MAX)
+
+    def __call__(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        """Keep a line when it is a warning or worse; pass every line on as it is."""
+        if method in _LEVELS:
+            name = str(event.get("event", ""))
+            hidden = _KEPT | _FOREIGN.get(name, frozenset())
+            facts = [f"{key}={value}" for key, value in event.items() if key not in hidden]
+            text = printable(without_user(" ".join(facts)))
+            self._kept.append(Trouble(self._wall_s(), method, name, text))
+        return event
+
+    def latest(self) -> list[Trouble]:
+        return list(reversed(self._kept.copy()))
 
 
 class ClientLogger:

@@ -1,13 +1,15 @@
 """The table of metrics. A row here is a series in ``/metrics`` and a line of docs/metrics.md.
 
 Rules: base units; a counter ends in ``_total``; every label is bounded; buckets are explicit and
-start below 1 ms, because a transaction without a network between takes less than 2 ms.
+start below 1 ms, because a transaction without a network between takes less than 2 ms. No label
+grows without end: it lists its values or has a limit, and what comes on top is counted under
+``other``, so that a stranger's exception names cannot fill Prometheus.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,7 +21,120 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from hapax.telemetry.metric_defs import DURATIONS, LATENCIES, RANGES, SIZES, Label, Row
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+OTHER = "other"
+PREFIX = "hapax_"
+
+M = TypeVar("M", bound=Counter | Gauge | Histogram)
+
+DURATIONS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+LATENCIES = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0,
+)  # fmt: skip
+RANGES = (
+    10.0, 100.0, 1_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0,
+)  # fmt: skip
+SYNCS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0)
+
+
+class Label(NamedTuple):
+    """A label with all its ``values``, or with a ``limit`` on how many different ones it takes."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    limit: int = 0
+
+
+class Row(Generic[M]):
+    """One metric as it is in the table.
+
+    A class attribute that is a row becomes a Family on the instance, under the same name; the
+    exposed name is the attribute's with prefix, and with ``_total`` for counters.
+    """
+
+    def __init__(
+        self, kind: type[M], meaning: str, *labels: Label, buckets: tuple[float, ...] = ()
+    ) -> None:
+        self.kind = kind
+        self.meaning = meaning
+        self.labels = labels
+        self.buckets = buckets
+        self.attribute = ""
+
+    def __set_name__(self, owner: type[object], name: str) -> None:
+        self.attribute = name
+
+    def __get__(self, instance: object, owner: type[object]) -> Family[M]:
+        raise AttributeError(f"{self.attribute} is a row; an instance has the family")
+
+    @property
+    def name(self) -> str:
+        return f"{PREFIX}{self.attribute}{'_total' if self.kind is Counter else ''}"
+
+    def build(self, registry: CollectorRegistry) -> Family[M]:
+        names = [label.name for label in self.labels]
+        if issubclass(self.kind, Histogram):
+            metric: object = Histogram(
+                self.name, self.meaning, names, registry=registry, buckets=self.buckets
+            )
+        else:
+            metric = self.kind(self.name, self.meaning, names, registry=registry)
+        return Family(self, cast("M", metric))
+
+
+class Family(Generic[M]):
+    """A metric with its label children, each bound once: a hit costs one dict look-up."""
+
+    def __init__(self, row: Row[M], metric: M) -> None:
+        self._row = row
+        self._metric = metric
+        self._children: dict[tuple[str, ...], M] = {}
+        self._seen = [set(label.values) for label in row.labels]
+        # Series that exist from the start let a rate see their first movement.
+        if all(label.values for label in row.labels):
+            for values in product(*(label.values for label in row.labels)):
+                self.of(*values)
+
+    def of(self, *values: str) -> M:
+        child = self._children.get(values)
+        return self._bind(values) if child is None else child
+
+    def series(self) -> Iterator[tuple[Mapping[str, str], float]]:
+        for metric in self._metric.collect():
+            for sample in metric.samples:
+                if sample.name == self._row.name:
+                    yield sample.labels, sample.value
+
+    def remove(self, *values: str) -> None:
+        if self._children.pop(values, None) is not None:
+            self._metric.remove(*values)
+
+    def _bind(self, values: tuple[str, ...]) -> M:
+        bounded = tuple(
+            self._bounded(label, seen, value)
+            for label, seen, value in zip(self._row.labels, self._seen, values, strict=True)
+        )
+        child = cast("M", self._metric.labels(*bounded)) if bounded else self._metric
+        if bounded == values:
+            self._children[values] = child
+        return child
+
+    @staticmethod
+    def _bounded(label: Label, seen: set[str], value: str) -> str:
+        if value in seen:
+            return value
+        if len(seen) >= label.limit:
+            return OTHER
+        seen.add(value)
+        return value
+
 
 PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "commit", "total")
 MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
@@ -27,18 +142,16 @@ MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = Label("partition", limit=10_000)
 _READER = (Label("group", limit=100), _TOPIC, _PARTITION)
-_HEAD = """\
-# Metrics
-
-Written from the table in `service/hapax/telemetry/metrics.py`; a test compares.
-
-Every process exposes these on `/metrics`: Prometheus text or, when asked, OpenMetrics.
-The standard `process_…` and `python_gc_…` metrics are exposed as well.
-A label lists its values, or has at most so many, beyond which they count as `other`: {limits}.
-"""
 
 
-class Metrics:
+class _Table:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        for row in rows(type(self)):
+            setattr(self, row.attribute, row.build(self.registry))
+
+
+class Metrics(_Table):
     """The table, built into a registry of its own.
 
     Each row is a Family on the instance: ``metrics.records_consumed.of("orders").inc(12)``.
@@ -50,25 +163,23 @@ class Metrics:
     )
     records_skipped = Row(
         Counter,
-        "Input records without an output; redelivered: handed out again by the client "
-        "although committed.",
+        "Input records without an output; redelivered: handed out again by the client although "
+        "committed.",
         Label("reason", ("duplicate", "filtered", "looped", "redelivered")),
     )
     records_dead_lettered = Row(
-        Counter,
-        "Dead letters, by the type of the exception.",
-        Label("reason", limit=50),
+        Counter, "Dead letters, by the type of the exception.", Label("reason", limit=50)
     )
     records_retried = Row(
         Counter,
-        "Records written to the retry topic: for a later try (asked), or to another "
-        "level of it before they are due (moved).",
+        "Records written to the retry topic: for a later try (asked), or to another level of it "
+        "before they are due (moved).",
         Label("why", ("asked", "moved")),
     )
     records_waiting = Row(
         Gauge,
-        "Records of the retry topic that this process has read before they are due; "
-        "up to 2,000 of each partition, more wait on the brokers.",
+        "Records of the retry topic that this process has read before they are due; up to 2,000 "
+        "of each partition, more wait on the brokers.",
     )
     records_without_id = Row(Counter, "Records processed although they carry no id.")
     records_unchecked = Row(
@@ -91,8 +202,8 @@ class Metrics:
     late_rows_dropped = Row(Counter, "Rows dropped because they came after the watermark.")
     partitions_isolated = Row(
         Counter,
-        "Partitions taken over where a process had died: their next records are "
-        "called in another process.",
+        "Partitions taken over where a process had died: their next records are called in another "
+        "process.",
     )
     crashing_records = Row(
         Counter, "Records found to kill or hang the process that calls the transform."
@@ -102,8 +213,8 @@ class Metrics:
     batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
     dedup_lookups = Row(
         Counter,
-        "Ids looked up in the claim store: new or owned by the same record, owned by "
-        "another record (hit), without an answer (error).",
+        "Ids looked up in the claim store: new or owned by the same record, owned by another "
+        "record (hit), without an answer (error).",
         Label("result", ("miss_or_own", "hit", "error")),
     )
     dedup_claim_losses = Row(Counter, "Times the claim store was found to have lost its claims.")
@@ -116,10 +227,7 @@ class Metrics:
     dedup_store_evicts = Row(
         Gauge, "1 while the claim store may delete claims to save memory, else 0."
     )
-    schemas_missing = Row(
-        Gauge,
-        "1 while records wait for a schema, else 0.",
-    )
+    schemas_missing = Row(Gauge, "1 while records wait for a schema, else 0.")
     dedup_ids_on_different_keys = Row(
         Counter,
         "Batches in which records with different keys have one id: all but the first are dropped.",
@@ -146,14 +254,14 @@ class Metrics:
     )
     librdkafka_errors = Row(
         Counter,
-        "Warnings and errors of the Kafka client, by log facility; ERROR: what a "
-        "consumer handed out instead of records.",
+        "Warnings and errors of the Kafka client, by log facility; ERROR: what a consumer handed "
+        "out instead of records.",
         Label("facility", limit=100),
     )
     ranges = Row(
         Counter,
-        "Ranges of the Spark engine by how they ended; what one committed before "
-        "counts in any case.",
+        "Ranges of the Spark engine by how they ended; what one committed before counts in any "
+        "case.",
         Label("outcome", ("done", "aborted", "fenced", "dead", "claims", "schemas", "stop")),
     )
     tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
@@ -176,8 +284,8 @@ class Metrics:
     )
     micro_batch_duration_seconds = Row(
         Histogram,
-        "Time of a micro-batch: Spark's planning, its tasks (work), the transaction "
-        "(publish), and in total.",
+        "Time of a micro-batch: Spark's planning, its tasks (work), the transaction (publish), "
+        "and in total.",
         Label("phase", MICRO_BATCH_PHASES),
         buckets=DURATIONS,
     )
@@ -189,15 +297,15 @@ class Metrics:
     transaction_records = Row(Histogram, "Input records of a committed transaction.", buckets=SIZES)
     dedup_latency_seconds = Row(
         Histogram,
-        "Time that a batch waited for its claims; under a backlog they travel while "
-        "the batch before is in work.",
+        "Time that a batch waited for its claims; under a backlog they travel while the batch "
+        "before is in work.",
         buckets=DURATIONS,
     )
 
     range_duration_seconds = Row(
         Histogram,
-        "Time of a range: until producer and positions are known (open), in the task "
-        "(work), and from planning to the report at the driver (round).",
+        "Time of a range: until producer and positions are known (open), in the task (work), and "
+        "from planning to the report at the driver (round).",
         Label("step", ("open", "work", "round")),
         buckets=DURATIONS,
     )
@@ -205,15 +313,15 @@ class Metrics:
 
     consumer_lag = Row(
         Gauge,
-        "Last stable offset minus committed offset, of assigned partitions; control "
-        "records count. Of a DataFrame pipeline: records it has not read.",
+        "Last stable offset minus committed offset, of assigned partitions; control records "
+        "count. Of a DataFrame pipeline: records it has not read.",
         _TOPIC,
         _PARTITION,
     )
     consumer_lag_seconds = Row(
         Gauge,
-        "Age of the oldest unread record, of assigned partitions, at least: that of "
-        "the newest record known to be read before it. 0 when nothing is unread.",
+        "Age of the oldest unread record, of assigned partitions, at least: that of the newest "
+        "record known to be read before it. 0 when nothing is unread.",
         _TOPIC,
         _PARTITION,
     )
@@ -226,8 +334,8 @@ class Metrics:
     )
     open_transaction_seconds = Row(
         Gauge,
-        "For how long the last stable offset has not moved below the end of the log, "
-        "of inputs and outputs; 0 when no transaction is open.",
+        "For how long the last stable offset has not moved below the end of the log, of inputs "
+        "and outputs; 0 when no transaction is open.",
         _TOPIC,
         _PARTITION,
     )
@@ -240,9 +348,8 @@ class Metrics:
     paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
     partition_stuck = Row(
         Gauge,
-        "1 for an assigned partition before a set of records that cannot be read; "
-        "offset is that of its first record. The series disappears when the partition "
-        "moves.",
+        "1 for an assigned partition before a set of records that cannot be read; offset is that "
+        "of its first record. The series disappears when the partition moves.",
         _TOPIC,
         _PARTITION,
         Label("offset", limit=10_000),
@@ -260,13 +367,9 @@ class Metrics:
     dedup_store_up = Row(
         Gauge, "0 while the claim store does not answer, else 1, also without a store."
     )
-    native_routes_lost = Row(
-        Counter,
-        "Partitions whose route to the native path was set again.",
-    )
+    native_routes_lost = Row(Counter, "Partitions whose route to the native path was set again.")
     native_path_left = Row(
-        Counter,
-        "1 when the process uses Python because native path and reference differed.",
+        Counter, "1 when the process uses Python because native path and reference differed."
     )
     build_info = Row(
         Gauge,
@@ -278,68 +381,45 @@ class Metrics:
     )
     reader_lag_records = Row(
         Gauge,
-        "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at "
-        "least: without markers, aborted records and an open tail. Of the worker that "
-        "has partition 0 of the first input topic; no series while the group cannot "
-        "be queried.",
+        "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at least: "
+        "without markers, aborted records and an open tail. Of the worker that has partition 0 of "
+        "the first input topic; no series while the group cannot be queried.",
         *_READER,
     )
     reader_lag_records_max = Row(
         Gauge,
-        "The same at most: more where the group has no valid offset, and while a long "
-        "backlog is being counted.",
+        "The same at most: more where the group has no valid offset, and while a long backlog is "
+        "being counted.",
         *_READER,
     )
     reader_lag_open = Row(
-        Gauge,
-        "Offsets before such a group that wait for open transactions.",
-        *_READER,
+        Gauge, "Offsets before such a group that wait for open transactions.", *_READER
     )
 
     def __init__(self) -> None:
         # A "_created" series for each counter doubles the scrape and no alert here reads it.
         disable_created_metrics()  # type: ignore[no-untyped-call] # the library has no types here
-        self.registry = CollectorRegistry()
-        for row in rows():
-            setattr(self, row.attribute, row.build(self.registry))
+        super().__init__()
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.dedup_store_up.of().set(1)
 
 
-def rows() -> list[Row[Any]]:
-    table = vars(Metrics)
-    return [row for row in table.values() if isinstance(row, Row)]
+class SpoolMetrics(_Table):
+    """The metrics of one publisher; ``registry`` is a collector that another registry takes."""
+
+    spool_records_accepted = Row(Counter, "Records accepted: they are on disk.")
+    spool_records_published = Row(Counter, "Records published: they are in Kafka.")
+    spool_records_waiting = Row(Gauge, "Accepted records that are not known to be in Kafka.")
+    spool_bytes = Row(Gauge, "Bytes that the spool's files take.")
+    spool_waiting_seconds = Row(
+        Gauge, "For how long accepted records have waited without any transaction; 0: none wait."
+    )
+    spool_sync_seconds = Row(
+        Histogram, "Seconds of a round of the spool: one write and one sync.", buckets=SYNCS
+    )
+    spool_full = Row(Gauge, "1 while a call waits for room in the spool, or was refused for it.")
 
 
-def metrics_reference() -> str:
-    """Return the page of metrics, in Markdown: docs/metrics.md is this text."""
-    kinds = (("Counters", Counter), ("Histograms", Histogram), ("Gauges", Gauge))
-    parts = [_HEAD.format(limits=_limits())]
-    for title, kind in kinds:
-        parts.append(f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|\n")
-        parts.extend(_line(row) for row in rows() if row.kind is kind)
-    parts.append("\n## Buckets\n\n| upper bounds | histograms |\n|---|---|\n")
-    bounds: dict[str, list[str]] = defaultdict(list)
-    for row in rows():
-        if row.buckets:
-            bounds[", ".join(f"{bound:g}" for bound in row.buckets)].append(f"`{row.name}`")
-    parts.extend(f"| {each} | {', '.join(names)} |\n" for each, names in bounds.items())
-    return "".join(parts)
-
-
-def _limits() -> str:
-    """Return the labels that list no values, each with the most values that it may have."""
-    labels = {label.name: label.limit for row in rows() for label in row.labels if label.limit}
-    return ", ".join(f"`{name}` {limit:,}" for name, limit in sorted(labels.items()))
-
-
-def _line(row: Row[Any]) -> str:
-    labels = ", ".join(_label(label) for label in row.labels)
-    return f"| `{row.name}` | {labels} | {row.meaning} |\n"
-
-
-def _label(label: Label) -> str:
-    if label.values:
-        return f"`{label.name}`: {', '.join(f'`{value}`' for value in label.values)}"
-    return f"`{label.name}`"
+def rows(table: type[_Table] = Metrics) -> list[Row[Any]]:
+    return [row for row in vars(table).values() if isinstance(row, Row)]

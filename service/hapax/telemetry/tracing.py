@@ -8,17 +8,27 @@ messaging; what they have no word for begins with ``hapax``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from contextlib import suppress
+from importlib.metadata import entry_points
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from opentelemetry import trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, ProducerDeadError
+from hapax.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    ConfigurationError,
+    ProducerDeadError,
+)
 from hapax.telemetry.events.base import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from opentelemetry.trace import Span, TracerProvider
 
@@ -34,6 +44,13 @@ HEADER_CHARS_MAX = 512
 """The longest ``tracestate`` that the standard asks to be passed on."""
 _CARRIED = frozenset({"traceparent", "tracestate"})
 _PROPAGATOR = TraceContextTextMapPropagator()
+FLUSH_MAX_S = 3.0
+"""A stop waits so long for a collector that is away; the spans are lost then."""
+_PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+_MISSING = (
+    "HAPAX_TELEMETRY__TRACING=on needs an OpenTelemetry SDK, and none is installed: run"
+    " pip install 'hapax-kafka[tracing]', or set HAPAX_TELEMETRY__TRACING=off"
+)
 
 Attributes = dict[str, str | int | float]
 
@@ -80,8 +97,8 @@ class TracedCore:
                 raise
             span.set_attributes(_outcome(settled))
             context = span.get_span_context()
-            trace = (f"{context.trace_id:032x}", f"{context.span_id:016x}")
-            return msgspec.structs.replace(settled, trace=trace)
+            ids = (f"{context.trace_id:032x}", f"{context.span_id:016x}")
+            return msgspec.structs.replace(settled, trace=ids)
 
     def end(self, progress: Progress, marks: Marks | None = None) -> None:
         """Commit progress without records. No span: an idle input would fill the store."""
@@ -149,3 +166,77 @@ def _fail(span: Span, error: BaseException) -> None:
             outcome = "stopped"
     span.set_attributes({"hapax.outcome": outcome, "error.type": type(error).__name__})
     span.set_status(Status(StatusCode.ERROR, printable(str(error))))
+
+
+# -- where spans go: the SDK, which reads most of the standard OTEL_* variables by itself -----
+
+
+def open_tracing(app: str, instance: str, version: str) -> TracerProvider:
+    """Raise ConfigurationError without an SDK, or for variables that name what is missing."""
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):
+        provider = build(app, instance, version, os.environ)
+        trace.set_tracer_provider(provider)
+    return provider
+
+
+def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> TracerProvider:
+    try:
+        from opentelemetry.sdk import trace as sdk
+        from opentelemetry.sdk.resources import (
+            OTELResourceDetector,
+            Resource,
+        )
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigurationError([_MISSING]) from error
+    exporter = _exporter(environ)
+    who = {"service.name": app, "service.instance.id": instance, "service.version": version}
+    said = OTELResourceDetector().detect().attributes  # OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME
+    provider = sdk.TracerProvider(resource=Resource.create({**who, **said}), shutdown_on_exit=False)
+    if exporter is not None:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def close_tracing(provider: TracerProvider) -> None:
+    _bounded(getattr(provider, "shutdown", None))
+
+
+def flush_tracing(provider: TracerProvider) -> None:
+    """Export what is left, within ``FLUSH_MAX_S``."""
+    _bounded(getattr(provider, "force_flush", None))
+
+
+def _bounded(call: Callable[[], object] | None) -> None:
+    """Call on a thread: exporters repeat what a collector does not take, for too long."""
+    if call is None:
+        return
+
+    def run() -> None:
+        with suppress(Exception):  # spans are lost then, and the exporter has logged why
+            call()
+
+    thread = Thread(target=run, name="tracing", daemon=True)
+    thread.start()
+    thread.join(FLUSH_MAX_S)
+
+
+def _exporter(environ: Mapping[str, str]) -> Any:
+    name = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if name == "none":
+        return None
+    if name == "otlp":
+        protocol = (
+            environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+            or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+            or "http/protobuf"
+        )
+        name = _PROTOCOLS.get(protocol, protocol)
+    for entry in entry_points(group="opentelemetry_traces_exporter", name=name):
+        return entry.load()()
+    problem = (
+        f"OTEL_TRACES_EXPORTER: no exporter {name} is installed; hapax-kafka[tracing] brings otlp"
+        " with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, others come with their own package"
+    )
+    raise ConfigurationError([problem])

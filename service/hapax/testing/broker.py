@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 import msgspec
 
-from hapax.core.errors import ProducerDeadError
+from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.records import Record
-from hapax.testing.group import InstantGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from hapax.core.crash_markers import Marks
     from hapax.core.ports import Clock, Message
     from hapax.core.records import Headers, Progress, TopicPartition
-    from hapax.testing.group import MemoryGroup, Shift
 
     Place = TopicPartition | str
     Name = tuple[str, int]
@@ -49,7 +47,6 @@ class MemoryLog:
 
     @property
     def end(self) -> int:
-        """The high watermark."""
         return len(self._entries)
 
     @property
@@ -66,22 +63,11 @@ class MemoryLog:
         timestamp_ms: int,
         producer: str | None = None,
     ) -> int:
-        """Append a record, into the producer's open transaction when one is named."""
         offset = len(self._entries)
         self._entries.append(Record(*self._where, offset, key, value, headers, timestamp_ms))
         if producer is not None:
             self._open.setdefault(producer, []).append(offset)
         return offset
-
-    def produce(self, message: Message, producer: str) -> int:
-        """Append an output to the producer's open transaction."""
-        return self.append(
-            message.value,
-            key=message.key,
-            headers=tuple(message.headers),
-            timestamp_ms=0 if message.timestamp_ms is None else message.timestamp_ms,
-            producer=producer,
-        )
 
     def mark(self, producer: str, *, commit: bool) -> list[Record]:
         """Write the marker that ends the producer's transaction; return what becomes visible."""
@@ -95,7 +81,6 @@ class MemoryLog:
         return found if commit else []
 
     def hide(self, count: int) -> None:
-        """Append offsets that no reader sees."""
         self._entries += [None] * count
 
     def remove(self, offset: int) -> None:
@@ -103,12 +88,10 @@ class MemoryLog:
         self._entries[offset] = None
 
     def fetch(self, offset: int, records_max: int) -> list[Record]:
-        """Return what a ``read_committed`` reader gets from ``offset`` on."""
         there = self._entries[offset : self.stable_end]
         return list(islice((entry for entry in there if entry is not None), records_max))
 
     def at(self, offset: int) -> Record | None:
-        """Return the record that a ``read_committed`` reader finds at an offset."""
         return self._entries[offset] if 0 <= offset < self.stable_end else None
 
 
@@ -137,11 +120,121 @@ class Ongoing(msgspec.Struct):
     late_end: bool | None = None  # True: a commit, False: an abort
 
 
-class MemoryCoordinator:
-    """Transactions over ``logs`` and the group's offsets. ``Name``: transactional id and epoch.
+UNFENCED = ("", -1)
+"""Who names no member is believed, even while the group has live members (measured)."""
 
+
+class Shift(msgspec.Struct):
+    """What a member learns when it asks the group; a rebalance may give it nothing."""
+
+    rebalanced: bool
+    assigned: list[TopicPartition]
+    revoked: list[TopicPartition]
+    lost: list[TopicPartition]
+
+
+class MemoryGroup(Protocol):
+    """A consumer group, and what its clients know of it. ``name`` is that of one client."""
+
+    def join(self, name: str) -> None: ...
+
+    def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
+        """Serve a poll of a client that holds ``owned``; the first one joins.
+
+        Raises MemberFencedError when its instance belongs to another client by now.
+        """
+
+    def expel(self, name: str) -> None:
+        """Drop a member, as a missed session timeout does."""
+
+    def leave(self, name: str) -> None:
+        """Close a client: a member leaves the group unless its instance is static."""
+
+    def forget(self, name: str) -> None:
+        """End a client without LeaveGroup; the next of this name joins again."""
+
+    def adopt_orphans(self, name: str) -> list[TopicPartition]:
+        """Start a rebalance when partitions are unassigned; return those."""
+
+    def identity(self, name: str) -> tuple[str, int]: ...
+
+    def admit(self, member: tuple[str, int], progress: Mapping[TopicPartition, int]) -> None:
+        """Raise BatchAbortedError unless ``(member id, generation)`` is believed, or UNFENCED."""
+
+
+class MemoryMember(msgspec.Struct):
+    """What the group knows of a member: its target, and the generation it has been sent."""
+
+    target: frozenset[TopicPartition] = frozenset()
+    generation: int = -1
+
+
+class InstantGroup:
+    """The shortest rules: every change reassigns at once, and only the newest generation counts.
+
+    A partition is given only when no other member still holds it.
+    """
+
+    def __init__(self, inputs: Sequence[TopicPartition]) -> None:
+        self.members: dict[str, MemoryMember] = {}
+        self.owners: dict[TopicPartition, str] = {}
+        self.newest = 0
+        self._inputs = inputs
+
+    def join(self, name: str) -> None:
+        self.members[name] = MemoryMember()
+        self._deal()
+
+    def expel(self, name: str) -> None:
+        if self.members.pop(name, None) is not None:
+            self.owners = {where: owner for where, owner in self.owners.items() if owner != name}
+            self._deal()
+
+    leave = forget = expel
+
+    def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
+        lost: list[TopicPartition] = []
+        if name not in self.members:
+            lost, owned = sorted(owned), frozenset()
+            self.join(name)
+        member = self.members[name]
+        rebalanced = member.generation != self.newest
+        member.generation = self.newest
+        revoked = sorted(owned - member.target)
+        for where in revoked:
+            self.owners.pop(where, None)
+        assigned = sorted(member.target - owned - self.owners.keys())
+        self.owners.update(dict.fromkeys(assigned, name))
+        return Shift(rebalanced or bool(assigned), assigned, revoked, lost)
+
+    def adopt_orphans(self, _name: str) -> list[TopicPartition]:
+        return []
+
+    def identity(self, name: str) -> tuple[str, int]:
+        member = self.members.get(name)
+        return name, -1 if member is None else member.generation
+
+    def admit(self, member: tuple[str, int], _progress: Mapping[TopicPartition, int]) -> None:
+        if member == UNFENCED:
+            return
+        if member[0] not in self.members or member[1] != self.newest:
+            raise BatchAbortedError("ILLEGAL_GENERATION")
+
+    def _deal(self) -> None:
+        self.newest += 1
+        names = sorted(self.members)
+        for place, name in enumerate(names):
+            self.members[name].target = frozenset(self._inputs[place :: len(names)])
+
+
+class MemoryBroker:
+    """Topics by name and number of partitions; ``inputs`` are what the group subscribes to.
+
+    group      who may commit offsets
     committed  the group's offsets; ``beside``: the marks in the metadata of some
     watch      called at each commit: with the records that it made visible, and its offsets
+    rejects    a message for which this is true makes the commit of its transaction fail
+    bytes_max  a larger value is refused when it is sent
     expired    transactions that timed out
     clock      without one none ever does; otherwise after ``timeout_s``, at the next of the
                coordinator's scans, which are ``scan_s`` apart
@@ -149,27 +242,37 @@ class MemoryCoordinator:
 
     def __init__(
         self,
-        logs: dict[TopicPartition, MemoryLog],
-        group: MemoryGroup,
+        topics: Mapping[str, int],
         *,
-        clock: Clock | None,
-        timeout_s: float,
-        scan_s: float,
+        inputs: Iterable[str],
+        clock: Clock | None = None,
+        timeout_s: float = 10.0,
+        scan_s: float = 0.0,
     ) -> None:
+        self.logs = {
+            (topic, number): MemoryLog((topic, number))
+            for topic, count in topics.items()
+            for number in range(count)
+        }
+        topics_in = set(inputs)
+        self.inputs = [where for where in self.logs if where[0] in topics_in]
+        self.group: MemoryGroup = InstantGroup(self.inputs)
         self.committed: Progress = {}
         self.beside: Marks = {}
-        self.group = group
-        self.logs = logs
         self.watch: Callable[[Sequence[Record], Progress], None] = lambda _records, _offsets: None
+        self.rejects: Callable[[Message], bool] = lambda _message: False
+        self.bytes_max: int | None = None
         self.expired = 0
+        self._partitions = dict(topics)
         self._producers: dict[str, Ongoing] = {}
         self._clock = clock
         self._timeout_s = timeout_s
         self._scan_s = scan_s
         self._due_s = math.inf
 
+    # -- transactions; ``Name``: transactional id and epoch ---------------------------------
+
     def init_producer(self, transactional_id: str) -> int:
-        """Abort what the predecessor left, fence it, and return the new epoch."""
         producer = self._producers.setdefault(transactional_id, Ongoing())
         self._fence(transactional_id, producer)
         return producer.epoch
@@ -204,7 +307,13 @@ class MemoryCoordinator:
             raise InvalidTransactionStateError("Produce: INVALID_TXN_STATE")
         producer.sequences[where] = first + len(messages)
         for message in messages:
-            self.logs[where].produce(message, name[0])
+            self.logs[where].append(
+                message.value,
+                key=message.key,
+                headers=tuple(message.headers),
+                timestamp_ms=0 if message.timestamp_ms is None else message.timestamp_ms,
+                producer=name[0],
+            )
 
     def add_offsets(
         self,
@@ -213,7 +322,6 @@ class MemoryCoordinator:
         progress: Progress,
         marks: Marks | None = None,
     ) -> None:
-        """Take progress into the transaction, if the group believes the member."""
         producer = self._producer(name)
         if OFFSETS not in producer.places:
             raise InvalidTransactionStateError("TxnOffsetCommit: INVALID_TXN_STATE")
@@ -251,12 +359,10 @@ class MemoryCoordinator:
         producer.late_end = producer.late_end if end is None else end
 
     def open_transactions(self) -> list[str]:
-        """Return the ids whose transaction is open."""
         self.expire()
         return [name for name, producer in self._producers.items() if producer.state == "ongoing"]
 
     def expire(self) -> None:
-        """Abort and fence what is older than its timeout, as the coordinator's scan does."""
         if self._due_s == math.inf or self._clock is None:
             return
         now_s = self._clock.monotonic()
@@ -305,38 +411,6 @@ class MemoryCoordinator:
             self.beside.update(marks)
             self.watch(visible, offsets)
 
-
-class MemoryBroker(MemoryCoordinator):
-    """Topics by name and number of partitions; ``inputs`` are what the group subscribes to.
-
-    group      who may commit offsets
-    rejects    a message for which this is true makes the commit of its transaction fail
-    bytes_max  a larger value is refused when it is sent
-    clock, timeout_s, scan_s: see MemoryCoordinator
-    """
-
-    def __init__(
-        self,
-        topics: Mapping[str, int],
-        *,
-        inputs: Iterable[str],
-        clock: Clock | None = None,
-        timeout_s: float = 10.0,
-        scan_s: float = 0.0,
-    ) -> None:
-        logs = {
-            (topic, number): MemoryLog((topic, number))
-            for topic, count in topics.items()
-            for number in range(count)
-        }
-        topics_in = set(inputs)
-        self.inputs = [where for where in logs if where[0] in topics_in]
-        group: MemoryGroup = InstantGroup(self.inputs)
-        super().__init__(logs, group, clock=clock, timeout_s=timeout_s, scan_s=scan_s)
-        self.rejects: Callable[[Message], bool] = lambda _message: False
-        self.bytes_max: int | None = None
-        self._partitions = dict(topics)
-
     # -- logs -----------------------------------------------------------------------------
 
     def write(
@@ -349,40 +423,27 @@ class MemoryBroker(MemoryCoordinator):
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> int:
-        """Append a record from outside; return its offset."""
         return self.logs[(topic, partition)].append(
             value, key=key, headers=headers, timestamp_ms=timestamp_ms
         )
 
     def hide(self, where: TopicPartition, count: int = 1) -> None:
-        """Append offsets that no reader sees: control records and aborted data."""
         self.logs[where].hide(count)
 
     def fetch(self, where: TopicPartition, offset: int, records_max: int) -> list[Record]:
-        """Return visible records from ``offset`` on."""
         self.expire()
         return self.logs[where].fetch(offset, records_max)
 
     def records(self, topic: str) -> list[Record]:
-        """Return all that a ``read_committed`` reader of a topic sees, by partition, in order."""
         self.expire()
         logs = [log for where, log in self.logs.items() if where[0] == topic]
         return [record for log in logs for record in log.fetch(0, log.end)]
 
     def ends(self) -> Progress:
-        """Return the ends of all input partitions, as a ``read_committed`` reader sees them."""
         self.expire()
         return {where: self.logs[where].stable_end for where in self.inputs}
 
     # -- group ----------------------------------------------------------------------------
-
-    def join(self, name: str) -> None:
-        """Add a member that has only a name."""
-        self.group.join(name)
-
-    def expel(self, name: str) -> None:
-        """Drop a member, as a missed session timeout does."""
-        self.group.expel(name)
 
     def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
         """Return what a member gives up and what it gets: only what no other member still holds."""
@@ -394,7 +455,6 @@ class MemoryBroker(MemoryCoordinator):
         return any(where in producer.offsets for producer in self._producers.values())
 
     def by_partition(self, messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
-        """Return messages by the partition that the partitioner gives them."""
         found: dict[TopicPartition, list[Message]] = {}
         for message in messages:
             partition = message.partition

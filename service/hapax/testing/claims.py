@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hapax.core.claim_store import Owned, Preflight, StoreHealth
 from hapax.core.errors import (
     BatchAbortedError,
@@ -28,17 +30,28 @@ class AskedBefore:
         self._answer = answer
 
     def answer(self) -> Mapping[int, Coordinates]:
-        """Return the answer, or raise it."""
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
 
-    def drop(self) -> None:
-        """Nothing is held."""
+    def drop(self) -> None: ...
+
+
+class _Kept(msgspec.Struct):
+    """What all workers see: generations of claims, the newest first, and facts of the whole.
+
+    ahead_s  by which the store's clock is ahead of the given one
+    """
+
+    generations: list[tuple[float, dict[bytes, Coordinates]]] = []
+    meta: dict[str, str] = {}
+    ahead_s: float = 0.0
 
 
 class MemoryClaims:
-    """Claims in a dict. An id is remembered for exactly ``ttl_ms`` from its first sighting.
+    """Claims in dicts: an id is remembered for one to one and a half times ``ttl_ms``, as in Redis.
+
+    Ids of half that time are a generation, which ends as a whole.
 
     outage      while it is set, every call raises ClaimsUnavailableError with this reason
     lost_answers  so many next calls claim and then raise, as when an answer is lost on its way
@@ -49,18 +62,11 @@ class MemoryClaims:
         *,
         clock: Clock,
         ttl_ms: int,
-        topic_ids: Mapping[str, str] | None = None,
         on_emptied: Callable[[], None] | None = None,
         cluster_id: str | None = None,
     ) -> None:
-        """Begin empty.
-
-        ``topic_ids``: Kafka's id of each topic, a recreated one is another; the rest as in
-        claims.kind.StoreOptions.
-        """
         self.outage: str | None = None
         self.lost_answers = 0
-        self.topic_ids = topic_ids or {}
         self._clock = clock
         self._ttl_s = ttl_ms / 1000
         self._on_emptied = on_emptied
@@ -68,8 +74,7 @@ class MemoryClaims:
         self.cluster_id = cluster_id
         self.fresh = False
         self._called = False
-        self._claims: dict[bytes, tuple[float, str | None, Coordinates]] = {}
-        self._meta: dict[str, str] = {}
+        self._kept = _Kept()
 
     def claim(
         self,
@@ -78,7 +83,6 @@ class MemoryClaims:
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
-        """Claim all ids; see ``ports.Claims``."""
         if len(ids) != len(records):
             raise ValueError(f"{len(ids)} ids for {len(records)} records")
         if gone and len(gone) != len(ids):
@@ -89,16 +93,17 @@ class MemoryClaims:
         self._begin()
         self._notice()
         foreign = {}
-        now_s = self._clock.monotonic()
+        newest = self._newest()
         for index, (each, record) in enumerate(zip(ids, records, strict=True)):
             owner = replays.get(index) or record.coordinates
-            topic_id = self.topic_ids.get(owner.topic)
-            found = self._claims.get(each)
-            released = found is not None and bool(gone) and found[2] == gone[index]
-            if found is None or found[0] <= now_s or released:
-                self._claims[each] = (now_s + self._ttl_s, topic_id, owner)
-            elif found[1:] != (topic_id, owner):
-                foreign[index] = found[2]
+            found = self._found(each)
+            if found is not None and gone and found == gone[index]:
+                self._drop(each)
+                found = None
+            if found is None:
+                newest[each] = owner
+            elif found != owner:
+                foreign[index] = found
         if self.lost_answers:
             self.lost_answers -= 1
             raise ClaimsUnavailableError("the answer was lost")
@@ -116,21 +121,14 @@ class MemoryClaims:
         except (ClaimsUnavailableError, OtherClusterError) as error:
             return AskedBefore(error)
 
-    def seen_by(
-        self, topic_ids: Mapping[str, str] | None = None, *, cluster_id: str | None = None
-    ) -> MemoryClaims:
+    def seen_by(self, *, cluster_id: str | None = None) -> MemoryClaims:
         """Return the same claims as another worker sees them, with its own faults."""
-        other = MemoryClaims(
-            clock=self._clock,
-            ttl_ms=round(self._ttl_s * 1000),
-            topic_ids=topic_ids,
-            cluster_id=cluster_id,
-        )
-        other._claims, other._meta = self._claims, self._meta
+        ttl_ms = round(self._ttl_s * 1000)
+        other = MemoryClaims(clock=self._clock, ttl_ms=ttl_ms, cluster_id=cluster_id)
+        other._kept = self._kept
         return other
 
     def check(self) -> Preflight:
-        """Find nothing wrong, or that the claims are of another cluster."""
         self.ping()
         try:
             self._begin()
@@ -139,20 +137,19 @@ class MemoryClaims:
         return Preflight([], [])
 
     def owner(self, claim: bytes) -> Owned | None:
-        """Return who owns it; None when no record does."""
         self.ping()
-        found = self._claims.get(claim)
-        life_s = 0.0 if found is None else found[0] - self._clock.monotonic()
-        return None if found is None or life_s <= 0 else Owned(found[2], round(life_s * 1000))
+        for start_s, claims in self._living():
+            if claim in claims:
+                life_s = start_s + 1.5 * self._ttl_s - self._now_s()
+                return Owned(claims[claim], round(life_s * 1000))
+        return None
 
     def forget(self, claim: bytes) -> bool:
-        """Forget the claim. Whether it was."""
         was = self.owner(claim) is not None
-        self._claims.pop(claim, None)
+        self._drop(claim)
         return was
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
-        """Forget those claims that belong to the coordinates given with them; return how many."""
         return sum(
             self.forget(claim)
             for claim, at in owned
@@ -160,47 +157,76 @@ class MemoryClaims:
         )
 
     def cluster(self) -> str | None:
-        """Return the id of the Kafka cluster that the claims belong to."""
         self.ping()
-        return self._meta.get("cluster")
+        return self._kept.meta.get("cluster")
 
     def adopt(self) -> str | None:
-        """Let the claims belong to this cluster from now on; return the one before."""
         before = self.cluster()
-        self._meta["cluster"] = self.cluster_id or ""
+        self._kept.meta["cluster"] = self.cluster_id or ""
         return before
 
     def health(self) -> StoreHealth:
-        """Return what there is to know of a dict."""
         return StoreHealth(
             name="Memory",
             place="this process",
             problem=self.outage,
-            claimed=bool(self._claims),
-            cluster_id=self._meta.get("cluster"),
+            claimed=bool(self._kept.generations),
+            cluster_id=self._kept.meta.get("cluster"),
         )
 
     def ping(self) -> None:
-        """Return when the store answers; raise ClaimsUnavailableError when it does not."""
         if self.outage is not None:
             raise ClaimsUnavailableError(self.outage)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...
 
     def empty(self) -> None:
         """Forget everything, as FLUSHALL does; the next claim notices."""
-        self._claims.clear()
+        self._kept.generations.clear()
         self._emptied = True
+
+    def set_clock(self, forward_s: float) -> None:
+        """Set the store's clock forward, or back."""
+        self._kept.ahead_s += forward_s
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic() + self._kept.ahead_s
+
+    def _living(self) -> list[tuple[float, dict[bytes, Coordinates]]]:
+        """Return generations that are not over; those of the future begin now."""
+        now_s = self._now_s()
+        self._kept.generations[:] = [
+            (min(start_s, now_s), claims)
+            for start_s, claims in self._kept.generations
+            if now_s - start_s < 1.5 * self._ttl_s
+        ]
+        return self._kept.generations
+
+    def _newest(self) -> dict[bytes, Coordinates]:
+        """Return the claims of the generation that takes new ones."""
+        living = self._living()
+        if not living or self._now_s() - living[0][0] >= self._ttl_s / 2:
+            living.insert(0, (self._now_s(), {}))
+        return living[0][1]
+
+    def _found(self, claim: bytes) -> Coordinates | None:
+        for _, claims in self._kept.generations:
+            if claim in claims:
+                return claims[claim]
+        return None
+
+    def _drop(self, claim: bytes) -> None:
+        for _, claims in self._kept.generations:
+            claims.pop(claim, None)
 
     def _begin(self) -> None:
         """Compare clusters; on the first call find out whether there were claims before."""
         here = self.cluster_id
-        there = self._meta.setdefault("cluster", here) if here else ""
+        there = self._kept.meta.setdefault("cluster", here) if here else ""
         if here and there and here != there:
             raise OtherClusterError(other_cluster("the claims", there, here))
         if not self._called:
-            self._called, self.fresh = True, not self._claims
+            self._called, self.fresh = True, not self._kept.generations
 
     def _notice(self) -> None:
         emptied, self._emptied = self._emptied, False
@@ -223,7 +249,6 @@ class MemoryOwners:
     def committed(
         self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
     ) -> dict[TopicPartition, int | None]:
-        """Return the group's committed offsets."""
         self.asked["committed"] += 1
         wanted = list(partitions)
         if stable and any(self._broker.pending(where) for where in wanted):
@@ -232,7 +257,6 @@ class MemoryOwners:
         return {where: self._broker.committed.get(where) for where in wanted}
 
     def records(self, owners: Collection[Coordinates]) -> Batch:
-        """Return those that a reader of the input topics finds."""
         self.asked["records"] += 1
         logs, inputs = self._broker.logs, set(self._broker.inputs)
         places = [(owner, (owner.topic, owner.partition)) for owner in owners]

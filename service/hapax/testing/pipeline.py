@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 from msgspec.structs import replace
 
 from hapax.core.call_window import BLOCKING
-from hapax.core.dead_letters import dead_letter
+from hapax.core.dead_letters import DeadLetter, dead_letter
 from hapax.core.deduplicate import Claiming, ClaimOwners
-from hapax.core.errors import BatchAbortedError
+from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.later_calls import LaterCalls
@@ -26,29 +28,23 @@ from hapax.core.plan import Destinations, Planner
 from hapax.core.ports import Interrupt
 from hapax.core.records import Coordinates, Record
 from hapax.core.retry_later import LEVELS
+from hapax.core.transform import form_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
+from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.processed import (
-    AnyTopicBroker,
-    ManualClock,
-    NotedCalls,
-    Processed,
-    counted,
-    formed,
-)
 from hapax.testing.schemas import Given, schemas_of
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from hapax.core.ports import AppliesAll, Message
     from hapax.core.records import TopicPartition
-    from hapax.engines.overlapping_calls import Making
+    from hapax.core.transform import Result, TransformForm
     from hapax.settings import Settings
 
 DEFAULTS = {
@@ -65,35 +61,143 @@ PARTITIONS = 8
 """Of each input topic."""
 
 
-class CallWatch:
-    """Cancels coroutines past HAPAX_CALL__TIMEOUT, and names those that hold the event loop."""
+class _ManualClock:
+    """Time that passes only when a test says so. Seconds."""
 
     def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    def wait(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+class Processed(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the records of one ``Pipeline.run``.
+
+    outputs       records as a reader of the output topics finds them, by topic and partition
+    dead_letters  with ``error``, ``reason``, ``attempts``, ``source`` and the ``record`` itself
+    duplicates    coordinates of records whose event was seen before
+    filtered      coordinates of records for which the transform had no output
+    calls         by coordinates, how often the transform was called; 2 and more are retries
+    records       how many records were processed
+    waiting       by coordinates, the records that wait for a later try, and in how many seconds of
+                  ``Pipeline.wait`` it is due
+    """
+
+    outputs: list[Record]
+    dead_letters: list[DeadLetter]
+    duplicates: list[Coordinates]
+    filtered: list[Coordinates]
+    calls: dict[Coordinates, int]
+    records: int
+    waiting: dict[Coordinates, float] = {}
+
+    @property
+    def retries(self) -> int:
+        """Calls of the transform beyond the first of each record."""
+        return sum(count - 1 for count in self.calls.values())
+
+    def values(self, topic: str | None = None) -> list[bytes | None]:
+        """Return the values of the outputs, of one topic or of all."""
+        return [one.value for one in self.outputs if topic in {None, one.topic}]
+
+
+class _AnyTopicBroker(MemoryBroker):
+    """A broker that creates a partition when something is written to it."""
+
+    def by_partition(self, messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
+        """Return messages by partition: the one that they name, else the first."""
+        found: dict[TopicPartition, list[Message]] = {}
+        for message in messages:
+            where = (message.topic, max(0, message.partition))
+            self.logs.setdefault(where, MemoryLog(where))
+            found.setdefault(where, []).append(message)
+        return found
+
+
+class _CallWatch(Watchdog):
+    """Cancels coroutines past HAPAX_CALL__TIMEOUT, and names those that hold the event loop.
+
+    It ends no process: a thread that hangs keeps its test waiting.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(float("inf"), on_overrun=lambda _call, _s: None, leave=lambda _code: None)
         self._blocking: list[str] = []
-        # It ends no process: a thread that hangs keeps its test waiting.
-        self._watchdog = Watchdog(
-            float("inf"), on_overrun=lambda _call, _s: None, leave=lambda _code: None
-        )
 
     def note(self, record: Record | None) -> None:
         """Remember the record whose coroutine has held the event loop for a second."""
         self._blocking.append("a record" if record is None else str(record.coordinates))
 
-    def start(self, calls: Making) -> None:
-        """Let time count for these calls."""
-        self._watchdog.follow(calls.tick)
-        self._watchdog.start()
-
     def warn(self) -> None:
-        """Issue a warning for each record that was noted since the last call."""
         noted, self._blocking = self._blocking, []
         for where in noted:
             problem = f"the coroutine of {where} has held the event loop for a second: {BLOCKING}"
             warnings.warn(problem, RuntimeWarning, stacklevel=3)
 
-    def stop(self) -> None:
-        """End the thread that counts."""
-        self._watchdog.stop()
+
+class _NotedCalls:
+    """Step 4, with notes of what leaves no trace in a topic; keys are kept in order."""
+
+    def __init__(self, inner: AppliesAll, restored: Callable[[Record], Record]) -> None:
+        """``restored``: returns a record that has waited as it first came."""
+        self.duplicates: dict[Coordinates, None] = {}
+        self.filtered: dict[Coordinates, None] = {}
+        self._inner = inner
+        self._restored = restored
+
+    def forget(self) -> None:
+        self.duplicates.clear()
+        self.filtered.clear()
+
+    def apply_all(
+        self,
+        records: Sequence[Record],
+        interrupt: Interrupt,
+        fates: dict[int, Result | None],
+    ) -> list[Result | None]:
+        results = self._inner.apply_all(records, interrupt, fates)
+        for record, result in zip(records, results, strict=False):
+            if result is None:
+                self.duplicates[self._restored(record).coordinates] = None
+            elif result == ():
+                self.filtered[self._restored(record).coordinates] = None
+        return results
+
+
+def _counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
+    """Return the form with its calls counted; those of what a context yields are not."""
+    if form.context:
+        return form
+
+    def count(given: Record | list[Record]) -> None:
+        calls.update(
+            record.coordinates for record in (given if isinstance(given, list) else [given])
+        )
+
+    @wraps(form.function)
+    def called(given: Any) -> Any:
+        count(given)
+        return form.function(given)
+
+    async def awaited(given: Any) -> Any:
+        count(given)
+        return await form.function(given)
+
+    return replace(form, function=awaited if form.asynchronous else called)
+
+
+def _formed(transform: Callable[..., Any] | None, name: str | None) -> TransformForm:
+    if transform is None:
+        return load_form(name)
+    try:
+        return form_of(transform)
+    except ValueError as error:
+        named = getattr(transform, "__name__", repr(transform))
+        raise ConfigurationError([f"{named} {error}"]) from error
 
 
 class Pipeline:
@@ -127,25 +231,25 @@ class Pipeline:
             given = read_env_file(Path(given), os.environ)
         self.settings: Settings = load_settings({**DEFAULTS, **given})
         formats, self.schemas = schemas_of(self.settings.formats, schemas or {})
-        self.clock = ManualClock()
+        self.clock = _ManualClock()
         inputs = self.settings.input.topics
         self._policy = replace(retrying(self.settings), backoff_ms=0)
         topic = self._policy.topic
         waits = {} if topic is None else {topic.name: LEVELS}
-        self._broker = AnyTopicBroker(
+        self._broker = _AnyTopicBroker(
             dict.fromkeys(inputs, PARTITIONS) | waits, inputs=[*inputs, *waits], clock=self.clock
         )
         self._aborts = 0
         self._read: dict[TopicPartition, int] = {}
         self._calls: Counter[Coordinates] = Counter()
-        form = formed(transform, self.settings.transform)
+        form = _formed(transform, self.settings.transform)
         limits = replace(call_limits(self.settings), retrying=self._policy, formats=formats)
-        self._watch = CallWatch()
-        self._transformer = open_transformer(counted(form, self._calls), limits, self._watch.note)
+        self._watch = _CallWatch()
+        self._transformer = open_transformer(_counted(form, self._calls), limits, self._watch.note)
         self._noted = (
-            NotedCalls(self._transformer, lambda record: record)
+            _NotedCalls(self._transformer, lambda record: record)
             if topic is None
-            else NotedCalls(
+            else _NotedCalls(
                 LaterCalls(self._transformer, self._policy, now_ms=self._now_ms), topic.restored
             )
         )
@@ -164,7 +268,8 @@ class Pipeline:
         )
         self._transaction.open()
         if isinstance(self._transformer, GatheredCalls):
-            self._watch.start(self._transformer.calls)
+            self._watch.follow(self._transformer.calls.tick)
+            self._watch.start()
 
     def send(
         self,
@@ -229,12 +334,7 @@ class Pipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def wait(self, seconds: float) -> None:
@@ -283,12 +383,11 @@ class Pipeline:
     def _processed(self, records: int) -> Processed:
         written = self._written()
         letters = [dead_letter(record) for record in written]
-        noted = self._noted
         return Processed(
             outputs=[record for record, one in zip(written, letters, strict=True) if one is None],
             dead_letters=[one for one in letters if one is not None],
-            duplicates=list(noted.duplicates),
-            filtered=list(noted.filtered),
+            duplicates=list(self._noted.duplicates),
+            filtered=list(self._noted.filtered),
             calls=dict(self._calls),
             records=records,
             waiting=self._waiting(),
@@ -303,7 +402,6 @@ class Pipeline:
         return waits is not None and waits.until > self._now_ms()
 
     def _waiting(self) -> dict[Coordinates, float]:
-        """Return what is in the retry topic from the committed offsets on."""
         topic, now_ms, found = self._policy.topic, self._now_ms(), {}
         for where, log in self._broker.logs.items():
             if topic is None or where[0] != topic.name:
@@ -314,7 +412,6 @@ class Pipeline:
         return found
 
     def _written(self) -> list[Record]:
-        """Return what became visible since the last call."""
         inputs = set(self._broker.inputs)
         found: list[Record] = []
         for where, log in self._broker.logs.items():

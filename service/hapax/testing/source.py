@@ -7,6 +7,7 @@ raise there: nothing of the batch visible before the commit, an open outcome fro
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +19,7 @@ from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommi
 from hapax.core.ports import Batch, Changes, Stuck
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hapax.core.crash_markers import Mark, Marks
     from hapax.core.records import Progress, Record, TopicPartition
@@ -47,7 +48,6 @@ Faults = Callable[[str], InjectedFault | None]
 
 
 def no_faults(_step: str) -> InjectedFault | None:
-    """Let all go well."""
     return None
 
 
@@ -81,62 +81,50 @@ class MemorySource:
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """Return what has arrived; without records all of ``wait_s`` is spent."""
-        fault = self._before("take")
-        self._shift()
-        batch = self._fetch(Batch([], {}, {}), records_max)
-        if not batch.records:
-            self._wait(wait_s)
-        _raise(fault, "take")
-        return batch
+        with self._step("take"):
+            self._shift()
+            batch = self._fetch(Batch([], {}, {}), records_max)
+            if not batch.records:
+                self._wait(wait_s)
+            return batch
 
     def attend(self, wait_s: float) -> None:
-        """Serve rebalances without taking records."""
-        fault = self._before("attend")
-        self._shift()
-        self._wait(wait_s)
-        _raise(fault, "attend")
+        with self._step("attend"):
+            self._shift()
+            self._wait(wait_s)
 
     def reopen(self) -> None:
-        """Join the group again, at the committed offsets."""
-        fault = self._before("reopen")
-        self._broker.group.forget(self._name)
-        self._changes.lost += sorted(self.assignment())
-        self._position, self._settled, self._ends_told = {}, {}, {}
-        self._unplaced.clear()
-        self.paused, self.holding = frozenset(), set()  # the flags end with the client
-        _raise(fault, "reopen")
+        with self._step("reopen"):
+            self._broker.group.forget(self._name)
+            self._changes.lost += sorted(self.assignment())
+            self._position, self._settled, self._ends_told = {}, {}, {}
+            self._unplaced.clear()
+            self.paused, self.holding = frozenset(), set()  # the flags end with the client
 
     def renew(self) -> None:
-        """Leave alive, and join again, at the committed offsets."""
         self._broker.group.leave(self._name)
         self.reopen()
 
     def mark_processed(self, progress: Mapping[TopicPartition, int]) -> None:
-        """Take note that everything below these offsets has had its effect."""
         self._settled.update(progress)
 
     def processed(self) -> Progress:
-        """Return per partition where to read again when nothing later is certain."""
         return dict(self._settled)
 
     def rewind(self, progress: Mapping[TopicPartition, int]) -> None:
-        """Read again from these offsets; partitions that are no longer assigned are ignored."""
-        fault = self._before("rewind")
-        for where in sorted(progress.keys() & self.assignment()):
-            self._unplaced.discard(where)
-            self._position[where] = self._settled[where] = progress[where]
-            self._ends_told.pop(where, None)
-        _raise(fault, "rewind")
+        with self._step("rewind"):
+            for where in sorted(progress.keys() & self.assignment()):
+                self._unplaced.discard(where)
+                self._position[where] = self._settled[where] = progress[where]
+                self._ends_told.pop(where, None)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the group's stable committed offsets; None where there is none."""
-        fault = self._before("committed")
-        wanted = list(partitions)
-        if any(self._broker.pending(where) for where in wanted):
-            self._wait(ANSWER_TIMEOUT_S)
-            raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
-        _raise(fault, "committed")
-        return {where: self._broker.committed.get(where) for where in wanted}
+        with self._step("committed"):
+            wanted = list(partitions)
+            if any(self._broker.pending(where) for where in wanted):
+                self._wait(ANSWER_TIMEOUT_S)
+                raise BatchAbortedError("committed: UNSTABLE_OFFSET_COMMIT", resolved=False)
+            return {where: self._broker.committed.get(where) for where in wanted}
 
     def beside(self, where: TopicPartition) -> CommittedMetadata:
         """Return the metadata of the committed offset as of when the partition was placed."""
@@ -144,13 +132,11 @@ class MemorySource:
         return CommittedMetadata() if mark is None else CommittedMetadata(**mark._asdict())
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are assigned now."""
         return frozenset(self._position) | self._unplaced
 
     def offset_commit(
         self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
     ) -> OffsetCommit:
-        """Return progress to commit, as a live member that is assigned all of it."""
         require_assigned(progress, self.assignment())
         marks = marks or {}
         offsets = [
@@ -169,11 +155,9 @@ class MemorySource:
     answered = True
 
     def cut_off(self, *, now: bool = False) -> bool:
-        """Never: there is no client."""
         return now and not self.answered
 
     def changes(self) -> Changes:
-        """Return and forget what happened since the last call."""
         changes, self._changes = self._changes, Changes()
         return changes
 
@@ -186,37 +170,33 @@ class MemorySource:
         self.paused = frozenset()
 
     def hold(self, where: TopicPartition, *, held: bool) -> None:
-        """Deliver nothing from one partition, or again."""
         (self.holding.add if held and where in self.assignment() else self.holding.discard)(where)
 
     def stuck(self) -> dict[TopicPartition, Stuck]:
-        """Return nothing: every record here can be read."""
         return {}
 
     def ends(self) -> Progress:
-        """Return the ends of all partitions of the input topics, open transactions included."""
-        fault = self._before("ends")
-        _raise(fault, "ends")
-        return {where: self._broker.logs[where].end for where in self._broker.inputs}
+        with self._step("ends"):
+            return {where: self._broker.logs[where].end for where in self._broker.inputs}
 
     def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> Progress:
-        """Return how far readers of committed records come now."""
         ends = self._broker.ends()
         return {where: ends[where] for where in partitions}
 
     def adopt_orphans(self) -> list[TopicPartition]:
-        """Make the group rebalance when partitions are unassigned; return those."""
         return self._broker.group.adopt_orphans(self._name)
 
     def close(self) -> None:
-        """Leave the group."""
         self._broker.group.leave(self._name)
 
-    def _before(self, step: str) -> InjectedFault | None:
+    @contextmanager
+    def _step(self, step: str) -> Iterator[None]:
+        """Let a step meet its fault: before it has its effect, or after it."""
         fault = self._faults(step)
         if fault is not None and not fault.after:
             _raise(fault, step)
-        return fault
+        yield
+        _raise(fault, step)
 
     def _fetch(self, batch: Batch, records_max: int) -> Batch:
         for where in sorted(self._position.keys() - self.paused - self.holding):
@@ -254,8 +234,7 @@ class MemorySource:
         self._changes.revoked += shift.revoked
         self._changes.lost += shift.lost
 
-    def _moved(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take note of partitions that come or go."""
+    def _moved(self, partitions: Iterable[TopicPartition]) -> None: ...
 
     def _place(self) -> None:
         """Begin at the group's offsets; not before its answer is stable."""

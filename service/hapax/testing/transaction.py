@@ -33,7 +33,6 @@ had to be sent again. Raises ProducerDeadError when no answer came for too long.
 
 
 def straight(_kind: str, deliver: Callable[[], None], _again: Callable[[], None]) -> None:
-    """Deliver at once."""
     deliver()
 
 
@@ -67,11 +66,9 @@ class MemoryTransaction:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last begin."""
         return self._clock.monotonic() - self._began_s
 
     def open(self) -> None:
-        """Fence every older producer of this name."""
         self._epoch = None
         self.doubts = []
         fault = self._faults("open")
@@ -82,7 +79,6 @@ class MemoryTransaction:
             self._fail("open", fault)
 
     def begin(self) -> None:
-        """Start; local. Refused while a doubt remains."""
         self._name()
         self._refuse_doubts()
         self._new_doubts = []
@@ -94,7 +90,6 @@ class MemoryTransaction:
             self._fail("begin", fault)
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Hand the outputs over; a message that is too large is refused by name."""
         fault = self._before("send")
         for index, message in enumerate(messages):
             if self._broker.bytes_max is not None and _size(message) > self._broker.bytes_max:
@@ -108,7 +103,6 @@ class MemoryTransaction:
         self._after("send", fault)
 
     def send_offsets(self, commit: OffsetCommit) -> None:
-        """Add the progress, in the name of the member that it comes from."""
         fault = self._before("send_offsets")
         name, _, generation = commit.group_metadata.decode().rpartition(":")
         member = (name, int(generation))
@@ -135,7 +129,6 @@ class MemoryTransaction:
         self._after("send_offsets", fault)
 
     def commit(self) -> None:
-        """Make all of it visible."""
         fault = self._before("commit")
         if self._refused:
             self._die("Produce: INVALID_TXN_STATE", fenced=False)
@@ -177,7 +170,6 @@ class MemoryTransaction:
         self._die(f"{step} failed", fenced=fault.error == "fenced")
 
     def abort(self) -> None:
-        """Make none of it visible."""
         fault = self._faults("abort")
         if fault is not None and fault.error is not None:
             self._die("abort failed", fenced=fault.error == "fenced")

@@ -5,6 +5,7 @@ The order of ``serve`` is the order in which a start can fail, cheapest first.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from contextlib import ExitStack
@@ -13,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from hapax import __version__
 from hapax.core.errors import ExitCode, PreflightError, StopError
-from hapax.engines.heap import keep_freed_memory
+from hapax.engines.membership import Opening
 from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import check
-from hapax.engines.producer_startup import Opening
 from hapax.engines.spark.session import require_pyspark
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.connection import unanswered
@@ -28,17 +28,16 @@ from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
-from hapax.telemetry.http.status import ProcessIdentity, Status
-from hapax.telemetry.logs import capture_library_logs, configure_logs
+from hapax.telemetry.http.status import Status
+from hapax.telemetry.logs import Troubles, capture_library_logs, configure_logs
 from hapax.telemetry.metrics import Metrics
-from hapax.telemetry.recent_errors import Troubles
 from hapax.wiring import builders as parts
-from hapax.wiring import calls
-from hapax.wiring.tracing import start_tracing
+from hapax.wiring.builders import start_tracing
 
 if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
+
 
 LIVENESS_MARGIN_S = 5.0
 """Longer than the watchdog's deadline: it ends the process first, and says why."""
@@ -64,14 +63,14 @@ def serve(settings: Settings) -> ExitCode:
         shared = parts.share(settings, events)
         health.waiting = shared.watchdog.waiting
         with ExitStack() as stack:
+            status = _status(settings, health, metrics, troubles)
             server = TelemetryServer(
                 settings.telemetry.address,
                 settings.telemetry.port,
                 registry=metrics.registry,
                 health=health,
-                status=Status(
-                    _identity(settings), health, metrics, troubles, GroupMembers(settings)
-                ),
+                status=status,
+                sample=status.sample,
                 intake=shared.lifecycle,
             )
             stack.callback(server.close)
@@ -99,13 +98,16 @@ def serve(settings: Settings) -> ExitCode:
     return ExitCode.DRAINED
 
 
-def _identity(settings: Settings) -> ProcessIdentity:
-    return ProcessIdentity.of(
+def _status(settings: Settings, health: Health, metrics: Metrics, troubles: Troubles) -> Status:
+    return Status(
         settings,
+        health,
+        metrics=metrics,
+        troubles=troubles,
+        members=GroupMembers(settings),
         transactional_id=shown_id(settings),
-        version=__version__,
-        librdkafka=library_version(),
         record_path=record_path(settings).name,
+        build={"version": __version__, "librdkafka": library_version()},
     )
 
 
@@ -148,8 +150,8 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
-    transformer = calls.transformer(shared, form, stack)
-    isolation = calls.isolation(
+    transformer = parts.transformer(shared, form, stack)
+    isolation = parts.isolation(
         shared.settings,
         transformer,
         on_death=shared.events.crashing_record_found,
@@ -161,8 +163,28 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()
     keep_freed_memory()
-    parts.start_lag_monitor(shared, stack, partial(calls.group_progress, shared, source))
+    parts.start_lag_monitor(shared, stack, partial(parts.group_progress, shared, source))
     shared.events.service_ready()
     worker.run()
-    calls.tell_waiting(shared, source)
+    parts.tell_waiting(shared, source)
     shared.events.service_draining(shared.lifecycle.reason)
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
+KEPT_BYTES = 32 << 20
+"""The most that glibc would come to by itself for the second."""
+
+
+def keep_freed_memory() -> bool:
+    """Let the heap keep what a batch frees; return whether the C library accepts that.
+
+    The messages of a batch are freed together. glibc gave them back to the system, and the next
+    batch took the same pages again, one page fault each: a tenth of a record's CPU.
+    """
+    if "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    # Either of them ends that glibc adjusts both, so both are set.
+    return mallopt is not None and all(
+        mallopt(which, KEPT_BYTES) == 1 for which in (_TRIM_THRESHOLD, _MMAP_THRESHOLD)
+    )

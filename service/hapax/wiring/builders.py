@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hapax import __version__
 from hapax.core.call_window import Window
+from hapax.core.crash_markers import Isolation
 from hapax.core.deduplicate import Claiming, ClaimOwners
+from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
+from hapax.core.lag import GroupProgress
+from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
 from hapax.core.ports import Interrupt
 from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
-from hapax.engines.file_watch import FileWatch
-from hapax.engines.hold import schema_hold
 from hapax.engines.idle_offsets import Bounds, Ends
-from hapax.engines.lag_monitor import LagMonitor, ReaderLagMonitor
+from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.lifecycle import Lifecycle, Process
-from hapax.engines.overlapping_calls import GatheredCalls, retrying
+from hapax.engines.membership import schema_hold
+from hapax.engines.monitors import FileWatch, LagMonitor, ReaderLagMonitor
+from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.preflight import Brokers, await_brokers
 from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
@@ -27,6 +33,7 @@ from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
+from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.native import record_path
@@ -34,22 +41,18 @@ from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
-from hapax.kafka.properties import consumer_properties, producer_properties
+from hapax.kafka.properties import consumer_properties, producer_properties, transactional_id
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
 from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger
-from hapax.wiring.calls import call_limit_s, retry_source, with_later_tries
 from hapax.wiring.claims import claim_store
-from hapax.wiring.tracing import traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.crash_markers import Isolation
-    from hapax.core.lag import GroupProgress
     from hapax.core.plan import OtherCluster
     from hapax.core.ports import AppliesAll, Watch
     from hapax.core.transform import Transformer
@@ -59,6 +62,13 @@ if TYPE_CHECKING:
     from hapax.telemetry.events import Events
 
     Producing = KafkaTransaction | KafkaAtLeastOnce | TargetTransaction
+
+    from hapax.core.ports import Core
+    from hapax.core.records import Coordinates, Record
+    from hapax.core.transform import TransformForm
+    from hapax.engines.overlapping_calls import SlotCalls
+
+
 Consuming = TypeVar("Consuming", bound=KafkaSource)
 
 CUT_AFTER_S = 1.0
@@ -96,7 +106,7 @@ def share(settings: Settings, events: Events) -> Shared:
     return Shared(events, clock, lifecycle, settings, interrupt, watchdog, native)
 
 
-def source(shared: Shared, kind: type[Consuming]) -> Consuming:
+def source(shared: Shared, kind: type[Consuming], **more: Any) -> Consuming:
     """Return the consumer; it connects, and joins nothing yet."""
     return kind(
         consumer_properties(shared.settings),
@@ -106,6 +116,7 @@ def source(shared: Shared, kind: type[Consuming]) -> Consuming:
         clock=shared.clock,
         watch=shared.watchdog.watch,
         native=shared.native if kind is KafkaSource else None,
+        **more,
     )
 
 
@@ -113,11 +124,13 @@ def worker_source(shared: Shared) -> KafkaSource:
     if shared.settings.elsewhere:
         return source(shared, KafkaTargetSource)
     topic = retrying(shared.settings).topic
-    return source(shared, KafkaSource) if topic is None else retry_source(shared, topic.name)
+    if topic is None:
+        return source(shared, KafkaSource)
+    return source(shared, KafkaRetrySource, retry=topic.name, now_ms=_now_ms)
 
 
 def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
-    return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics))
+    return Brokers(shared, shared.settings, KafkaPreflight(shared.settings, list_topics).look)
 
 
 def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
@@ -125,7 +138,7 @@ def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
     if not isinstance(source, KafkaTargetSource):
         return []
     preflight = KafkaPreflight(shared.settings, source.lanes.list_topics, outputs=True)
-    if not await_brokers(Brokers(shared, shared.settings, preflight)):
+    if not await_brokers(Brokers(shared, shared.settings, preflight.look)):
         return None
     servers = shared.settings.target.kafka.bootstrap_servers
     shared.events.outputs_cluster_met(servers, source.lanes.cluster)
@@ -193,16 +206,9 @@ def worker(
     business: tuple[Isolation, Transformer | GatheredCalls],
 ) -> Worker:
     settings, (isolation, transformer) = shared.settings, business
-    retry = RetryPolicy(settings.retry.attempts)
     ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
-    limits = Limits(
-        retry=retry,
-        producer_fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
-        member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
-        transaction_timeout_s=settings.transaction.timeout_ms / 1000,
-        pass_on_outage=settings.dedup.on_outage == "pass",
-    )
-    recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=limits)
+    budgets = limits(settings)
+    recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=budgets)
     elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None
     lookup = owners(settings, shared.watchdog.watch, stack, source)
     bare = ExactlyOnce(
@@ -216,7 +222,7 @@ def worker(
     suspects = Suspects(
         source, core, isolation, shared.events, records_max=settings.transaction.records_max
     )
-    parts = (core, source, suspects, sizing(settings, retry, Bounds.of(settings)))
+    parts = (core, source, suspects, sizing(settings, budgets.retry, Bounds.of(settings)))
     around: dict[str, Any] = {"interrupt": shared.interrupt, "watchdog": shared.watchdog}
     if isinstance(transformer, GatheredCalls):
         windowing = Windowing(
@@ -231,6 +237,16 @@ def worker(
     else:
         runner = BatchRunner(*parts, **around)
     return Worker(shared, runner, recovery, ends, schema_hold(shared, settings))
+
+
+def limits(settings: Settings) -> Limits:
+    return Limits(
+        retry=RetryPolicy(settings.retry.attempts),
+        producer_fences=FenceBudget(settings.instance, fences_max=PRODUCER_FENCES_MAX),
+        member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
+        transaction_timeout_s=settings.transaction.timeout_ms / 1000,
+        pass_on_outage=settings.dedup.on_outage == "pass",
+    )
 
 
 def steps(
@@ -330,3 +346,123 @@ def start_file_watch(shared: Shared, stack: ExitStack, strike: Strike) -> None:
     )
     watch.start()
     stack.callback(watch.stop)
+
+
+# -- Tracing: where it is off nothing of it is imported, and the core runs bare -------------------
+
+
+def start_tracing(settings: Settings, stack: ExitStack) -> None:
+    """Raise ConfigurationError when spans have no way out; export the rest at the end."""
+    if not settings.telemetry.tracing:
+        return
+    if settings.spark.dataframe is not None:
+        problem = (
+            "HAPAX_TELEMETRY__TRACING=on is for records; the micro-batches of"
+            " HAPAX_SPARK__DATAFRAME have no spans: set it to off"
+        )
+        raise ConfigurationError([problem])
+    from hapax.telemetry.tracing import close_tracing
+
+    stack.callback(close_tracing, _spans(settings))
+
+
+def traced(settings: Settings, core: Core) -> Core:
+    if not settings.telemetry.tracing:
+        return core
+    from hapax.telemetry.tracing import TracedCore
+
+    name = transactional_id(settings)
+    return TracedCore(core, _spans(settings), group=settings.app, client=name)
+
+
+def flush_traces(settings: Settings) -> None:
+    """Export the spans of a task: Spark may end its Python process at any time."""
+    if settings.telemetry.tracing:
+        from hapax.telemetry.tracing import flush_tracing
+
+        flush_tracing(_spans(settings))
+
+
+def _spans(settings: Settings) -> Any:
+    from hapax.telemetry.tracing import open_tracing
+
+    return open_tracing(settings.app, settings.instance, __version__)
+
+
+# -- Business code: its calls and later tries, and a process for suspects -------------------------
+
+
+CALL_SHARE = 0.9
+"""Of ``max.poll.interval.ms``: a batch that takes longer is taken away anyway."""
+
+
+def call_limit_s(settings: Settings) -> float:
+    """Return seconds; unset: so long that the group has all but given the partition away."""
+    timeout_ms = settings.call.timeout_ms
+    if timeout_ms is None:
+        return CALL_SHARE * settings.group.max_poll_interval_ms / 1000
+    return timeout_ms / 1000
+
+
+def transformer(
+    shared: Shared, form: TransformForm, stack: ExitStack
+) -> Transformer | GatheredCalls:
+    events = shared.events
+    made = open_transformer(form, call_limits(shared.settings), events.event_loop_blocked)
+    if isinstance(made, GatheredCalls):
+        stack.callback(made.close)
+        shared.watchdog.follow(partial(_follow, made.calls, events))
+    return made
+
+
+def _follow(calls: SlotCalls, events: Events) -> tuple[Record, float] | None:
+    events.calls_observed(calls.running())
+    return calls.tick()
+
+
+def isolation(
+    settings: Settings,
+    transformer: Transformer | GatheredCalls,
+    *,
+    on_death: Callable[[Coordinates, str, int], object],
+    on_failure: Callable[[str], object],
+) -> Isolation:
+    return Isolation(
+        transformer,
+        IsolatedCalls(settings.transform, call_limits(settings), call_limit_s(settings)),
+        on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
+        on_failure=on_failure,
+        at_once=transformer.calls.at_once if isinstance(transformer, GatheredCalls) else 1,
+    )
+
+
+def with_later_tries(settings: Settings, calls: AppliesAll) -> AppliesAll:
+    policy = retrying(settings)
+    return calls if policy.topic is None else LaterCalls(calls, policy, now_ms=_now_ms)
+
+
+def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:
+    """Return how far the group is in the inputs; what waits is no lag, and is counted apart."""
+    found = GroupProgress(source.processed(), source.positions())
+    if not isinstance(source, KafkaRetrySource):
+        return found
+    shared.events.records_wait(source.waiting())
+    topic = shared.settings.retry_topic
+    return GroupProgress(
+        *(
+            {where: at for where, at in each.items() if where[0] != topic}
+            for each in (found.committed, found.positions)
+        )
+    )
+
+
+def tell_waiting(shared: Shared, source: KafkaSource) -> None:
+    """Say how many records wait when a bounded run ends: it does not wait for them."""
+    if isinstance(source, KafkaRetrySource) and shared.settings.bounded:
+        with suppress(BatchAbortedError):  # it is only a remark
+            topic = str(shared.settings.retry_topic)
+            shared.events.records_left_waiting(source.waiting(), source.unread(), topic)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -2,7 +2,7 @@
 
 1. what can be refused without Spark: the function, brokers, topics, a foreign checkpoint
 2. Spark, the input, the pipeline's own DataFrame
-3. the query; from here on Spark drives (engines/spark/dataframe/run.py)
+3. the query; from here on Spark drives (engines/spark/dataframe/query.py)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hapax.engines.preflight import await_brokers
 from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint, session_properties
-from hapax.engines.spark.dataframe.run import QueryRun, compare
+from hapax.engines.spark.dataframe.query import QueryRun, compare
 from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
 from hapax.kafka.read.input_logs import LogLookup

@@ -6,18 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.limits import FenceBudget
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import check
-from hapax.engines.spark.driver import SparkEngine
+from hapax.engines.spark.driver import Reports, SparkEngine
 from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.jobs import SparkJobs
-from hapax.engines.spark.ports import Pacing
-from hapax.engines.spark.reports import Reports
+from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.session import SparkOptions, open_context
 from hapax.kafka.consume.group_member import KafkaMember
-from hapax.kafka.produce.fences import LaneFences
+from hapax.kafka.produce.standalone import LaneFences
 from hapax.kafka.read.group_start import start_remarks
 from hapax.kafka.read.lag_probe import TaskProgress
 from hapax.wiring import builders as parts
@@ -49,7 +47,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     run = partial(run_plans, settings, cluster_id=None if claims is None else claims.cluster_id)
     jobs = SparkJobs(context, run, lanes=settings.spark.lanes, executors=executors.remote)
     stack.callback(jobs.close)
-    if not jobs.prepare() or shared.lifecycle.stopping:
+    if not executors.prepare(context) or shared.lifecycle.stopping:
         return
     stack.callback(member.close)
     member.subscribe()
@@ -59,12 +57,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         jobs,
         fences=LaneFences(settings),
         reports=Reports(
-            events=shared.events,
-            claims=claims,
-            fences=FenceBudget(settings.instance, fences_max=parts.PRODUCER_FENCES_MAX),
-            member_fences=FenceBudget(settings.instance, fences_max=parts.MEMBER_FENCES_MAX),
-            dead_letter_rate=parts.dead_letter_rate(settings),
-            pass_on_outage=settings.dedup.on_outage == "pass",
+            shared.events, claims, parts.limits(settings), parts.dead_letter_rate(settings)
         ),
         pacing=_pacing(settings),
     )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import platform
 import time
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
+from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.limits import RetryPolicy
 from hapax.core.ports import Interrupt, without_ctrl_c
 from hapax.core.transform import load_form
-from hapax.engines.hold import looked_at
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.overlapping_calls import (
     GatheredCalls,
@@ -19,17 +20,16 @@ from hapax.engines.overlapping_calls import (
     open_transformer,
     overlapping,
 )
-from hapax.engines.spark.plan import RangePlan, RangeReport
-from hapax.engines.spark.task import RangeLog, Task, hung, overrun
+from hapax.engines.spark.task import Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.range_source import KafkaRange
 from hapax.kafka.native import record_path
-from hapax.kafka.produce.fences import named_transaction
+from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
+from hapax.telemetry.logs import ClientLogger
 from hapax.wiring import builders as parts
-from hapax.wiring import calls
+from hapax.wiring.builders import flush_traces, traced
 from hapax.wiring.claims import claim_store
-from hapax.wiring.tracing import flush_traces, traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hapax.core.crash_markers import Isolation
     from hapax.core.ports import Clock, Core, Source, Transaction
     from hapax.core.transform import Transformer
-    from hapax.engines.spark.ports import RangeSource, TaskTransaction
+    from hapax.engines.spark.plan import RangePlan, RangeReport, RangeSource, TaskTransaction
     from hapax.settings import Settings
 
 FETCH_WAIT_MS = 5
@@ -54,7 +54,7 @@ def run_plans(
     """Refuse claims of another ``cluster_id`` than the driver's. Executors import this."""
     with without_ctrl_c():
         for plan in plans:
-            yield Task(plan, RangeParts(settings, plan, cluster_id=cluster_id)).run()
+            yield RangeTask(settings, plan, cluster_id=cluster_id).run()
 
 
 def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
@@ -70,20 +70,19 @@ def _opened(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls
     return open_transformer(load_form(name), limits)
 
 
-class RangeParts:
-    """The TaskParts of one plan."""
+class RangeTask(Task):
+    """A task on Kafka, by the settings."""
 
     def __init__(
         self, settings: Settings, plan: RangePlan, *, cluster_id: str | None = None
     ) -> None:
+        super().__init__(plan)
         self._settings = settings
-        self._plan = plan
         self._cluster_id = cluster_id
         self.clock: Clock = time
-        self.report = RangeReport(lane=plan.lane, pace=plan.pace, executor=platform.node())
         self.interrupt = Interrupt()
         self.watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=overrun)
-        self.watchdog.limit_calls(self.interrupt, calls.call_limit_s(settings), hung)
+        self.watchdog.limit_calls(self.interrupt, parts.call_limit_s(settings), hung)
         retry = RetryPolicy(settings.retry.attempts)
         retry.records_max = plan.batch_max
         bounds = Bounds(records_max=plan.records_max, at_end=False)
@@ -92,17 +91,17 @@ class RangeParts:
         self.transaction_timeout_s = settings.transaction.timeout_ms / 1000
 
     def clients(self) -> tuple[RangeSource, TaskTransaction]:
-        settings, plan, lines = self._settings, self._plan, RangeLog(self.report)
+        settings, plan, executor = self._settings, self._plan, platform.node()
         name = lane_id(settings, plan.lane)
-        choice = record_path(settings, self.report.executor)
-        self.report.record_path = str(choice)
+        choice = record_path(settings, executor)
+        self._events.executor_seen(executor, str(choice))
         source = KafkaRange(
             consumer_properties(settings) | {"client.id": name, "fetch.wait.max.ms": FETCH_WAIT_MS},
             plan.starts,
             member=plan.member,
             cluster_id=plan.cluster_id,
             start=settings.start,
-            logger=lines,
+            logger=ClientLogger(self._events, "consumer"),
             clock=self.clock,
             watch=self.watchdog.watch,
             native=choice.path,
@@ -112,38 +111,37 @@ class RangeParts:
             name,
             choice.path,
             clock=self.clock,
-            forward=lines.librdkafka_logged,
+            forward=self._events.librdkafka_logged,
             watch=self.watchdog.watch,
             meet_cluster=source.meet_cluster,
         )
 
     def isolation(self) -> Isolation:
-        settings, report = self._settings, self.report
+        settings = self._settings
         transformer = _transformer(settings.transform, call_limits(settings))
         if isinstance(transformer, GatheredCalls):
             self.watchdog.follow(transformer.calls.tick)
-        return calls.isolation(
+        return parts.isolation(
             settings,
             transformer,
-            on_death=lambda *killer: report.killers.append(killer),
-            on_failure=report.isolation_failures.append,
+            on_death=self._events.crashing_record_found,
+            on_failure=self._events.isolation_failed,
         )
 
     def core(
         self, source: Source, transaction: Transaction, isolation: Isolation, on: ExitStack
     ) -> Core:
         settings = self._settings
-        claims = looked_at(
-            claim_store(settings, on_emptied=self._emptied, cluster_id=self._cluster_id)
+        claims = claim_store(
+            settings, on_emptied=self._events.claims_lost, cluster_id=self._cluster_id
         )
         if claims is not None:
             on.callback(claims.close)
+            with suppress(ClaimsUnavailableError):
+                claims.ping()  # where it deletes claims, it refuses to claim from here on
         owners = parts.owners(settings, self.watchdog.watch, on)
         steps = parts.steps(settings, claims, owners, isolation, self._plan.failed)
         bare = ExactlyOnce(steps, source, transaction, clock=self.clock, interrupt=self.interrupt)
         core = traced(settings, bare)
         on.callback(flush_traces, settings)
         return core
-
-    def _emptied(self) -> None:
-        self.report.emptied += 1

@@ -1,18 +1,12 @@
 """Collects what is found: numbers by class, and a few examples that a person can read."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
-from typing import TYPE_CHECKING
+import numpy as np
+from numpy.typing import NDArray
 
+from tests.fault.checking.history import History
 from tests.fault.results import VIOLATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tests.fault.checking.history import History
 
 EXAMPLES_MAX = 5
 
@@ -59,7 +53,6 @@ class Words:
         )
 
     def record_with(self, at: int, effects: NDArray[np.integer]) -> str:
-        """Return a record with all its effects."""
         lanes = self._history.lanes
         rows = self._history.effects[effects[:12]]
         where = [f"{lanes[e['lane']].topic}/{lanes[e['lane']].partition}/{e['at']}" for e in rows]

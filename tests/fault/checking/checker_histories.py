@@ -5,21 +5,15 @@ checker the parsers of what is read back stand between, and are tested with it; 
 tests/kit/histories.py makes its rows of them.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tests.fault import rules
 from tests.fault.checking.history import DEAD_WAY
 from tests.fault.checking.reading import Ends
+from tests.fault.checking.reading_columns import Table
 from tests.fault.feeding.ledger import Fate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.fault.checking.reading_columns import Table
 
 RUN, SOURCE = "r-1", "in"
 PARTITIONS = 3

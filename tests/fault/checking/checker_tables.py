@@ -1,28 +1,29 @@
 """A world of texts as the tables that the checker is given."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
 from confluent_kafka import Message
 
 from tests.fault.checking import reading_columns as columns
-from tests.fault.checking.checker_histories import LANES, PARTITIONS, RUN, SOURCE, TOPICS
+from tests.fault.checking.checker_histories import (
+    LANES,
+    PARTITIONS,
+    RUN,
+    SOURCE,
+    TOPICS,
+    Given,
+    World,
+)
 from tests.fault.checking.history import DEAD_WAY, History, Lane
 from tests.fault.checking.reading import Ends
+from tests.fault.checking.reading_columns import Table
 from tests.fault.feeding.ledger import COPIES, Ledger
 from tests.fault.watching.live import MOMENT, SEEN, LiveHistory
 
-if TYPE_CHECKING:
-    from tests.fault.checking.checker_histories import Given, World
-    from tests.fault.checking.reading_columns import Table
-
 
 def history(world: World) -> History:
-    """Return the tables of a world."""
     names = columns.Names(SOURCE, RUN, {})
     lanes, tables, seen = [], [], []
     for at, lane in enumerate(LANES):

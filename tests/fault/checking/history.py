@@ -1,19 +1,14 @@
 """What a run left behind, as tables: all that the checker judges, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tests.fault.checking.reading import Ends
-    from tests.fault.checking.reading_columns import Table
-    from tests.fault.feeding.ledger import Ledger
-    from tests.fault.watching.live import LiveHistory
+from tests.fault.checking.reading import Ends
+from tests.fault.checking.reading_columns import Table
+from tests.fault.feeding.ledger import Ledger
+from tests.fault.watching.live import LiveHistory
 
 DEAD_WAY = -1
 """In place of the number of an output topic: dead letters."""

@@ -3,27 +3,57 @@
 from __future__ import annotations
 
 import logging
+import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
 
 import numpy as np
 
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Sandbox, SandboxTopic
 from tests.fault.checking import reading
 from tests.fault.checking.checker import check
 from tests.fault.checking.history import DEAD_WAY, History, Lane, found_in, place_keys
-from tests.fault.checking.judge_open import open_transactions
+from tests.fault.checking.reading import Errand, Read
+from tests.fault.checking.reading_columns import Table
+from tests.fault.feeding.ledger import Ledger
+from tests.fault.results import Judgement
+from tests.fault.watching.live import LiveHistory
 from tests.kit import topics as kit_topics
 from tests.kit.pipeline_under_test import environment
 
-if TYPE_CHECKING:
-    from hapax.sandbox import Sandbox
-    from tests.fault.checking.reading import Errand, Read
-    from tests.fault.checking.reading_columns import Table
-    from tests.fault.feeding.ledger import Ledger
-    from tests.fault.results import Judgement
-    from tests.fault.watching.live import LiveHistory
+# -- Which transactions are open, by what their coordinators have written down -------------
+
+LOG = "__transaction_state"
+_STATUS_AT = 16
+"""Behind version (2 bytes), producer id (8), epoch (2) and timeout (4)."""
+STATUSES = {1: "ongoing", 2: "committing", 3: "aborting"}
+
+
+def open_transactions(bootstrap: str, topics: Sequence[str], feeder: str) -> list[str]:
+    """Return ids, with their states, of open transactions that touch any of ``topics``."""
+    last: dict[str, str] = {}
+    partitions = range(len(reading.ends(bootstrap, LOG)))
+    for message in chain.from_iterable(
+        reading.chunks(bootstrap, LOG, partitions, "read_uncommitted")
+    ):
+        name, value = _name(message.key() or b""), message.value()
+        touches = value is not None and any(topic.encode() in value for topic in topics)
+        status = STATUSES.get(value[_STATUS_AT]) if value is not None and touches else None
+        if status is None:
+            last.pop(name, None)
+        else:
+            last[name] = status
+    return [f"{name}: {status}" for name, status in last.items() if name != feeder]
+
+
+def _name(key: bytes) -> str:
+    (length,) = struct.unpack_from(">h", key, 2)
+    return key[4 : 4 + length].decode(errors="replace")
+
+
+# -- Reads a run back and has it judged ----------------------------------------------------
 
 SETTLE_S = 30.0
 """Transaction timeout and the broker's round to look for it: then nothing may be open."""
@@ -50,7 +80,6 @@ class Topics:
 
     @classmethod
     def create(cls, sandbox: Sandbox, app: str, partitions: int, **facts: bool) -> Topics:
-        """Create all topics of a run."""
         source, outputs, dead = f"{app}-in", (f"{app}-out", f"{app}-out-2"), f"{app}-dead"
         written = [SandboxTopic(name, partitions) for name in (source, *outputs)]
         sandbox.create_topics(*written, SandboxTopic(dead))
@@ -59,7 +88,6 @@ class Topics:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Return the topics that members write to."""
         return (*self.outputs, self.dead)
 
     def environment(self, **more: str) -> dict[str, str]:

@@ -4,29 +4,29 @@ These run without the collector of cycles: it would look at every header again a
 takes as long as to read them (measured: 7.4 us for an output, 4.4 us without).
 """
 
-from __future__ import annotations
-
 import gc
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from tests.fault.checking import reading_columns as columns
+from tests.fault.checking.reading_columns import Table
 from tests.kit import topics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from confluent_kafka import Message
-
-    from tests.fault.checking.reading_columns import Table
 
 Kind = Literal["input", "output", "dead", "offsets"]
 PROCESSES = 2
@@ -55,7 +55,6 @@ class Errand:
 
     @property
     def path(self) -> Path:
-        """Return where the rows are left."""
         return Path(self.folder) / f"{self.topic}-{self.partitions[0]}-{self.kind}.npy"
 
 

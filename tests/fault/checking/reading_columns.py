@@ -4,22 +4,17 @@ Where all records of a chunk look as they should, texts are taken apart by numpy
 otherwise record by record with the parsers of the audit, and what is not readable is ODD.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
+from confluent_kafka import Message
+from numpy.typing import NDArray
 
 from tests.fault import rules
 from tests.fault.checking import reading_texts as texts
 from tests.fault.checking.reading_texts import CHECK_DIGITS, ODD
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from confluent_kafka import Message
-    from numpy.typing import NDArray
 
 DEAD = 0
 """Slot of a dead letter; outputs count from 1."""
@@ -107,7 +102,6 @@ def inputs(messages: Sequence[Message]) -> Table:
 
 
 def offsets(messages: Sequence[Message]) -> Table:
-    """Return OFFSET rows."""
     table = np.zeros(len(messages), OFFSET)
     _place_in(table, messages, "offset")
     return table

@@ -1,16 +1,11 @@
 """Texts to numbers, thousands at once; what cannot be read is ODD."""
 
-from __future__ import annotations
-
 import warnings
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hapax.core.records import Coordinates
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ODD = -1
 """In place of a number that cannot be read."""

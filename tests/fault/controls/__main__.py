@@ -41,7 +41,6 @@ def main(words: list[str]) -> int:
 
 
 def be(name: str) -> None:
-    """Run one control."""
     if name in PEERS and os.environ.get(INSIDE) != name:
         python = environment(name)
         os.environ[INSIDE] = name

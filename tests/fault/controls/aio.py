@@ -19,7 +19,6 @@ POLL_MS = 100
 
 
 def run(ours: Contract) -> None:
-    """Work until SIGTERM."""
     asyncio.run(_run(ours))
 
 

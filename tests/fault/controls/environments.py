@@ -4,8 +4,6 @@ Made on demand under ``build/peers``, from the lock of that peer in ``bench/peer
 what the benchmark measures; standard library only.
 """
 
-from __future__ import annotations
-
 import fcntl
 import subprocess
 import sys

@@ -6,8 +6,6 @@ ends the process. Two things differ, because several processes share the input: 
 the example assigns one partition to itself, and at the end of the input it commits and goes on.
 """
 
-from __future__ import annotations
-
 import signal
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -40,7 +38,6 @@ class Example:
         self.at_end: set[tuple[str | None, int | None]] = set()
 
     def run(self) -> None:
-        """Work until SIGTERM."""
         signal.signal(signal.SIGTERM, self.stop)
         self.consumer.subscribe([self.ours.source])
         self.producer.init_transactions()

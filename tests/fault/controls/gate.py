@@ -1,7 +1,5 @@
 """A place inside business code where a test can keep one process. Standard library only."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -44,7 +42,6 @@ class Gate:
 
 
 def pass_through(value: bytes) -> None:
-    """Pass the gate of this process, if it has one."""
     folder = os.environ.get(FOLDER)
     if folder:
         Gate(Path(folder), os.environ.get("HAPAX_INSTANCE", "0")).pass_through(value)

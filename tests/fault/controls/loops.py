@@ -56,7 +56,6 @@ class Process(naive.AtLeastOnce):
         }
 
     def run(self) -> None:
-        """Work until SIGTERM."""
         signal.signal(signal.SIGTERM, self.stop)
         while not self.stopping:
             self.turn()
@@ -66,7 +65,6 @@ class Process(naive.AtLeastOnce):
         self.stopping = True
 
     def turn(self) -> None:
-        """Process what is there."""
         records = self.take(RECORDS_MAX, TAKE_S)
         if records:
             self.process(records)
@@ -206,7 +204,6 @@ def again(call: Callable[[], Answer]) -> Answer:
 
 
 def start(kind: str, ours: Contract) -> None:
-    """Run a loop until SIGTERM."""
     kinds: dict[str, Callable[[Contract], Process]] = {
         each.__name__: each
         for each in (AutoCommit, CommitAfterProduce, PlainTransactions, TransactionsWithoutRewind)

@@ -1,7 +1,5 @@
 """The controls: who, struck how, and what must show."""
 
-from __future__ import annotations
-
 from tests.fault.controls.recipes import (
     aborts,
     joins,

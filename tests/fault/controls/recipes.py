@@ -3,21 +3,14 @@
 ``request`` in the names is one that reached the broker after its time: KAFKA-17754.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from tests.fault.controls.stand import PATIENCE_S
-from tests.kit.faults import ALWAYS
+from tests.fault.controls.stand import PATIENCE_S, Stand
+from tests.kit.faults import ALWAYS, Rule
 from tests.kit.topics import unmarked
 from tests.kit.waiting import reaches
-
-if TYPE_CHECKING:
-    from tests.fault.controls.stand import Stand
-    from tests.kit.faults import Rule
 
 Recipe = Callable[["Stand"], int]
 
@@ -29,7 +22,6 @@ STALL_MAX_S = 8.0
 
 
 def nothing(_stand: Stand) -> int:
-    """Let it run for a moment."""
     _stand.await_progress(1000)
     return 1
 

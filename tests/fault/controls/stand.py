@@ -4,33 +4,28 @@ A campaign strikes at random on three brokers; here each fault is aimed, because
 broken must be seen to fail at once. All stands share one broker.
 """
 
-from __future__ import annotations
-
 import uuid
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from hapax.sandbox import Sandbox
 from hapax.sandbox.broker import metadata_client
 from tests.fault.checking.judge import Topics
 from tests.fault.controls.gate import FOLDER, Gate
 from tests.fault.feeding.feed import Feeder
+from tests.fault.feeding.ledger import Ledger
 from tests.fault.members import Member
 from tests.kit.faults import Rule
 from tests.kit.managed_process import WorkerProcess
+from tests.kit.proxy import FaultProxy
 from tests.kit.topics import committed, ends, read_back
 from tests.kit.waiting import reaches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.fault.feeding.ledger import Ledger
-    from tests.kit.proxy import FaultProxy
 
 PARTITIONS = 4
 PATIENCE_S = 180.0
@@ -164,7 +159,6 @@ class Stand:
         return Gate(self.folder / "gates", "w-0")
 
     def client(self, instance: str = "w-0") -> str:
-        """Return the client id of a member."""
         return f"{self.topics.app}-{instance}"
 
     def arm(

@@ -1,7 +1,5 @@
 """A control that is broken without any fault proves nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fault.controls.__main__ import LOOPS, PEERS

@@ -3,17 +3,15 @@
 A trial that shows none of what it must is a failure of the proof, not a success of the loop.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hapax.sandbox import Sandbox
 from tests.fault.checking.judge import judge
@@ -21,12 +19,8 @@ from tests.fault.controls.recipes import nothing
 from tests.fault.controls.stand import PATIENCE_S, Stand
 from tests.fault.reporting import machine
 from tests.fault.results import Run, Strike, write_run
-from tests.kit.box import Box
 from tests.kit.proxy import FaultProxy
-from tests.kit.turn import share, turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from tests.kit.turn import Box, share, turn
 
 SEED = 1
 TRIES = 3
@@ -78,7 +72,6 @@ def undisturbed(trial: Trial) -> Trial:
 
 
 def play(trial: Trial, sandbox: Sandbox, proxy: FaultProxy, folder: Path) -> Run:
-    """Run a trial and judge it."""
     began_s = time.monotonic()
     run = Run(
         name=trial.name,
@@ -156,7 +149,6 @@ def parsed(trials: Sequence[Trial], words: Sequence[str]) -> argparse.Namespace:
 
 
 def chosen(trials: Sequence[Trial], asked: argparse.Namespace, box: Box) -> list[Trial]:
-    """Return the trials of a run, in their order."""
     if asked.all or asked.quick:
         wide = [trial for trial in trials if asked.all or trial.quick]
         found = box.order(share(wide, asked.share, asked.turn), trials, _name, asked.turn)

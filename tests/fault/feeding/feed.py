@@ -7,10 +7,9 @@ is aborted, whose events have negative numbers. A transaction whose outcome is n
 repeated; the ledger says so.
 """
 
-import json
 from pathlib import Path
 
-from tests.fault.feeding.feed_state import BOUND, RATE, SAVED, STOP, WRITTEN, Child, shared
+from tests.fault.feeding.feed_state import BOUND, RATE, SAVED, STOP, WRITTEN, Child
 from tests.fault.feeding.ledger import Ledger
 from tests.kit.waiting import await_
 
@@ -19,8 +18,8 @@ UNLIMITED = 10**9
 STOP_TIMEOUT_S = 300.0
 
 
-class Feeder:
-    """One feeder. ``start`` once, ``stop`` once; ``close`` ends it without a ledger.
+class Feeder(Child):
+    """One feeder; ``stop`` returns its ledger.
 
     rate        records a second, transactions that are aborted not counted; 0 is a pause
     partitions  of ``topic``
@@ -41,31 +40,19 @@ class Feeder:
         size: int = 100,
         poison: bool = True,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self._cells = shared(folder / "feed.state", new=True)
-        self._cells[RATE] = rate
-        task = {
-            "bootstrap": bootstrap,
-            "topic": topic,
-            "folder": str(folder),
-            "run": run,
-            "partitions": partitions,
-            "seed": seed,
-            "size": size,
-            "poison": poison,
-        }
-        self._child = Child(
-            "tests.fault.feeding.feed_process", [json.dumps(task)], folder / "feed.log"
+        super().__init__(
+            "tests.fault.feeding.feed_process",
+            "feed",
+            folder,
+            bootstrap=bootstrap,
+            topic=topic,
+            run=run,
+            partitions=partitions,
+            seed=seed,
+            size=size,
+            poison=poison,
         )
-
-    @property
-    def started(self) -> bool:
-        return self._child.running
-
-    def start(self) -> None:
-        """Start to write; return when it has begun."""
-        self._child.begin(self._cells)
+        self._cells[RATE] = rate
 
     def pace(self, rate: int) -> None:
         """Write so many records a second from now on; 0 is a pause, UNLIMITED means all it can."""
@@ -80,16 +67,12 @@ class Feeder:
     def pause(self) -> Ledger:
         """Write nothing more until ``pace``; return what is known once nothing is under way."""
         self.pace(0)
-        await_(lambda: self._cells[SAVED] or not self._child.running, STOP_TIMEOUT_S)
-        assert self._child.running, self._child.text()
+        await_(lambda: self._cells[SAVED] or not self.running, STOP_TIMEOUT_S)
+        assert self.running, self.text()
         return Ledger.load(self._folder / "ledger.npz")
 
     def stop(self) -> Ledger:
         """Let it finish what it has begun, and return what it knows."""
         self._cells[STOP] = 1
-        self._child.finish(STOP_TIMEOUT_S)
+        self.finish(STOP_TIMEOUT_S)
         return Ledger.load(self._folder / "ledger.npz")
-
-    def close(self) -> None:
-        """End it whatever it does."""
-        self._child.close()

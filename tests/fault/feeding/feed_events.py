@@ -48,7 +48,6 @@ class Book:
         self._lock = threading.Lock()
 
     def take(self, count: int) -> range:
-        """Return so many new numbers."""
         with self._lock:
             start = len(self.fates) // COPIES
             self.fates.extend(bytes(count * COPIES))

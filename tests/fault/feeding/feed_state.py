@@ -1,7 +1,8 @@
 """Numbers that two processes share through a file: what one asks for, and how far the other is."""
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +24,26 @@ def shared(
 
 
 class Child(ManagedProcess):
-    """A process that obeys its shared numbers. ``argv`` follows ``python -m module``."""
+    """A process ``python -m module TASK`` that obeys its shared numbers, ``NAME.state``.
 
-    def __init__(self, module: str, argv: Sequence[str], log: Path) -> None:
-        super().__init__([sys.executable, "-m", module, *argv], log)
+    ``start`` once, ``stop`` once; ``close`` ends it without what it would leave.
+    """
 
-    def begin(self, cells: np.memmap[tuple[int], np.dtype[np.int64]]) -> None:
+    def __init__(
+        self, module: str, name: str, folder: Path, *, more: int = 0, **task: object
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._cells = shared(folder / f"{name}.state", more, new=True)
+        words = json.dumps(task | {"folder": str(folder)})
+        super().__init__([sys.executable, "-m", module, words], folder / f"{name}.log")
+
+    def start(
+        self, words: Sequence[str] | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         """Start it; return when it says that it is ready."""
-        self.start()
-        if not reaches(lambda: cells[READY] or not self.running, START_S) or not cells[READY]:
+        super().start(words, settings)
+        ready = reaches(lambda: self._cells[READY] or not self.running, START_S)
+        if not ready or not self._cells[READY]:
             self.close()
             raise RuntimeError(f"{self._words}: did not start: {self.text()[-WORDS_MAX:]}")

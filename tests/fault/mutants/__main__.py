@@ -9,13 +9,12 @@ import inspect
 import sys
 from collections.abc import Callable
 
-from tests.fault.mutants import core, kafka, lanes
+from tests.fault.mutants import patches
 
 MUTANTS: dict[str, Callable[[], None]] = {
     name.replace("_", "-"): patch
-    for module in (core, kafka, lanes)
-    for name, patch in inspect.getmembers(module, inspect.isfunction)
-    if patch.__module__ == module.__name__ and not name.startswith("_")
+    for name, patch in inspect.getmembers(patches, inspect.isfunction)
+    if patch.__module__ == patches.__name__ and not name.startswith("_")
 }
 
 

@@ -1,18 +1,13 @@
 """A picture of one run: throughput and lag over time, with every fault marked."""
 
-from __future__ import annotations
-
 import re
 from math import nan
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.fault.results import Run, Sample
+from tests.fault.results import Run, Sample
 
 _FRACTION = re.compile(r"(\d\.\d)\d+")
 """Of a point on the page: a tenth is all that can be seen, and six digits make the file large."""

@@ -33,7 +33,6 @@ _SUMMARY = re.compile(r"(?s)(<!-- proof -->\n).*?(<!-- /proof -->)")
 
 
 def page(runs: Sequence[Run], cases: Sequence[Case]) -> str:
-    """Return docs/proof.md."""
     service = [run for run in runs if run.kind == "service"]
     others = [run for run in runs if run.kind != "service"]
     values = {

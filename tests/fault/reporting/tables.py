@@ -30,7 +30,6 @@ def filled_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def total(runs: Iterable[Run]) -> Counts:
-    """Return the counts of all runs together."""
     whole = Counts()
     for run in runs:
         for name in whole.__struct_fields__:
@@ -68,7 +67,6 @@ def summary(runs: Sequence[Run], cases: Sequence[Case] = ()) -> str:
 
 
 def runs_table(runs: Sequence[Run]) -> str:
-    """Return one line for each run."""
     return table(
         (
             *("run", "engine", "seed", "commit", "machine", "minutes#"),

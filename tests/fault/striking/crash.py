@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_claim import Claim
+from hapax.claims.redis_script import Request
 from hapax.kafka.produce.transaction import KafkaTransaction
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Point(NamedTuple):
 
 POINTS = {
     "before-claim": Point(RedisClaims, "ask", "before"),
-    "after-claim": Point(Claim, "answer", "after"),
+    "after-claim": Point(Request, "answer", "after"),
     "before-send": Point(KafkaTransaction, "send", "before"),
     "after-send": Point(KafkaTransaction, "send", "after"),
     "before-offsets": Point(KafkaTransaction, "send_offsets", "before"),
@@ -46,7 +46,6 @@ POINTS = {
 
 
 def arm(point: Point, nth: int) -> None:
-    """Make the process die there."""
     call: Callable[..., Any] = getattr(point.owner, point.call)
     made = 0
 

@@ -1,12 +1,12 @@
 """The catalogue: every fault that a campaign can strike with, as data."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
 from tests.fault.plan import Fault
 from tests.fault.reporting.matrix import DELIVERIES, REQUESTS
+from tests.fault.scene import Scene
 from tests.fault.striking import (
     strikes_brokers,
     strikes_cluster,
@@ -16,11 +16,6 @@ from tests.fault.striking import (
     strikes_stores,
     strikes_workers,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tests.fault.scene import Scene
 
 P = ParamSpec("P")
 

@@ -1,16 +1,11 @@
 """Strikes at brokers: killed, frozen, moved, out of step, all away (B, S-K2)."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
+from hapax.sandbox import Broker
 from tests.fault.cluster import INTERNAL
+from tests.fault.scene import Scene
 from tests.kit.faults import Rule
-
-if TYPE_CHECKING:
-    from hapax.sandbox import Broker
-    from tests.fault.scene import Scene
 
 PROCESSOR_SHARE_MAX = 0.3
 RESIDENT_GROWTH_MAX = 200 << 20

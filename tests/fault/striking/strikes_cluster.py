@@ -1,22 +1,17 @@
 """Strikes at a Spark cluster: executors, worker daemons, the master, the ways between (SP)."""
 
-from __future__ import annotations
-
 import signal
 import time
-from typing import TYPE_CHECKING
 
+import psutil  # type: ignore[import-untyped] # it carries no types
+
+from hapax.sandbox.spark_cluster import SparkDaemon
+from tests.fault.members import Member
+from tests.fault.scene import Scene
 from tests.fault.striking.strikes_spark import LEAVES_S, kill_jvm_of
 from tests.kit.spark_process import executors, runs_tasks, send, with_children
 from tests.kit.topics import ends
 from tests.kit.waiting import await_, reaches
-
-if TYPE_CHECKING:
-    import psutil  # type: ignore[import-untyped] # it carries no types
-
-    from hapax.sandbox.spark_cluster import SparkDaemon
-    from tests.fault.members import Member
-    from tests.fault.scene import Scene
 
 START_S = 180.0
 TRIES, CATCH_S, STANDS_S = 40, 0.3, 2.0
@@ -56,7 +51,6 @@ def kill_executor(scene: Scene) -> None:
 
 
 def kill_all_executors(scene: Scene) -> None:
-    """SIGKILL all executors at once."""
     victims = _at_work(scene)
     scene.target = "all executors"
     scene.mark("kill of all executors")

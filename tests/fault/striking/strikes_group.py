@@ -1,15 +1,10 @@
 """Strikes at the group: members come and go (G1, G3)."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 from hapax.core.errors import ExitCode
-
-if TYPE_CHECKING:
-    from tests.fault.members import Member
-    from tests.fault.scene import Scene
+from tests.fault.members import Member
+from tests.fault.scene import Scene
 
 LEAVES_S, CUT_OFF_S = 20.0, 40.0
 """How long a stop may take, and how long it is waited for: by then the watchdog has said why."""

@@ -1,16 +1,12 @@
 """Strikes at the requests of one member: late, slow, lost, cut off (S-K1, N, G4)."""
 
-from __future__ import annotations
-
 import contextlib
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from tests.fault.scene import Scene
 from tests.fault.striking.strikes_brokers import broker_of
 from tests.kit.faults import ALWAYS, Rule
-
-if TYPE_CHECKING:
-    from tests.fault.scene import Scene
 
 ILLEGAL_GENERATION = 22
 INVALID_PRODUCER_EPOCH = 47

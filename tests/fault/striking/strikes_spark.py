@@ -1,16 +1,11 @@
 """Strikes at a Spark application: at its tasks, its JVM, its driver (SP)."""
 
-from __future__ import annotations
-
 import signal
 import time
-from typing import TYPE_CHECKING
 
+from tests.fault.members import Member
+from tests.fault.scene import Scene
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from tests.fault.members import Member
-    from tests.fault.scene import Scene
 
 JVM_LOST = (1, 3)
 """What a driver leaves with when its JVM is gone: at work, and when it was about to start."""

@@ -1,14 +1,10 @@
 """Strikes at the claim store: killed, frozen, slow, loading, read-only (R1, R2, R9)."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
 import redis
 
-if TYPE_CHECKING:
-    from tests.fault.scene import Scene
+from tests.fault.scene import Scene
 
 TARGET = "redis"
 READY_S = 60.0

@@ -1,20 +1,13 @@
 """Strikes at members: killed, frozen and stopped at chosen moments (P, Z, T4)."""
 
-from __future__ import annotations
-
 import sys
 import time
-from typing import TYPE_CHECKING
 
-from tests.fault.members import await_exit
+from tests.fault.members import Member, await_exit
+from tests.fault.reporting.matrix import Moment
+from tests.fault.scene import Scene
 from tests.fault.striking.crash import EXIT
-from tests.kit.faults import Rule
-
-if TYPE_CHECKING:
-    from tests.fault.members import Member
-    from tests.fault.reporting.matrix import Moment
-    from tests.fault.scene import Scene
-    from tests.kit.faults import Action
+from tests.kit.faults import Action, Rule
 
 _ACTIONS: dict[Moment, Action] = {
     "not delivered": "hold",
@@ -81,7 +74,6 @@ def kill_often(scene: Scene, seconds: float, gap_s: tuple[float, float] = (1.0, 
 
 
 def freeze(scene: Scene, seconds: float) -> None:
-    """Freeze a member for so long."""
     victim = scene.anybody
     scene.mark("freeze")
     victim.freeze()

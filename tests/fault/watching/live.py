@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.fault.feeding.feed_state import CELLS, STOP, WRITTEN, Child, shared
+from tests.fault.feeding.feed_state import CELLS, STOP, WRITTEN, Child
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,8 +74,8 @@ class LiveHistory:
             return cls(**rest, **{name: file[name] for name in file.files})
 
 
-class LiveReader:
-    """One reader. ``start`` once, ``stop`` once; ``close`` ends it without a history.
+class LiveReader(Child):
+    """One reader; ``stop`` returns its history.
 
     topics      of outputs and dead letters
     source      the input topic
@@ -85,24 +85,16 @@ class LiveReader:
     def __init__(
         self, bootstrap: str, topics: Sequence[str], folder: Path, *, source: str, partitions: int
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self._partitions = partitions
-        self._cells = shared(folder / "live.state", partitions, new=True)
-        task = {
-            "bootstrap": bootstrap,
-            "topics": list(topics),
-            "folder": str(folder),
-            "source": source,
-            "partitions": partitions,
-        }
-        self._child = Child(
-            "tests.fault.watching.live_process", [json.dumps(task)], folder / "live.log"
+        super().__init__(
+            "tests.fault.watching.live_process",
+            "live",
+            folder,
+            more=partitions,
+            bootstrap=bootstrap,
+            topics=list(topics),
+            source=source,
+            partitions=partitions,
         )
-
-    def start(self) -> None:
-        """Start to read; return when it has begun."""
-        self._child.begin(self._cells)
 
     @property
     def done(self) -> int:
@@ -118,9 +110,5 @@ class LiveReader:
     def stop(self) -> LiveHistory:
         """Let it read up to the ends as they are now, and return what it saw."""
         self._cells[STOP] = 1
-        self._child.finish(STOP_TIMEOUT_S)
+        self.finish(STOP_TIMEOUT_S)
         return LiveHistory.load(self._folder)
-
-    def close(self) -> None:
-        """End it whatever it does."""
-        self._child.close()

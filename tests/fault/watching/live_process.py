@@ -87,7 +87,6 @@ class Eye:
             self.errors.append(f"{_now_ms()} {error}")
 
     def history(self, *, complete: bool) -> LiveHistory:
-        """Return everything."""
         return LiveHistory(
             self.lanes,
             np.concatenate(self._seen),

@@ -61,7 +61,6 @@ class Progress(threading.Thread):
         return self._seen_s[at] if at < len(self._fed_ms) else None
 
     def await_recovery(self, since_s: float, timeout_s: float) -> float | None:
-        """Wait for it, and return when it was."""
         deadline_s = time.time() + timeout_s
         while (seen_s := self.recovered_s(since_s)) is None and time.time() < deadline_s:
             time.sleep(PROGRESS_INTERVAL_S)

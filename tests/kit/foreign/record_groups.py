@@ -4,8 +4,6 @@ The command is given BROKERS TOPIC GROUP earliest|latest COUNT, prints what it r
 group when it has read COUNT records. Prints two lines of groups.jsonl.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -12,14 +12,12 @@ from __future__ import annotations
 import errno
 import sqlite3
 import weakref
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 import apsw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from random import Random
 
 SECTOR, FILE_BYTES_MAX = 512, 1 << 26
 _JOURNALS = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_MAIN_JOURNAL
@@ -133,7 +131,6 @@ class ModelDisk:
         return failing
 
     def inode_of(self, name: str) -> Inode:
-        """Return a file that is there from now on."""
         if name not in self.shown:
             self.shown[name] = Inode()
             self._changes.append((name, self.shown[name]))

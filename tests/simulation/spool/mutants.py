@@ -1,20 +1,16 @@
 """Spools that are broken on purpose: the judge must find out about each within a few schedules."""
 
-from __future__ import annotations
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import pytest
 
 from hapax.publish.drainer import Drainer
 from hapax.spool import spool
 from hapax.spool.spool import SpoolRow, SpoolStore
 from tests.simulation.spool.disk import ModelDisk
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pytest
-
-    Mutant = Callable[[pytest.MonkeyPatch], None]
+Mutant = Callable[[pytest.MonkeyPatch], None]
 
 _append, _publish, _go_on = SpoolStore.append, Drainer._publish, Drainer._go_on
 

@@ -22,7 +22,7 @@ from hapax.spool.errors import (
     SpoolFailedError,
     SpoolFullError,
 )
-from hapax.spool.group_commit import Group, GroupCommit
+from hapax.spool.group_commit import GroupCommit
 from hapax.spool.spool import SpoolStore
 from tests.simulation.spool.disk import ModelDisk
 
@@ -36,6 +36,20 @@ SETTINGS: Any = SimpleNamespace(
 
 class WrongError(AssertionError):
     """The judge has found something."""
+
+
+class Later:
+    """Keeps what is submitted until the schedule does it."""
+
+    def __init__(self) -> None:
+        self._submitted: list[Any] = []
+
+    def submit(self, *call: Any) -> None:
+        self._submitted.append(call)
+
+    def taken(self) -> list[Any]:
+        submitted, self._submitted = self._submitted, []
+        return submitted
 
 
 class AtOnce(Executor):
@@ -106,7 +120,6 @@ class Play:
         self.faults: dict[str, int] = {}
 
     def run(self) -> None:
-        """Play it. Raises WrongError."""
         try:
             for _ in range(self.chance.randint(1, OPENS_MAX)):
                 self._life()
@@ -169,6 +182,7 @@ class Play:
         commit = GroupCommit(
             spool, disk_max_bytes=disk_max_bytes, memory_max_records=100, full_timeout_s=0.0
         )
+        self.later = commit._pool = Later()  # type: ignore[assignment]
         settings = SETTINGS
         drainer = Drainer(spool, settings, id_header="id", linger_s=0, drained=lambda: None)
         drainer._marked = self.brokers  # type: ignore[assignment]
@@ -182,19 +196,15 @@ class Play:
             self.given = numbers[-1]
             records = [stored(self._message(number), 1) for number in numbers]
 
-            def accepted(group: Group, _index: int, numbers: list[int] = numbers) -> None:
-                if group.error is None:
-                    self.acknowledged += numbers
-                elif isinstance(group.error, SpoolFullError):
-                    self._count("disk full")
+            def accepted(_first: int, numbers: list[int] = numbers) -> None:
+                self.acknowledged += numbers
 
             at = b"%d" % numbers[-1]
             try:
                 commit.submit(records, accepted, position=at)
             except SpoolFullError:
                 self._count("spool full")
-        if commit._groups:
-            self._accept(commit)
+        self._accept(commit)
 
     def _message(self, number: int) -> Message:
         fill = self.chance.choice([b"", b"x" * 40, bytes(700), bytes(3) + b"y" * 1500])
@@ -202,11 +212,12 @@ class Play:
         return Message(TOPIC, value, None, -1, 0, [])
 
     def _accept(self, commit: GroupCommit) -> None:
-        try:
-            commit._accept(commit._groups.popleft())
-        except HapaxError as error:
-            commit._give_up(error)
-            raise
+        for accept, group in self.later.taken():
+            accept(group)
+            if isinstance(group.accepted.exception(), SpoolFullError):
+                self._count("disk full")
+        if commit._failed is not None:
+            raise commit._failed
 
     def _drain(self, spool: SpoolStore, drainer: Drainer) -> None:
         """Publish once, where there is anything; a drainer in doubt asks for the marker first."""

@@ -1,12 +1,11 @@
 """Which record path a process takes, and why."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, libversion
@@ -16,14 +15,10 @@ from hapax.core.plan import Destinations, Planner
 from hapax.core.record_path import Prepared
 from hapax.core.records import Output
 from hapax.kafka import native
+from hapax.kafka.native import Choice
 from tests.kit.managed_process import required
 from tests.kit.native import Raw
 from tests.kit.parts import settings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.kafka.native import Choice
 
 hapax_fast: Any = pytest.importorskip("hapax_fast")
 Patch = pytest.MonkeyPatch

@@ -1,50 +1,30 @@
-from __future__ import annotations
-
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hapax.claims.redis_layout import Layout, owner_texts, setnx
-from hapax.claims.redis_native import Digests, Owners, moved, native_setnx
-from tests.kit.native import Raw
-from tests.kit.native_inputs import few, plain
+from hapax.claims.redis_script import by_shard, packed_digests, packed_owners
+from tests.kit.native import few, plain
 
 SALT = bytes(range(16))
-PREFIX, DATE, NUMBERS = b"hapax{shop}\x01\x02", b"\x00\x07", {"orders": b"\x11\x22\x33"}
+NUMBERS = {"orders": b"\x11\x22\x33"}
 
 
-@st.composite
-def layouts(draw: st.DrawFn) -> Layout:
-    """Layouts at rest, and those of buckets that are divided or joined."""
-    old = draw(st.integers(10, 20))
-    new = draw(st.sampled_from((old, old + 1, old - 1)))
-    return Layout(old, new, draw(st.integers(0, 1 << min(old, new))))
-
-
-@given(records=plain, layout=layouts())
+@given(records=plain)
 @settings(max_examples=few(200), deadline=None)
-def test_commands_and_owners_of_native_records_are_those_of_a_list(stage, records, layout):
+def test_digests_and_owners_of_native_records_are_those_of_a_list(stage, records):
     for native, batch in stage.play(records, ["header:id", "key"]):
-        digests, owners = Digests(native.claims, SALT), Owners(native, NUMBERS)
-        texts = owner_texts(list(batch.records), NUMBERS)
-        assert list(owners) == texts
-        packed = native_setnx(PREFIX, layout, digests, owners, DATE)
-        if packed is not None:
-            assert packed == setnx(PREFIX, layout, list(digests), [DATE + text for text in texts])
-        else:
-            assert len({len(head) for head in owners.heads}) != 1
+        assert packed_owners(native, NUMBERS) == packed_owners(list(batch.records), NUMBERS)
+        for index, (claim, at) in enumerate(zip(native.claims, range(0, 10**9, 16), strict=False)):
+            digest = packed_digests(native.claims, SALT)[at : at + 16]
+            expected = packed_digests([claim], SALT) if claim else bytes(16)
+            assert digest == expected, index
 
 
-@given(records=plain, layout=layouts(), further=st.integers(0, 1 << 20))
+@given(records=plain)
 @settings(max_examples=few(200), deadline=None)
-def test_ids_that_moved_are_those_with_another_bucket(stage, records, layout, further):
-    met = layout._replace(cursor=further % ((1 << min(layout.old, layout.new)) + 1))
-    for native, _batch in stage.play(records, ["header:id", "key"]):
-        digests = Digests(native.claims, SALT)
-        changed = [i for i, one in enumerate(digests) if layout.bits(one) != met.bits(one)]
-        if layout.old != layout.new:
-            assert moved(digests, layout, met) == changed
-
-
-def test_layouts_of_other_sizes_are_left_to_the_reference(stage):
-    for native, _batch in stage.play([Raw(b"k", b"v")], ["key"]):
-        assert moved(Digests(native.claims, SALT), Layout(14, 14, 0), Layout(14, 15, 3)) is None
+def test_native_records_are_sorted_by_shard_as_a_list_is(stage, records):
+    for native, batch in stage.play(records, ["header:id", "key"]):
+        digests = packed_digests(native.claims, SALT)
+        owners = packed_owners(native, NUMBERS)
+        indices, *rest = by_shard(native.claims, digests, owners, b"")
+        expected, *others = by_shard(list(batch.records), digests, owners, b"")
+        assert [*indices] == expected
+        assert rest == others

@@ -1,7 +1,5 @@
 """Every way in which a process or a client ends while native records are held ends soon."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

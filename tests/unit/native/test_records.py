@@ -18,8 +18,7 @@ from hapax.kafka.consume.native_intake import messages_of
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.errors import NAME_UNREADABLE
 from tests.kit.doubles import Ticking
-from tests.kit.native import Raw, reference
-from tests.kit.native_inputs import anything, chains, few, plain
+from tests.kit.native import Raw, anything, chains, few, plain, reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,8 +71,8 @@ def test_every_record_is_that_of_the_reference(stage, records):
         assert len(native) == len(expected)
         places = [native.coordinates(index) for index in range(len(native))]
         assert places == [tuple(record.coordinates) for record in expected]
-        lows = b"".join((record.offset & 0xFFFFFFFF).to_bytes(4, "big") for record in expected)
-        assert native.offsets == lows
+        offsets = b"".join(record.offset.to_bytes(8, "big") for record in expected)
+        assert native.owners([b""] * len(native.runs)) == offsets
 
 
 @given(records=plain, part=st.slices(9), place=st.integers(-9, 8), done=st.integers(0, 9))
@@ -190,7 +189,7 @@ def test_records_that_were_given_back_are_no_empty_batch(stage):
         lambda: ids.missing,
         lambda: ids.digests(SALT),
         lambda: native.runs,
-        lambda: native.offsets,
+        lambda: native.owners([]),
         lambda: native.facts(1),
         lambda: native.tally([]),
         native.messages,

@@ -1,10 +1,8 @@
 """Outputs of native records at the brokers, and what a producer does not take."""
 
-from __future__ import annotations
-
 import gc
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -12,16 +10,12 @@ from hypothesis import given, settings
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.plan import Destinations, Planner
+from hapax.core.ports import Batch, Message
 from hapax.core.record_path import Prepared
 from hapax.core.records import Output
 from hapax.kafka.errors import client_headers
 from hapax.kafka.produce.producer import Outbox
-from tests.kit.native import PATIENCE_S, Raw, path
-from tests.kit.native_inputs import few, plain
-
-if TYPE_CHECKING:
-    from hapax.core.ports import Batch, Message
-    from tests.kit.native import Stage
+from tests.kit.native import PATIENCE_S, Raw, Stage, few, path, plain
 
 
 def outbox_of(stage: Stage, **properties: Any) -> Outbox:

@@ -1,9 +1,8 @@
 """Steps 4 to 6: business code, plans and messages, through the native path and its reference."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,19 +10,12 @@ from hypothesis import strategies as st
 
 from hapax.core.errors import Poison
 from hapax.core.identity import Identity
-from hapax.core.plan import Destinations, Planner
+from hapax.core.plan import Destinations, Plan, Planner
 from hapax.core.ports import Interrupt, Message
 from hapax.core.record_path import UNCHANGED, Prepared, by_reference
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Transformer, identity
-from tests.kit.native import Raw
-from tests.kit.native_inputs import few, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from hapax.core.plan import Plan
-    from hapax.core.transform import Result
+from hapax.core.transform import Failure, Result, Transformer, identity
+from tests.kit.native import Raw, few, plain
 
 
 class WillStopError(BaseException):
@@ -214,7 +206,6 @@ PLANNER = Planner(Destinations("app", "out", "dead"))
 def plans(
     native: Any, batch: Any, chain: list[str], results: list[Result | None]
 ) -> tuple[Plan, Plan]:
-    """Return the plan of the native path, and that of its reference."""
     expected = by_reference(results, native)
     ids = Identity(chain).identify(batch.records).ids
     theirs = PLANNER.plan(list(batch.records), ids, expected, batch.next)
@@ -222,7 +213,6 @@ def plans(
 
 
 def previews(prepared: Prepared, preview: Any) -> list[Message]:
-    """Return what the native path would send."""
     found = [
         preview(prepared.records, prepared.results, index) for index in range(len(prepared.results))
     ]

@@ -9,21 +9,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import BatchAbortedError, MemberFencedError
+from hapax.core.errors import (
+    BatchAbortedError,
+    ClaimsUnavailableError,
+    MemberFencedError,
+    ProducerDeadError,
+    SchemasUnavailableError,
+    StopError,
+)
 from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
-from hapax.engines.hold import Hold
 from hapax.engines.idle_offsets import EndOfRun
-from hapax.engines.membership import Membership, cut_off
+from hapax.engines.membership import ClaimsWatch, Hold, Membership, cut_off
+from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
 
 if TYPE_CHECKING:
-    from hapax.core.records import Progress
+    from hapax.core.batch_result import BatchResult
+    from hapax.core.limits import DeadLetterRate, Limits
+    from hapax.core.ports import Claims, Stuck
+    from hapax.core.records import Progress, TopicPartition
     from hapax.engines.lifecycle import Process
+    from hapax.engines.spark.jobs import SparkJobs
     from hapax.engines.spark.lanes import Lane
-    from hapax.engines.spark.ports import DriverSource, Fences, Jobs, Pacing
-    from hapax.engines.spark.reports import Reports
+    from hapax.engines.spark.plan import DriverSource, Fences, Pacing, RangeReport
+    from hapax.telemetry.events import Events
+
 
 BUSY_WAIT_S, IDLE_WAIT_S = 0.005, 0.05
 """How long the group is attended to between two checks of the jobs, and of the ends."""
@@ -43,7 +55,7 @@ class SparkEngine:
         self,
         process: Process,
         member: DriverSource,
-        jobs: Jobs,
+        jobs: SparkJobs,
         *,
         fences: Fences,
         reports: Reports,
@@ -134,8 +146,7 @@ class SparkEngine:
         self._reports.tell()
 
     def _observe(self) -> None:
-        changes = self._membership.observe()
-        if changes.revoked or changes.lost or changes.assigned:
+        if self._membership.observe().moved:
             self._lanes.stale = True
         self._membership.adopt_orphans()
 
@@ -250,3 +261,173 @@ class SparkEngine:
         for lane in self._lanes.all:
             if lane.job is not None:
                 self._events.batch_abandoned(f"lane {lane.number}: its range did not end in time")
+
+
+# -- What the driver does with the report of a range ----------------------------------------------
+
+
+LOST_MAX = 10
+"""Tasks of one lane in a row that end without a report and without progress."""
+
+
+class Reports:
+    """Reacts to reports."""
+
+    def __init__(
+        self,
+        events: Events,
+        claims: Claims | None,
+        limits: Limits,
+        dead_letter_rate: DeadLetterRate,
+    ) -> None:
+        self._events = events
+        self._claims = ClaimsWatch(events, claims, waits=not limits.pass_on_outage)
+        self._fences = limits.producer_fences
+        self._member_fences = limits.member_fences
+        self.dead_letter_rate = dead_letter_rate
+        self._waiting: set[int] = set()
+        """Lanes whose last range ended at a record that waits for a schema."""
+        self._untold: list[tuple[RangeReport, float]] = []
+        """What is reported once the lane's next range is on its way, and how long the range took.
+        """
+        self._stuck: dict[int, dict[TopicPartition, Stuck]] = {}
+        """By lane, as its last whole range found it."""
+
+    def take(self, lane: Lane, report: RangeReport, now_s: float) -> None:
+        self._untold.append((report, now_s - lane.began_s))
+        for settled in report.settled:
+            self.dead_letter_rate.record_batch(settled.records, settled.dead_letters)
+            self._fences.commit()
+        lane.record_report(report)
+        if not lane.flowing:
+            self.tell()
+        match report.error:
+            case None:
+                self._found(lane.number)
+                self._stick(lane.number, report.stuck)
+                if not report.progress and lane.awaited:
+                    lane.rest(now_s)  # nothing came of what exists: brokers are slow
+            case ClaimsUnavailableError() as error:
+                self._claims.hold(str(error), now_s)
+            case SchemasUnavailableError() as error:
+                self._waiting.add(lane.number)
+                self._events.schemas_unavailable(str(error))
+                lane.rest(now_s)
+            case BatchAbortedError() as error:
+                self._aborted(lane, report, error, now_s)
+            case ProducerDeadError() as error:
+                self._events.producer_died(str(error), fenced=error.fenced)
+                if error.fenced:
+                    self._fences.fence(now_s, explained=report.explained)
+                lane.rest(now_s)
+            case error:
+                raise error
+
+    def shared_out(self) -> None:
+        """Forget what was stuck: the next ranges report it, where still assigned."""
+        if any(self._stuck.values()):
+            self._events.partition_stuck({})
+        self._stuck = {}
+
+    def lost(self, lane: Lane, error: Exception, now_s: float) -> None:
+        """React to a task without a report. Raises StopError when it cannot continue like this."""
+        lane.rest(now_s)
+        lane.lose()
+        reason = cause(error)
+        self._events.task_lost(lane.number, reason, lane.lost, _starts(lane))
+        if lane.lost >= LOST_MAX:
+            raise StopError(
+                f"{lane.lost} tasks of lane {lane.number} in a row ended without progress,"
+                f" the last with {_named(lane)}. If it was one record that ended them, it is the"
+                f" next of these. Spark says: {reason}"
+            ) from error
+
+    def member_fenced(self, error: MemberFencedError, now_s: float) -> bool:
+        """Count it, return whether it counts; raise DuplicateInstanceError when it proves one."""
+        self._events.member_fenced(str(error), explained=error.explained)
+        return self._member_fences.fence(now_s, explained=error.explained)
+
+    def holding(self, now_s: float) -> bool:
+        return self._claims.holding(now_s)
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def tell(self) -> None:
+        untold, self._untold = self._untold, []
+        for report, round_s in untold:
+            self._tell(report, round_s)
+
+    def _tell(self, report: RangeReport, round_s: float) -> None:
+        for settled in report.settled:
+            self._settled(settled)
+        if report.ended:
+            self._events.idle_offsets_committed(report.ended)
+        for name, said in report.events:
+            getattr(self._events, name)(*said)
+        self._events.range_completed(
+            report.lane,
+            str(report.outcome),
+            _spans(report),
+            transactions=len(report.settled) + bool(report.ended),
+            records=sum(settled.records for settled in report.settled),
+            open_s=report.open_s,
+            work_s=report.work_s,
+            round_s=round_s,
+        )
+
+    def _stick(self, lane: int, stuck: dict[TopicPartition, Stuck]) -> None:
+        if stuck != self._stuck.get(lane, {}):
+            self._stuck[lane] = stuck
+            everywhere = {
+                where: one for each in self._stuck.values() for where, one in each.items()
+            }
+            self._events.partition_stuck(everywhere)
+
+    def _settled(self, settled: BatchResult) -> None:
+        self._events.transaction_committed(settled)
+        for coordinates, failure in settled.dead_letter_examples:
+            self._events.dead_letter_written(
+                coordinates, failure.reason, failure.attempts, failure.text
+            )
+
+    def _found(self, lane: int) -> None:
+        if lane in self._waiting:
+            self._waiting.discard(lane)
+            if not self._waiting:
+                self._events.schemas_recovered()
+
+    def _aborted(
+        self, lane: Lane, report: RangeReport, error: BatchAbortedError, now_s: float
+    ) -> None:
+        reason = str(error)
+        self._events.batch_aborted(reason, report.records, lane.failures + 1, _starts(lane))
+        if not lane.retry.blame(
+            reason,
+            report.records,
+            report.suspect,
+            culprits=error.culprits,
+            content=error.content,
+            on_halved=self._events.batch_halved,
+        ):
+            lane.rest(now_s)
+
+
+def _spans(report: RangeReport) -> dict[TopicPartition, tuple[int, int]]:
+    spans: dict[TopicPartition, tuple[int, int]] = {}
+    for settled in report.settled:
+        for where, (first, offset) in settled.offsets.items():
+            spans[where] = (spans.get(where, (first, 0))[0], offset)
+    for where, end in report.ended.items():
+        spans[where] = (spans.get(where, (end, 0))[0], end)
+    return spans
+
+
+def _starts(lane: Lane) -> Progress:
+    return {where: known for where, known in lane.positions.items() if known is not None}
+
+
+def _named(lane: Lane) -> str:
+    return ", ".join(
+        f"{topic}/{partition} at {'its beginning' if known is None else known}"
+        for (topic, partition), known in lane.positions.items()
+    )

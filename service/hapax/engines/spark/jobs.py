@@ -12,11 +12,11 @@ import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
 from pyspark import SparkFiles
 
-from hapax.core.errors import ExitCode, StopError
+from hapax.core.errors import ConfigurationError, StopError
 from hapax.engines.spark.executors import packed
 from hapax.engines.spark.gate import LACKS
 from hapax.engines.spark.jvm import finish
-from hapax.engines.spark.plan import RangeOutcome, RangeReport
+from hapax.engines.spark.plan import RangeReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -76,7 +76,11 @@ class SparkJobs:
         return self._slots
 
     def recall(self, *, wanted: bool) -> None:
-        """Ask running tasks to end with the batch in work, or no longer."""
+        """Ask running tasks to end with the batch in work, or no longer.
+
+        It reaches those that share a file system with the driver; others end when their time is
+        over.
+        """
         if self._recall is None or wanted == self._recalled:
             return
         with suppress(OSError):  # the folder went with Spark; the tasks, too
@@ -90,10 +94,6 @@ class SparkJobs:
         """Start a job; its future raises what Spark says when the task did not report."""
         recall = None if self._recall is None else str(self._recall)
         return self._threads.submit(self._job, msgspec.structs.replace(plan, recall=recall))
-
-    def prepare(self) -> bool:
-        """Give executors what they need and ask them; false when a stop is asked for meanwhile."""
-        return self._executors is None or self._executors.prepare(self._context)
 
     def call(self, function: Callable[[], None]) -> Future[None]:
         """Run something else alongside the jobs, on the driver."""
@@ -142,13 +142,7 @@ class SparkJobs:
         if word == LACKS and self._executors is not None:
             self._executors.ship_ours(context)
             return RangeReport(lane=plan.lane, pace=plan.pace)  # nothing was done: plan it again
-        return RangeReport(
-            lane=plan.lane,
-            pace=plan.pace,
-            outcome=RangeOutcome.STOP,
-            reason=text,
-            exit_code=ExitCode.CONFIGURATION,
-        )
+        return RangeReport(lane=plan.lane, pace=plan.pace, error=ConfigurationError([text]))
 
 
 def _group(lane: int) -> str:

@@ -88,6 +88,7 @@ _HEADS: Final = tuple(
     )
 )
 """What is not a line of the log, by its beginning."""
+_PYTHON_ERROR: Final = re.compile(r"(?:\w+\.)+\w*Error: ")
 LOOK_S = 0.05
 END_TIMEOUT_S = 10.0
 FINISH_TIMEOUT_S = 2.0
@@ -166,6 +167,14 @@ def _joined(lines: list[str]) -> str:
     text = " ".join(part for line in lines if (part := line.strip(" \t#")))
     half = TEXT_CHARS_MAX // 2
     return text if len(text) <= TEXT_CHARS_MAX else f"{text[:half]} … {text[-half:]}"
+
+
+def cause(error: Exception) -> str:
+    """Return the line of Spark's long story that says what happened."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+    named = [line for line in lines if _PYTHON_ERROR.match(line)]
+    telling = [line for line in lines if "Error" in line or "Exception" in line or "crash" in line]
+    return (named or telling or lines or [type(error).__name__])[0]
 
 
 class JvmOutput:

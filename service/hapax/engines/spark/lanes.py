@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from hapax.core.crash_markers import Marks
     from hapax.core.records import Progress, TopicPartition
-    from hapax.engines.spark.plan import RangeReport
-    from hapax.engines.spark.ports import DriverSource, Fences, Jobs
+    from hapax.engines.spark.jobs import SparkJobs
+    from hapax.engines.spark.plan import DriverSource, Fences, RangeReport
 
 
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
@@ -174,7 +174,13 @@ class Lanes:
     """The lanes, and whether they reflect what is assigned (``stale``: they do not)."""
 
     def __init__(
-        self, member: DriverSource, jobs: Jobs, fences: Fences, *, attempts_max: int, sticky: bool
+        self,
+        member: DriverSource,
+        jobs: SparkJobs,
+        fences: Fences,
+        *,
+        attempts_max: int,
+        sticky: bool,
     ) -> None:
         self._member = member
         self._jobs = jobs

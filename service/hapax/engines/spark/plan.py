@@ -8,21 +8,38 @@ them fails half-way, so rows would be missing without a word).
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from hapax.core.batch_result import BatchResult  # noqa: TC001 - as above
 from hapax.core.crash_markers import Marks  # noqa: TC001 - as above
-from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
+from hapax.core.errors import (
+    ClaimsUnavailableError,
+    HapaxError,
+    ProducerDeadError,
+    SchemasUnavailableError,
+    StopError,
+)
+from hapax.core.ports import (
+    Source,
+    Stuck,
+    Transaction,
+)
 from hapax.core.records import (  # noqa: TC001 - msgspec reads the types
     Coordinates,
     Progress,
     TopicPartition,
 )
 from hapax.core.transform import Failure  # noqa: TC001 - as above
+from hapax.engines.idle_offsets import Bounds  # noqa: TC001 - msgspec reads Pacing's types
 
-Line = tuple[str, int, str, str]
-"""One line of a client's log: client, level as in Python's logging, facility, text."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+RecordedEvents = list[tuple[str, tuple[Any, ...]]]
+"""Events of a task: their names in ``Events``, with what they say."""
 
 
 class RangePlan(msgspec.Struct, kw_only=True):
@@ -67,7 +84,7 @@ class RangePlan(msgspec.Struct, kw_only=True):
 
 
 class RangeOutcome(StrEnum):
-    """How a range ended. Whatever is in ``Report.settled`` is committed in every case."""
+    """How a range ended, in a word; ``RangeReport.settled`` is committed in each case."""
 
     DONE = "done"
     ABORTED = "aborted"
@@ -81,6 +98,8 @@ class RangeOutcome(StrEnum):
 class RangeReport(msgspec.Struct, kw_only=True):
     """What became of a plan.
 
+    error       what it ended in; None: it is done
+    explained   the transaction of a fenced producer was open for longer than its timeout
     settled     one for each committed transaction with records
     ended       per partition the ends that were committed after the last records
     open_s      seconds until the producer was registered and the positions were known
@@ -88,27 +107,15 @@ class RangeReport(msgspec.Struct, kw_only=True):
     flowing     its time was over while records kept coming: the next range may begin at once
     records     of the batch that was aborted
     suspect     its first record, to blame when it is alone
-    halved      the transaction took too much of its time: ``pace`` is at most half of its records
-    content     the batch's content is the likely reason
-    culprits    the records that are surely to blame
-    exit_code   of a STOP
-    doubts      what made a request go out twice; a new producer has fenced it off
-    emptied     how often the claim store was found without its claims
-    lines       of the task's clients, warnings and worse
+    events      of the task, which the driver logs and counts
     trusted     partitions of which this range proved that their records kill no process
     marks       that this range left in metadata of offsets
     stuck       partitions that are held up by a set that cannot be decoded
-    suspected   partitions at whose offset processes had died: first offset, end, deaths
-    killers     records that killed or hung a process of their own: how, and how many by then
-    isolation_failures  why there was no such process
-    executor     name of the machine
-    record_path  ``native`` or ``python``, and why; "" where the task came to no clients
-    routes_lost, native_left  as in core/ports.py, Changes
     """
 
     lane: int
-    outcome: RangeOutcome = RangeOutcome.DONE
-    reason: str = ""
+    error: HapaxError | None = None
+    explained: bool = False
     settled: list[BatchResult] = []
     ended: Progress = {}
     open_s: float = 0.0
@@ -117,25 +124,25 @@ class RangeReport(msgspec.Struct, kw_only=True):
     pace: int = 0
     records: int = 0
     suspect: Coordinates | None = None
-    halved: bool = False
-    content: bool = False
-    explained: bool = False
-    culprits: dict[Coordinates, Failure] = {}
-    exit_code: int = 0
-    doubts: list[str] = []
-    emptied: int = 0
-    repeated: dict[TopicPartition, int] = {}
-    lines: list[Line] = []
+    events: RecordedEvents = []
     trusted: list[TopicPartition] = []
     marks: Marks = {}
     stuck: dict[TopicPartition, Stuck] = {}
-    suspected: list[tuple[TopicPartition, int, int, int]] = []
-    killers: list[tuple[Coordinates, str, int]] = []
-    isolation_failures: list[str] = []
-    executor: str = ""
-    record_path: str = ""
-    routes_lost: list[TopicPartition] = []
-    native_left: str = ""
+
+    @property
+    def outcome(self) -> RangeOutcome:
+        match self.error:
+            case None:
+                return RangeOutcome.DONE
+            case ClaimsUnavailableError():
+                return RangeOutcome.CLAIMS
+            case SchemasUnavailableError():
+                return RangeOutcome.SCHEMAS
+            case ProducerDeadError(fenced=fenced):
+                return RangeOutcome.FENCED if fenced else RangeOutcome.DEAD
+            case StopError():
+                return RangeOutcome.STOP
+        return RangeOutcome.ABORTED
 
     @property
     def progress(self) -> Progress:
@@ -144,3 +151,67 @@ class RangeReport(msgspec.Struct, kw_only=True):
         for result in self.settled:
             progress |= result.progress
         return progress | self.ended
+
+
+class DriverSource(Source, Protocol):
+    """The driver's membership: a source that knows ends without reading."""
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Progress:
+        """Return the last stable offsets, of those partitions for which they are known."""
+
+    def begin(self, partitions: Iterable[TopicPartition]) -> Progress | None:
+        """Return committed beginnings; None: another member is about to, ask again soon."""
+
+    def member(self) -> bytes:
+        """Return the live group metadata; raise BatchAbortedError when it is no live member."""
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Kafka's id of the cluster; None: it is not known."""
+
+
+class Fences(Protocol):
+    """Registers producers, so that earlier ones of the same id can commit no more."""
+
+    def lane(self, number: int) -> None:
+        """Fence a lane. Raises ProducerDeadError when brokers do not answer."""
+
+    def predecessor(self) -> None:
+        """Fence a worker of the same name, which may have run here before."""
+
+
+class Pacing(msgspec.Struct):
+    """How long a range takes, and when a bounded run ends.
+
+    ``sticky``: a partition never changes its lane (KIP-848 groups; see Homes).
+    ``task_max_s``: a task that has not reported after so long is cancelled and counts as lost.
+    """
+
+    duration_s: float
+    task_max_s: float
+    attempts_max: int
+    bounds: Bounds
+    sticky: bool = False
+
+
+class RangeSource(Source, Protocol):
+    """Records of the plan's partitions."""
+
+    def place(self) -> None:
+        """Begin to read at the offsets that the driver knows of."""
+
+    def confirm(self) -> Progress:
+        """Return what the group has committed, once no earlier attempt can commit any more."""
+
+    def positions(self) -> Progress:
+        """Return the next offsets to read."""
+
+
+class TaskTransaction(Transaction, Protocol):
+    """The producer of a lane."""
+
+    def diagnose(self) -> None:
+        """Find out which message brokers refuse; before ``open``."""
+
+    def close(self) -> None:
+        """Drop the producer."""

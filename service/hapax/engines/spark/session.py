@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.errors import ConfigurationError, PreflightError, StopError
-from hapax.core.working_folder import shadowed_files
-from hapax.engines.import_path import import_path
+from hapax.core.working_folder import import_path, shadowed_files
 from hapax.engines.spark.executors import watch_executors
 from hapax.engines.spark.jvm import StartAbandonedError, never, start
 from hapax.jars import Lock, check

@@ -24,22 +24,22 @@ marks    in metadata of offsets although their writer has reported
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hapax.core.errors import (
     BatchAbortedError,
-    ClaimsUnavailableError,
     MemberFencedError,
     ProducerDeadError,
-    SchemasUnavailableError,
     StopError,
 )
 from hapax.engines.batch_runner import BatchRunner
+from hapax.engines.membership import tell_reading
 from hapax.engines.recovery import REACTIONS
-from hapax.engines.spark.plan import RangeOutcome
+from hapax.engines.spark.plan import RangeReport
 from hapax.engines.suspects import Suspects
 from hapax.telemetry.line_queue import write_within
 
@@ -47,10 +47,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.core.crash_markers import Isolation
-    from hapax.core.ports import Batch, Core, Source
+    from hapax.core.ports import Batch, Clock, Core, Interrupt
     from hapax.core.records import Coordinates, Progress, TopicPartition
-    from hapax.engines.spark.plan import RangePlan, RangeReport
-    from hapax.engines.spark.ports import TaskParts
+    from hapax.engines.batch_runner import Sizing
+    from hapax.engines.spark.plan import RangePlan, RangeSource, RecordedEvents, TaskTransaction
+    from hapax.engines.watchdog import Watchdog
     from hapax.telemetry.events import Events
 
 WAIT_S = 0.05
@@ -63,18 +64,7 @@ WARNING = 30
 class TaskSuspects(Suspects):
     """The suspects of one task: begins with what the lane knows, reports what it learns."""
 
-    def __init__(
-        self,
-        source: Source,
-        core: Core,
-        isolation: Isolation,
-        plan: RangePlan,
-        report: RangeReport,
-        *,
-        records_max: int,
-    ) -> None:
-        events = cast("Events", _Told(report))  # the only event of suspects
-        super().__init__(source, core, isolation, events, records_max=records_max)
+    def begin(self, plan: RangePlan, report: RangeReport) -> None:
         # While brokers refuse what a batch holds, the question is another one; and the commit of a
         # mark would end the reports that say which message it is.
         self._trusted |= plan.trusted if plan.attempt == 1 else plan.starts.keys()
@@ -100,79 +90,84 @@ class TaskSuspects(Suspects):
         super().fail()
 
 
-class _Told:
-    """Keeps what a range finds out: the driver logs it."""
+class Task(ABC):
+    """One attempt at one plan; wiring/task.py has its parts, which are built when they are needed.
 
-    def __init__(self, report: RangeReport) -> None:
-        self._report = report
+    records_max            most records of one transaction
+    transaction_timeout_s  a transaction that was open for longer explains a fence
+    """
 
-    def records_isolated(self, where: TopicPartition, first: int, until: int, deaths: int) -> None:
-        self._report.suspected.append((where, first, until, deaths))
+    clock: Clock
+    sizing: Sizing
+    interrupt: Interrupt
+    watchdog: Watchdog
+    records_max: int
+    transaction_timeout_s: float
 
-
-class Task:
-    """One attempt at one plan."""
-
-    def __init__(self, plan: RangePlan, parts: TaskParts) -> None:
+    def __init__(self, plan: RangePlan) -> None:
         self._plan = plan
-        self._parts = parts
-        self._report = parts.report
-        self._clock = parts.clock
-        self._began_s = self._clock.monotonic()
+        self._report = RangeReport(lane=plan.lane, pace=plan.pace)
+        self._events = cast("Events", _Recorded(self._report.events))
         self._begun: set[TopicPartition] = set()
         self._ends: Progress = {}
-        self._idle_since_s = 0.0
+        self._began_s = self._idle_since_s = 0.0
+
+    @abstractmethod
+    def clients(self) -> tuple[RangeSource, TaskTransaction]:
+        """Return both sides of the lane; neither has asked a broker yet."""
+
+    @abstractmethod
+    def isolation(self) -> Isolation:
+        """Return the transform."""
+
+    @abstractmethod
+    def core(
+        self, source: RangeSource, transaction: TaskTransaction, isolation: Isolation, on: ExitStack
+    ) -> Core:
+        """Return the core; what it has opened is closed when ``on`` unwinds."""
 
     def run(self) -> RangeReport:
-        report, watchdog = self._report, self._parts.watchdog
+        report, self._began_s = self._report, self.clock.monotonic()
         with ExitStack() as stack:
-            watchdog.start()
-            stack.callback(watchdog.stop)
+            self.watchdog.start()
+            stack.callback(self.watchdog.stop)
             try:
                 self._work(stack)
-            except ClaimsUnavailableError as error:
-                report.outcome, report.reason = RangeOutcome.CLAIMS, str(error)
-            except SchemasUnavailableError as error:
-                report.outcome, report.reason = RangeOutcome.SCHEMAS, str(error)
-            except (BatchAbortedError, MemberFencedError) as error:
-                report.outcome, report.reason = RangeOutcome.ABORTED, str(error)
-                if isinstance(error, BatchAbortedError):
-                    report.content, report.culprits = error.content, dict(error.culprits)
-            except ProducerDeadError as error:
-                report.outcome = RangeOutcome.FENCED if error.fenced else RangeOutcome.DEAD
-                report.reason = str(error)
-                report.explained = self._transaction.age_s >= self._parts.transaction_timeout_s
-            except StopError as error:
-                report.outcome, report.reason = RangeOutcome.STOP, str(error)
-                report.exit_code = int(error.exit_code)
-        report.work_s = self._clock.monotonic() - self._began_s
+            except MemberFencedError as error:
+                report.error = BatchAbortedError(str(error))  # the driver is the member
+            except (*REACTIONS, StopError) as error:
+                report.error = error.with_traceback(None)
+                if isinstance(error, ProducerDeadError):
+                    report.explained = self._transaction.age_s >= self.transaction_timeout_s
+        report.work_s = self.clock.monotonic() - self._began_s
         return report
 
     # -- steps ----------------------------------------------------------------------------
 
     def _work(self, stack: ExitStack) -> None:
-        parts, plan = self._parts, self._plan
-        self._source, self._transaction = source, transaction = parts.clients()
+        plan = self._plan
+        self._source, self._transaction = source, transaction = self.clients()
         stack.callback(transaction.close)
         source.place()  # 1
-        isolation = parts.isolation()
+        isolation = self.isolation()
         stack.callback(isolation.close)
         if plan.attempt > 1 or plan.batch_max is not None:
             transaction.diagnose()
         transaction.open()  # 2
         self._certain = source.confirm()  # 3
-        self._report.open_s = self._clock.monotonic() - self._began_s
-        core = parts.core(source, transaction, isolation, stack)
-        self._suspects = TaskSuspects(
-            source, core, isolation, plan, self._report, records_max=parts.records_max
+        self._report.open_s = self.clock.monotonic() - self._began_s
+        core = self.core(source, transaction, isolation, stack)
+        self._suspects = suspects = TaskSuspects(
+            source, core, isolation, self._events, records_max=self.records_max
         )
+        suspects.begin(plan, self._report)
         self._runner = BatchRunner(
             core,
             source,
-            self._suspects,
-            parts.sizing,
-            interrupt=parts.interrupt,
-            watchdog=parts.watchdog,
+            suspects,
+            self.sizing,
+            interrupt=self.interrupt,
+            watchdog=self.watchdog,
         )
         self._finish()
 
@@ -185,22 +180,21 @@ class Task:
             self._suspects.report_marks()
             self._fence_doubt()
         except REACTIONS as error:
-            report.halved = runner.fail(error)
+            if runner.fail(error):
+                self._events.batch_halved(self.sizing.pace.records, str(error))
             report.records = len(runner.batch.records)
             if runner.batch.records:
                 report.suspect = runner.batch.coordinates(0)
             raise
         finally:
             runner.give_up()
-            report.pace = self._parts.sizing.pace.records
-            changes = self._source.changes()
-            report.repeated = changes.repeated
-            report.routes_lost, report.native_left = changes.routes_lost, changes.native_left
+            report.pace = self.sizing.pace.records
+            tell_reading(self._source.changes(), self._events)
             report.stuck = dict(self._source.stuck())
 
     def _take_all(self) -> None:
-        sizing = self._parts.sizing
-        self._idle_since_s = self._clock.monotonic()
+        sizing = self.sizing
+        self._idle_since_s = self.clock.monotonic()
         until_s = self._idle_since_s + self._plan.duration_s
         due = partial(self._due, until_s)
         while self._runner.waiting or due():
@@ -214,12 +208,12 @@ class Task:
             batch.base.update({at: self._certain[at] for at in new & self._certain.keys()})
             self._begun |= new
             self._run(batch, due)
-            self._idle_since_s = self._clock.monotonic()
+            self._idle_since_s = self.clock.monotonic()
             sizing.retry.succeed()
         self._report.flowing = self._flowing() and not self._recalled()
 
     def _due(self, until_s: float) -> bool:
-        if self._parts.sizing.bounds.spent or self._clock.monotonic() >= until_s:
+        if self.sizing.bounds.spent or self.clock.monotonic() >= until_s:
             return False
         if self._recalled():
             return False
@@ -227,7 +221,7 @@ class Task:
         return stays or self._behind()
 
     def _flowing(self) -> bool:
-        return self._clock.monotonic() - self._idle_since_s < self._plan.stay_s
+        return self.clock.monotonic() - self._idle_since_s < self._plan.stay_s
 
     def _recalled(self) -> bool:
         return self._plan.recall is not None and Path(self._plan.recall).exists()
@@ -272,24 +266,25 @@ class Task:
         """Build a new producer when a request of the last transaction may still be on its way."""
         doubts = list(self._transaction.doubts)
         if doubts:
-            self._report.doubts.append(doubts[0])
+            self._events.in_doubt_fenced(doubts[0])
             self._transaction.open()
+            self._events.producer_rebuilt("doubt", 0.0)
 
 
-class RangeLog:
-    """The clients' log within a task: warnings travel with the report."""
+class _Recorded:
+    """Events as a report takes them to the driver: of the clients' log warnings, and some."""
 
-    def __init__(self, report: RangeReport) -> None:
-        self._report = report
+    def __init__(self, recorded: RecordedEvents) -> None:
+        self._recorded = recorded
 
-    def librdkafka_logged(self, client: str, level: int, facility: str, text: str) -> None:
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *said: self._recorded.append((name, said))
+
+    def librdkafka_logged(self, *line: Any) -> None:
         """Keep a line; called from the client's own C code, so it never raises."""
-        if level >= WARNING and len(self._report.lines) < LINES_MAX:
-            self._report.lines.append((client, level, facility, text))
-
-    def log(self, level: int, _form: str, *parts: object) -> None:
-        facility, text = (str(parts[0]), str(parts[-1])) if parts else ("?", "")
-        self.librdkafka_logged("consumer", level, facility, text)
+        kept = sum(name == "librdkafka_logged" for name, _said in self._recorded)
+        if line[1] >= WARNING and kept < LINES_MAX:
+            self._recorded.append(("librdkafka_logged", line))
 
 
 def overrun(call: str, seconds: float) -> None:

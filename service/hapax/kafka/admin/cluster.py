@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+)
 from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
 from hapax.core.cluster_state import (
@@ -20,32 +28,23 @@ from hapax.core.cluster_state import (
     Address,
     ClusterState,
     ConsumerGroup,
+    GroupMember,
     Log,
+    Partition,
     ReaderAtRest,
     Topic,
+    sample_of,
 )
 from hapax.core.errors import PreflightError
 from hapax.core.group_start import client_of
 from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.partition_offsets import position
-from hapax.core.samples import sample_of
-from hapax.kafka.admin.answers import (
-    ANSWER_TIMEOUT_S,
-    TIMEOUT_MS,
-    ApiVersionsLog,
-    UntoldError,
-    check_transactional_id_acl,
-    group_of,
-    listeners_of,
-    telling_client,
-    topic_of,
-    values_of,
-    waited,
-)
+from hapax.kafka.admin.preflight import ApiVersionsLog, telling_client
 from hapax.kafka.admin.second_client import RequestError, value_in_file
+from hapax.kafka.admin.topics import values_of
 from hapax.kafka.connection import probe
-from hapax.kafka.errors import describe
-from hapax.kafka.properties import admin_properties
+from hapax.kafka.errors import FORBIDDEN, describe, transactional_error
+from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.group_start import offsets_of_groups
 from hapax.kafka.read.offsets_client import LATEST, OffsetsClient, reader_properties
 from hapax.kafka.read.range_reader import RangeReader
@@ -54,13 +53,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.cluster_state import LastRecords
+    from hapax.core.cluster_state import LastRecords, Sampled
     from hapax.core.partition_offsets import LogOffsets
     from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition as Where
-    from hapax.core.samples import Sampled
     from hapax.settings import Settings
 
+ANSWER_TIMEOUT_S = 3.0
+TIMEOUT_MS = 2_147_000_000
+"""Nearly the longest that a request can say (the client adds a little to it); brokers allow 15
+minutes unless configured otherwise."""
 CALL_TIMEOUT_S, BUDGET_S = 2.0, 3.5
 EACH_MAX, ALL_MAX, WITHIN_S = 50, 5_000, 2.0
 """Offsets of one partition, about as many of all, and for how long."""
@@ -80,20 +82,18 @@ class Logs:
         *,
         leaders: Mapping[Where, int],
         inputs: list[Where],
-        ages_ms: Mapping[str, tuple[int, ...]],
-        pause_s: float,
+        ages_ms: Mapping[str, Ages],
     ) -> None:
         """``leaders``: of the partitions whose offsets are queried, each of which can be reached.
 
         ``inputs``: partitions whose committed offset is queried. ``ages_ms``: by topic, ages whose
-        first offsets are queried. ``pause_s``: between the two queries of the last stable offsets.
+        first offsets are queried.
         """
         self._deadline_s = time.monotonic() + BUDGET_S
         self._queries = OffsetsClient(properties, leaders=leaders, left_s=self._left_s)
         self._places = list(leaders)
         self._inputs = inputs
         self._ages_ms = ages_ms
-        self._pause_s = pause_s
         self.untold: dict[str, str] = {}
         self._clusters: dict[Where, str | None] = {}
         self._foreign: dict[Where, str] = {}
@@ -112,7 +112,7 @@ class Logs:
         since = self._since(logs)
         later: dict[Where, int | None] = {}
         if any(log.last_stable_offset_lag for log in logs.values()):
-            time.sleep(max(0.0, self._pause_s - (time.monotonic() - seen_s)))
+            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - seen_s)))
             later = self._queries.offsets(dict.fromkeys(places, LATEST), committed=True)
         for one in self._queries.take_errors():
             name = f"broker {one.leader}" if one.where is None else f"{one.where[0]}/{one.where[1]}"
@@ -223,50 +223,40 @@ def readers_at_rest(
 Ages = tuple[int, ...]
 
 
-def look_at_kafka(
-    settings: Settings,
-    outputs: Iterable[str],
-    ids: Iterable[str],
-    group: str,
-    ages_of: Callable[[str, Mapping[str, str]], Ages],
-    pause_s: float = PAUSE_S,
-) -> ClusterState:
-    """Return all that can be had within about ten seconds.
+class ClusterLook(NamedTuple):
+    """One query of a cluster, for about ten seconds at most. It can be pickled.
 
-    ``outputs``: topics that are written. ``ids``: transactional ids that are used. ``group``: that
-    has the offsets. ``ages_of``: for a topic and its settings, ages in ms; the offsets where they
-    begin are looked up. Raises ConfigurationError for properties that the client does not take.
+    outputs  topics that are written
+    ids      transactional ids that are used
+    group    that has the offsets
+    ages_of  for a topic and its settings, ages in ms; the offsets where they begin are looked up
     """
-    found = tuple(probe(settings.kafka.bootstrap_servers.split(",")).values())
-    topics = (*settings.input.topics, *outputs)
-    look = _Look(settings, topics, ids=ids, group=group, ages_of=ages_of, pause_s=pause_s)
-    if all(address.problem for address in found):
-        return ClusterState(
-            bootstrap=found, problem="none of the bootstrap addresses can be reached"
-        )
-    return look.all(found)
+
+    settings: Settings
+    outputs: tuple[str, ...]
+    ids: tuple[str, ...]
+    group: str
+    ages_of: Callable[[str, Mapping[str, str]], Ages]
+
+    def state(self) -> ClusterState:
+        """Raise ConfigurationError for properties that the client does not take."""
+        found = tuple(probe(self.settings.kafka.bootstrap_servers.split(",")).values())
+        look = _Look(self)
+        if all(address.problem for address in found):
+            problem = "none of the bootstrap addresses can be reached"
+            return ClusterState(bootstrap=found, problem=problem)
+        return look.all(found)
 
 
 class _Look:
     """One pass over a cluster."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topics: Iterable[str],
-        *,
-        ids: Iterable[str],
-        group: str,
-        ages_of: Callable[[str, Mapping[str, str]], Ages],
-        pause_s: float,
-    ) -> None:
-        self._settings = settings
-        self._group = group
-        self._ages_of, self._pause_s = ages_of, pause_s
-        self._topics = list(dict.fromkeys(topics))
-        self._ids = list(ids)
+    def __init__(self, asked: ClusterLook) -> None:
+        self._asked = asked
+        self._settings = asked.settings
+        self._topics = list(dict.fromkeys((*asked.settings.input.topics, *asked.outputs)))
         self._client_log = ApiVersionsLog()
-        base = {**reader_properties(settings), "client.id": f"{settings.app}-doctor"}
+        base = reader_properties(asked.settings) | {"client.id": f"{asked.settings.app}-doctor"}
         self._properties = base
         self._admin = telling_client(base, self._client_log)
         self._untold: dict[str, str] = {}
@@ -353,7 +343,7 @@ class _Look:
             one = ConfigResource(ResourceType.BROKER, str(number))
             brokers[number] = self._admin.describe_configs([one], **limit)[one]
         described = self._admin.describe_topics(TopicCollection(names), **rights)
-        group = self._admin.describe_consumer_groups([self._group], **rights)
+        group = self._admin.describe_consumer_groups([self._asked.group], **rights)
         until_s = time.monotonic() + ANSWER_TIMEOUT_S + 0.5
         by_topic = {
             one.name: self._result(f"settings of topic {one.name}", answer, until_s)
@@ -369,7 +359,7 @@ class _Look:
         }
         by_broker = {number: values_of(entries) for number, entries in told.items()}
         self._overridden = self._in_files(told)
-        members = self._result("consumer group", group[self._group], until_s)
+        members = self._result("consumer group", group[self._asked.group], until_s)
         return (
             topics,
             {number: values for number, values in by_broker.items() if values},
@@ -405,10 +395,10 @@ class _Look:
         known = longest and all(each.isdecimal() and int(each) < TIMEOUT_MS for each in longest)
         if not (known or (group is not None and not group.members)):
             why = "transaction.max.timeout.ms is not known, and the service runs"
-            self._untold |= {f"transactional id {name}": why for name in self._ids}
+            self._untold |= {f"transactional id {name}": why for name in self._asked.ids}
             return {}
         found = {}
-        for name in self._ids:
+        for name in self._asked.ids:
             try:
                 found[name] = check_transactional_id_acl(admin_properties(self._properties), name)
             except UntoldError as error:
@@ -429,6 +419,116 @@ class _Look:
                 for name in self._settings.input.topics
                 for number in topics[name].partitions
             ],
-            ages_ms={name: self._ages_of(name, topics[name].settings) for name in self._topics},
-            pause_s=self._pause_s,
+            ages_ms={
+                name: self._asked.ages_of(name, topics[name].settings) for name in self._topics
+            },
         )
+
+
+# -- Answers of the admin client as facts, and a trial ------------------------------------------
+
+
+def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:
+    """Wait for an answer; return it, or None and why there is none."""
+    try:
+        return answer.result(max(0.0, until_s - time.monotonic())), None
+    except KafkaException as error:
+        return None, describe(error.args[0])
+    except (TimeoutError, FutureTimeoutError):
+        return None, f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
+
+
+def listeners_of(metadata: Any) -> dict[int, Address]:
+    places = {number: f"{each.host}:{each.port}" for number, each in metadata.brokers.items()}
+    reached = probe(places.values())
+    return {number: reached[place] for number, place in sorted(places.items())}
+
+
+def topic_of(answer: Future[Any], settings: dict[str, str], until_s: float) -> Topic:
+    found, why = waited(answer, until_s)
+    if found is None:
+        return Topic(problem=why, settings=settings)
+    partitions = {
+        each.id: Partition(
+            leader=-1 if each.leader is None else each.leader.id,
+            replicas=tuple(node.id for node in each.replicas),
+            in_sync=tuple(node.id for node in each.isr),
+        )
+        for each in found.partitions
+    }
+    return Topic(
+        partitions=partitions, settings=settings, operations=names_of(found.authorized_operations)
+    )
+
+
+def group_of(found: Any) -> ConsumerGroup:
+    members = [
+        GroupMember(
+            client_id=each.client_id,
+            host=each.host,
+            static_name=each.group_instance_id,
+            topics=tuple(sorted({one.topic for one in each.assignment.topic_partitions})),
+            partitions=len(each.assignment.topic_partitions),
+        )
+        for each in found.members
+    ]
+    consumer = found.type == ConsumerGroupType.CONSUMER
+    return ConsumerGroup(
+        state=ConsumerGroupState(found.state).name,
+        protocol="consumer" if consumer else "classic",
+        assignor=found.partition_assignor or "",
+        members=tuple(members),
+        operations=names_of(found.authorized_operations),
+    )
+
+
+def names_of(operations: Iterable[Any] | None) -> tuple[str, ...] | None:
+    return None if operations is None else tuple(sorted(each.name for each in operations))
+
+
+class UntoldError(Exception):
+    """The broker did not say."""
+
+
+class _Silent:
+    """Takes the client's lines: that its own trial is refused is no news for a terminal.
+
+    ``log_level`` does not keep them back: a refused registration is fatal to a producer, and the
+    client writes such lines whatever the level.
+    """
+
+    def log(self, *_line: object) -> None: ...
+
+
+def check_transactional_id_acl(properties: Mapping[str, Any], transactional_id: str) -> str:
+    """Return why an id may not be used, empty when it may; no owner is fenced.
+
+    Raises UntoldError.
+
+    A producer asks for its id with a timeout that no broker grants. The broker checks rights
+    first, then at the timeout, and only then at the id: so it says either "not allowed" or
+    "timeout too long", and the owner of the id is not fenced (Kafka:
+    KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId).
+
+    Never call it where ``transaction.max.timeout.ms`` may be as long as TIMEOUT_MS: there the
+    producer would get the id, and fence its owner.
+    """
+    asked = {
+        **properties,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": TIMEOUT_MS,
+        "log_level": 0,
+    }
+    producer = build(Producer, asked, _Silent())
+    try:
+        # Connected, it finds the coordinator at once; otherwise a timer of 500 ms runs.
+        producer.list_topics(timeout=ANSWER_TIMEOUT_S)
+        producer.init_transactions(ANSWER_TIMEOUT_S)
+    except KafkaException as exception:
+        error = transactional_error(exception)
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return ""
+        if error.code() in FORBIDDEN:
+            return describe(error)
+        raise UntoldError(describe(error)) from exception
+    return ""

@@ -77,18 +77,20 @@ class GroupMembers:
 def _described(settings: Settings) -> list[Any] | None:
     properties: dict[str, Any] = {**admin_properties(consumer_properties(settings)), "log_level": 0}
     admin = AdminClient(properties)  # a name holds it: without one its answers never come
-
-    def asked() -> list[Any]:
-        answers = admin.describe_consumer_groups([settings.app], request_timeout=MEMBERS_TIMEOUT_S)
-        return list(answers[settings.app].result(MEMBERS_TIMEOUT_S).members)
-
     try:
-        return of_group(asked, MEMBERS_TIMEOUT_S)
+        group = of_group(lambda: _asked(admin, settings.app, MEMBERS_TIMEOUT_S), MEMBERS_TIMEOUT_S)
     except KafkaException as error:
         # A group without a first member is not known.
         return [] if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND else None
     except TimeoutError:
         return None
+    return list(group.members)
+
+
+def _asked(admin: AdminClient, group: str, timeout_s: float) -> Any:
+    return admin.describe_consumer_groups([group], request_timeout=timeout_s)[group].result(
+        timeout_s
+    )
 
 
 def _name(member: Any) -> str:
@@ -117,11 +119,9 @@ def orphans(
 
     None while the group is changing, and when the brokers do not answer: then nothing is known.
     """
-    group = consumer_properties["group.id"]
     admin = AdminClient(admin_properties(consumer_properties), logger=logger)
     try:
-        answer = admin.describe_consumer_groups([group], request_timeout=ORPHANS_TIMEOUT_S)[group]
-        described = answer.result(ORPHANS_TIMEOUT_S)
+        described = _asked(admin, consumer_properties["group.id"], ORPHANS_TIMEOUT_S)
     except (KafkaException, TimeoutError):
         return None
     if described.state != ConsumerGroupState.STABLE:

@@ -6,15 +6,19 @@ start judges what one query of metadata says, in one sentence for each problem.
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from hapax.core.cluster_state import BrokerAnswers
 from hapax.core.retry_later import LEVELS, create_command
-from hapax.kafka.admin.answers import request_versions
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
-from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC
+from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.read.offsets_client import reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +30,12 @@ BROKERS_TIMEOUT_S = 1.5
 CONSUMER_PROTOCOL, KIP_848 = "ConsumerGroupHeartbeat", 1
 """The request of consumer groups, and its version from which on brokers serve them. Kafka 3.9 lists
 version 0, of the preview; a member of such a group gets no partition and no error (measured)."""
+_LINE = re.compile(r"(\S+): +ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
+_LINES_MAX, _ERRORS_MAX = 100_000, 20
+_NOISE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
+_HINTS = ("security.protocol", "SSL", "SASL")
+"""Words by which an error of the transport says more than that no broker answers."""
+_VERSIONS_TIMEOUT_S = 2.0
 _ABSENT = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
 
 
@@ -45,54 +55,66 @@ class KafkaPreflight:
         self._servers = settings.kafka.bootstrap_servers
         self._served = False
 
-    def sentence(self, reason: str) -> str:
+    def look(self) -> BrokerAnswers:
+        """Look once. Takes milliseconds, a second where nothing listens, six in the worst case."""
+        found = bootstrap(self._servers)
+        away = told(found)
+        if all(address.problem for address in found.values()):
+            unknown = all(address.unknown for address in found.values())
+            return BrokerAnswers(away, self._unanswered(away), refused=unknown)
+        try:
+            metadata = self._list_topics(BROKERS_TIMEOUT_S)
+        except KafkaException:
+            if tls := self._unencrypted(found):
+                return BrokerAnswers(away, self._unanswered(tls), refused=True)
+            why = access(self._settings)
+            if why.text and why.refused:
+                return BrokerAnswers(away, self._unanswered(why.text), refused=True)
+            away = f"{away}; {why.text}" if why.suspect else away
+            return BrokerAnswers(away, self._unanswered(away), suspect=why.suspect, open=True)
+        unserved = self._unserved()
+        return BrokerAnswers(
+            problem=unserved,
+            refused=bool(unserved),
+            absent=tuple(self._absent(metadata.topics)),
+            cluster=metadata.cluster_id or None,
+        )
+
+    def _unanswered(self, reason: str) -> str:
         return (
             f"{self._setting}__BOOTSTRAP_SERVERS={self._servers}: no broker answered ({reason});"
             " check address, port, protocol and credentials"
         )
 
-    def look(self) -> BrokerAnswers:
-        """Look once. Takes milliseconds, a second where nothing listens, six in the worst case."""
-        found = bootstrap(self._servers)
-        if all(address.problem for address in found.values()):
-            unknown = all(address.unknown for address in found.values())
-            refusals = (self.sentence(told(found)),) if unknown else ()
-            return BrokerAnswers(told(found), refusals)
-        try:
-            metadata = self._list_topics(BROKERS_TIMEOUT_S)
-        except KafkaException:
-            if tls := self._unencrypted(found):
-                return BrokerAnswers(told(found), (self.sentence(tls),))
-            why = access(self._settings)
-            refusals = (self.sentence(why.text),) if why.text and why.refused else ()
-            away = f"{told(found)}; {why.text}" if why.suspect else told(found)
-            return BrokerAnswers(away, refusals, why.suspect, open=True)
-        return BrokerAnswers(
-            refusals=self._unserved(),
-            absent=tuple(
-                topic_problems(
-                    self._settings,
-                    {one: _count(metadata.topics, one) for one in required_topics(self._settings)},
-                )
-            ),
-            cluster=metadata.cluster_id or None,
-        )
-
-    def _unserved(self) -> tuple[str, ...]:
+    def _unserved(self) -> str:
         """Return that the brokers do not serve the group protocol; a member would never know."""
         if self._settings.group.protocol != "consumer" or self._served or self._outputs:
-            return ()
+            return ""
         apis = request_versions(self._settings)
         self._served = bool(apis)
         if not apis or not protocol_unserved(self._settings, apis):
-            return ()
+            return ""
         return (
-            (
-                "HAPAX_GROUP__PROTOCOL=consumer: a broker does not serve that protocol (KIP-848, "
-                "from Kafka 4.0), and the group would get no partition; set "
-                "HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers"
-            ),
+            "HAPAX_GROUP__PROTOCOL=consumer: a broker does not serve that protocol (KIP-848, from"
+            " Kafka 4.0), and the group would get no partition; set HAPAX_GROUP__PROTOCOL=classic,"
+            " or upgrade the brokers"
         )
+
+    def _absent(self, topics: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the topics without which nothing can start."""
+        unknown = "does not exist or may not be read"
+        for topic, setting in required_topics(self._settings).items():
+            found: Any = topics.get(topic)
+            missing = not found or (found.error is not None and found.error.code() in _ABSENT)
+            count = 0 if missing else len(found.partitions)
+            if topic == self._settings.retry_topic and count < LEVELS:
+                has = f"has {count} partitions" if count else unknown
+                yield (
+                    f"{setting}: topic {topic} {has}; later tries need {LEVELS}, one for each "
+                    f"length of wait: {create_command(topic, existing=bool(count))}"
+                )
+            elif missing:
+                yield f"{setting}: topic {topic} {unknown}; create it or fix the name"
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:
         protocol = self._settings.kafka.security.protocol
@@ -101,14 +123,6 @@ class KafkaPreflight:
         tls = [place for place, one in found.items() if not one.problem and speaks_tls(place)]
         wrong = f"{self._setting}__SECURITY__PROTOCOL={protocol} does not"
         return f"{', '.join(tls)} speaks TLS, and {wrong}" if tls else ""
-
-
-def _count(topics: Any, topic: str) -> int | None:
-    """Return the partitions of a topic; None: it is missing, or may not be read."""
-    found = topics.get(topic)
-    if found is None or (found.error is not None and found.error.code() in _ABSENT):
-        return None
-    return len(found.partitions)
 
 
 # -- What settings need of one cluster ---------------------------------------------------------
@@ -140,24 +154,81 @@ def required_topics(settings: Settings) -> dict[str, str]:
     return topics
 
 
-def topic_problems(settings: Settings, partitions: Mapping[str, int | None]) -> Iterator[str]:
-    """Yield the topics without which nothing can start. ``partitions``: None: it is missing."""
-    for topic, setting in required_topics(settings).items():
-        count = partitions.get(topic)
-        if topic == settings.retry_topic:
-            if not count or count < LEVELS:
-                found = f"has {count} partitions" if count else "does not exist or may not be read"
-                yield (
-                    f"{setting}: topic {topic} {found}; later tries need {LEVELS}, one for each "
-                    f"length of wait: {create_command(topic, existing=bool(count))}"
-                )
-        elif count is None:
-            yield (
-                f"{setting}: topic {topic} does not exist or may not be read; create it or fix "
-                "the name"
-            )
-
-
 def protocol_unserved(settings: Settings, apis: Mapping[str, int]) -> bool:
     joins = settings.group.protocol == "consumer"
     return joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848
+
+
+# -- Which requests the brokers serve ------------------------------------------------------------
+
+
+def request_versions(settings: Settings) -> dict[str, int]:
+    """Return the highest version of each request that every broker serves; {}: not known."""
+    log = ApiVersionsLog()
+    client = telling_client(reader_properties(settings), log)
+    try:
+        client.list_topics(timeout=_VERSIONS_TIMEOUT_S)
+    except KafkaException:
+        return {}
+    client.poll(0)
+    return log.apis
+
+
+def telling_client(properties: Mapping[str, Any], log: ApiVersionsLog) -> AdminClient:
+    """Return a client that reports to ``log`` what the brokers serve, and why it cannot connect."""
+    telling = {
+        **admin_properties(properties),
+        "error_cb": log.error,
+        "debug": "feature",
+        "log_level": 7,  # the level of the lines about versions
+    }
+    return build(AdminClient, telling, log.logger)
+
+
+class ApiVersionsLog(logging.Handler):
+    """What a client logs while it connects: the versions of requests, and why it cannot.
+
+    The client asks every broker for its versions, and says what it heard only in its log
+    (``debug=feature``). A version shows the age of a broker that has no other way to say it.
+
+    ``logger`` and ``error`` are for the client. Both are called by its ``poll``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._versions: dict[str, dict[str, int]] = {}
+        self._lines = 0
+        self.errors: list[str] = []
+        # Of its own, not one of the process: nothing else hears it.
+        self.logger = logging.Logger("hapax-doctor", logging.DEBUG)  # noqa: LOG001
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines += 1
+        found = _LINE.search(record.getMessage()) if self._lines < _LINES_MAX else None
+        if found is not None:
+            broker, name, version = found.groups()
+            self._versions.setdefault(broker, {})[name] = int(version)
+
+    def error(self, error: KafkaError) -> None:
+        """Keep an error that belongs to no call: a refused login, a broken TLS handshake."""
+        text = describe(error)
+        if text not in self.errors and len(self.errors) < _ERRORS_MAX:
+            self.errors.append(text)
+
+    @property
+    def causes(self) -> list[str]:
+        """The errors that say more than that no broker answers."""
+        return [
+            each
+            for each in self.errors
+            if not each.startswith(_NOISE) or any(hint in each for hint in _HINTS)
+        ]
+
+    @property
+    def apis(self) -> dict[str, int]:
+        names = {name for versions in self._versions.values() for name in versions}
+        return {
+            name: min(versions.get(name, -1) for versions in self._versions.values())
+            for name in sorted(names)
+        }

@@ -107,25 +107,6 @@ class Silence:
         return now_s - self._since_s >= PATIENCE_S
 
 
-class AnsweredSource:
-    """What sources on a consumer have in common: they know when it is cut off."""
-
-    _consumer: GroupConsumer
-    _states: PartitionStates
-    _topics: list[str]
-
-    @property
-    def answered(self) -> bool:
-        """Whether a broker has answered this client when it was last asked."""
-        return self._consumer.silence.answered
-
-    def cut_off(self, *, now: bool = False) -> bool:
-        own = self._consumer
-        if now:
-            own.silence.due()
-        return own.silence.cut_off(own, self._topics[0], self._states.next_offsets)
-
-
 def _longest_fetch_s(own: GroupConsumer) -> float:
     """Return how long a fetch may wait: brokers answer in order, so a question waits for it."""
     return int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS)) / 1000

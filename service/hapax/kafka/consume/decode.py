@@ -9,7 +9,7 @@ from hapax.core.records import Record
 from hapax.kafka.errors import NAME_UNREADABLE, NO_TEXT, client_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hapax.core.record_path import RecordPath
     from hapax.core.records import Progress
@@ -112,15 +112,22 @@ def _close(state: PartitionState, batch: Batch, where: Where, last: Any) -> None
 
 
 def without(batch: Batch, partitions: Collection[Where]) -> Batch:
+    kept = before(batch, dict.fromkeys(partitions, 0))
+    kept.next = {where: at for where, at in batch.next.items() if where not in partitions}
+    return kept
+
+
+def before(batch: Batch, stops: Mapping[Where, int]) -> Batch:
+    """Return a batch without the records at or above these offsets; progress stays as it is."""
     kept = [
         index
         for index, record in enumerate(batch.records)
-        if (record.topic, record.partition) not in partitions
+        if (stop := stops.get((record.topic, record.partition))) is None or record.offset < stop
     ]
     return Batch(
         [batch.records[index] for index in kept],
-        {where: first for where, first in batch.first.items() if where not in partitions},
-        {where: next_ for where, next_ in batch.next.items() if where not in partitions},
+        {w: first for w, first in batch.first.items() if w not in stops or first < stops[w]},
+        batch.next,
         {
             place: batch.unreadable[index]
             for place, index in enumerate(kept)

@@ -11,8 +11,7 @@ from hapax.core.errors import BatchAbortedError
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.consume.shelf import Shelf
 from hapax.kafka.read.offsets_client import LATEST, unjoined
-from hapax.kafka.read.too_large import too_large
-from hapax.kafka.undecodable import StuckPartitions
+from hapax.kafka.undecodable import StuckPartitions, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

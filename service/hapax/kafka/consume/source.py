@@ -16,7 +16,6 @@ from hapax.core.ports import Batch
 from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import (
     PENDING_TIMEOUT_S,
-    AnsweredSource,
     ConsumerEvents,
     GroupConsumer,
     places,
@@ -47,7 +46,7 @@ WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
 
 
-class KafkaSource(AnsweredSource):
+class KafkaSource:
     """Brings records of a consumer group's partitions. One thread only."""
 
     def __init__(
@@ -154,6 +153,17 @@ class KafkaSource(AnsweredSource):
                 self._consumer.client.unsubscribe()
                 self.subscribe()
         return found
+
+    @property
+    def answered(self) -> bool:
+        """Whether a broker has answered this client when it was last asked."""
+        return self._consumer.silence.answered
+
+    def cut_off(self, *, now: bool = False) -> bool:
+        own = self._consumer
+        if now:
+            own.silence.due()
+        return own.silence.cut_off(own, self._topics[0], self._states.next_offsets)
 
     def close(self) -> None:
         """Leave; a static member stays known to the group for its session timeout."""

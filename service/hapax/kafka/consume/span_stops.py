@@ -10,16 +10,17 @@ from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.ports import Batch
 from hapax.core.span import SpanWords, other_span
 from hapax.kafka.consume.client import ANSWER_TIMEOUT_S
+from hapax.kafka.consume.decode import before
 from hapax.kafka.errors import describe
 from hapax.kafka.read.offsets_client import OffsetsClient, unjoined
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
+    from hapax.core.ports import Batch
     from hapax.core.record_path import RecordPath
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
@@ -147,7 +148,7 @@ class SpanStops:
         self._held |= met.keys()
         if over.isdisjoint(batch.first):
             return batch  # only ends were beyond
-        return _before(batch, met, over)
+        return before(batch, {where: met[where] for where in over})
 
     def release(self, progress: Mapping[Where, int]) -> None:
         for where in self._held & progress.keys():
@@ -160,21 +161,3 @@ class SpanStops:
             where: end if (stop := stops[where]) is None else min(end, stop)
             for where, end in ends.items()
         }
-
-
-def _before(batch: Batch, stops: Mapping[Where, int], over: Collection[Where]) -> Batch:
-    kept = [
-        index
-        for index, record in enumerate(batch.records)
-        if (where := (record.topic, record.partition)) not in over or record.offset < stops[where]
-    ]
-    return Batch(
-        [batch.records[index] for index in kept],
-        {w: first for w, first in batch.first.items() if w not in over or first < stops[w]},
-        batch.next,
-        {
-            place: batch.unreadable[index]
-            for place, index in enumerate(kept)
-            if index in batch.unreadable
-        },
-    )

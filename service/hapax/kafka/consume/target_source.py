@@ -9,13 +9,14 @@ one thing: that the partition had progress once.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.core.offset_commit import informative
 from hapax.core.plan import OtherCluster
+from hapax.kafka.consume.client import places
 from hapax.kafka.consume.group_member import assign_unplaced
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.offset_commit import client_offsets
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Batch, Clock
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
+    from hapax.kafka.produce.target import TargetTransaction
 
 NOWHERE = 0
 """Where a partition is assigned before it is placed. An end or a beginning would be looked up, and
@@ -38,31 +40,6 @@ TOLD_INTERVAL_S = 1.0
 """How far the group's own offsets may lag."""
 
 
-class TargetLanes(Protocol):
-    """The progress of partitions on the cluster of the outputs.
-
-    cluster     Kafka's id of that cluster, once it was met
-    partitions  of the output topic
-    """
-
-    cluster: str | None
-    partitions: int
-
-    def list_topics(self, timeout_s: float) -> Any:
-        """Return the metadata of that cluster; raises KafkaException when no broker answers."""
-
-    def progress(
-        self, partitions: Iterable[Where], ours: frozenset[Where]
-    ) -> dict[Where, TopicPartition]:
-        """Return it in the client's form, once the lanes of ``ours``, the assigned, are open."""
-
-    def leave(self, partitions: Iterable[Where]) -> None:
-        """Close the lanes of these."""
-
-    def keep(self) -> None:
-        """Keep the progress of partitions that rest from being forgotten."""
-
-
 class KafkaTargetSource(KafkaSource):
     """Brings records of partitions whose progress is on another cluster. One thread only.
 
@@ -70,7 +47,7 @@ class KafkaTargetSource(KafkaSource):
     elsewhere  what outputs carry, once ``meet_target`` has returned
     """
 
-    lanes: TargetLanes
+    lanes: TargetTransaction
     elsewhere: OtherCluster
 
     def __init__(
@@ -191,7 +168,7 @@ class KafkaTargetSource(KafkaSource):
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
         held = assign_unplaced(consumer, partitions, self._consumer.properties, NOWHERE)
-        came = [(one.topic, one.partition) for one in held]
+        came = places(held)
         for where in came:
             self._consumer.hold(where, held=True)  # until it is placed
         self._unplaced.update(came)
@@ -200,8 +177,8 @@ class KafkaTargetSource(KafkaSource):
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_revoke(consumer, partitions)
-        self.lanes.leave([(one.topic, one.partition) for one in partitions])
+        self.lanes.leave(places(partitions))
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_lost(consumer, partitions)
-        self.lanes.leave([(one.topic, one.partition) for one in partitions])
+        self.lanes.leave(places(partitions))

@@ -20,7 +20,7 @@ from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.headers import ERROR
 from hapax.core.record_path import Prepared
 from hapax.core.topic_rules import TopicRules, amended
-from hapax.kafka.admin.topic_limits import absent_topics, topic_settings
+from hapax.kafka.admin.topics import absent_topics, topic_settings
 from hapax.kafka.errors import describe
 from hapax.kafka.produce.producer import Outbox
 
@@ -251,11 +251,8 @@ class KafkaProducing:
         meet_cluster: Callable[[str | None], None] = any_cluster,
     ) -> None:
         """``meet_cluster`` raises when positions belong to another cluster than the producer's."""
+        self._config = config
         self._properties = config.properties
-        self._native = config.native
-        self._placed = config.placed
-        self._required_topics = config.required_topics
-        self._round_robin = config.round_robin
         self._deadline_s = config.deadline_s
         self._clock = clock
         self._forward = forward
@@ -276,17 +273,18 @@ class KafkaProducing:
     @property
     def one_by_one(self) -> bool:
         """Whether it takes messages one by one only: to report on each, judge it, or place it."""
-        free = self._native is not None and not self._native.left
-        return not free or self._round_robin or self._topics.awake
+        native = self._config.native
+        free = native is not None and not native.left
+        return not free or self._config.round_robin or self._topics.awake
 
     def _connect(self) -> tuple[Outbox, Any]:
-        properties = {**self._properties, **self._sets.properties()}
+        config = self._config
         outbox = Outbox(
-            properties,
+            {**self._properties, **self._sets.properties()},
             self._forward,
-            round_robin=self._round_robin,
-            native=self._native,
-            placed=self._placed,
+            round_robin=config.round_robin,
+            native=config.native,
+            placed=config.placed,
         )
         with self._watch("list_topics"):
             try:
@@ -304,6 +302,6 @@ class KafkaProducing:
 
     def _check_topics(self, outbox: Outbox) -> None:
         """Raise StopError when a topic of the settings is gone: no record is to blame for it."""
-        gone = sorted(outbox.unknown_topics & self._required_topics)
+        gone = sorted(outbox.unknown_topics & self._config.required_topics)
         if gone:
             raise StopError(f"output topic {', '.join(gone)} no longer exists: recreate it")

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit
 from hapax.kafka.admin.group import members
-from hapax.kafka.admin.ids import cluster_id
+from hapax.kafka.admin.topics import cluster_id
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
 from hapax.kafka.produce.standalone import alone, replay_id
 from hapax.kafka.properties import admin_properties, build
@@ -134,16 +134,23 @@ class GroupOffsets:
         outcome before it reads its offsets. Raises BatchAbortedError when the message is refused,
         PreflightError for members, HapaxError when brokers do not answer.
         """
-        operator = _Operator(self._properties, offsets)
+        queries = OffsetsClient(self._properties)
+        member = queries.read_uncommitted.consumer_group_metadata()  # of no member of the group
+        progress = [
+            GroupOffset(*where, offset, beside.encode())
+            for where, (offset, beside) in offsets.items()
+        ]
         transaction = alone(self._settings, replay_id(self._settings.app), clock)
         try:
             transaction.open()
             transaction.begin()
             transaction.send([message])
-            transaction.send_offsets(operator.offset_commit())
+            transaction.send_offsets(OffsetCommit(progress, bytes(cast("Any", member))))
             try:
                 self.require_empty()
-                if operator.committed() != before:
+                # Unstable: the offsets before the open transaction, which is this one.
+                now = queries.group_offsets(offsets, ANSWER_TIMEOUT_S, stable=False)
+                if {w: at.offset if at.offset >= 0 else None for w, at in now.items()} != before:
                     raise PreflightError(["the group has moved on meanwhile: try again"])  # noqa: TRY301 - one way out
             except BaseException:
                 transaction.abort()
@@ -155,28 +162,4 @@ class GroupOffsets:
             ) from error
         finally:
             transaction.close()
-            operator.close()
-
-
-class _Operator:
-    """The source of offsets of an operator, who is no member of the group."""
-
-    def __init__(self, properties: Mapping[str, Any], offsets: Offsets) -> None:
-        self._offsets = offsets
-        self._queries = OffsetsClient(properties)
-
-    def offset_commit(self) -> OffsetCommit:
-        offsets = [
-            GroupOffset(*where, offset, beside.encode())
-            for where, (offset, beside) in self._offsets.items()
-        ]
-        member = self._queries.read_uncommitted.consumer_group_metadata()
-        return OffsetCommit(offsets, bytes(cast("Any", member)))
-
-    def committed(self) -> dict[Where, int | None]:
-        # Unstable: the offsets before the open transaction, which is this one.
-        answers = self._queries.group_offsets(self._offsets, ANSWER_TIMEOUT_S, stable=False)
-        return {where: one.offset if one.offset >= 0 else None for where, one in answers.items()}
-
-    def close(self) -> None:
-        self._queries.close()
+            queries.close()

@@ -23,8 +23,15 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.fixed_batches import GIVEN_UP, LaneMarker, published_parcels
-from hapax.core.micro_batches import Marker, PublishedRecord, due
+from hapax.core.micro_batches import (
+    GIVEN_UP,
+    LaneMarker,
+    Marker,
+    PublishedBatch,
+    PublishedRecord,
+    due,
+    published_parcels,
+)
 from hapax.kafka.produce.marked_transaction import MarkedTransaction, sink_lane_names, sink_names
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
@@ -32,8 +39,7 @@ from hapax.kafka.read.range_reader import RangeReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hapax.core.fixed_batches import FixedBatch
-    from hapax.core.micro_batches import MicroBatch
+    from hapax.core.micro_batches import FixedBatch, MicroBatch
     from hapax.core.ports import Clock, Message, Watch
     from hapax.core.records import Progress
     from hapax.kafka.produce.producer import LogLine
@@ -51,47 +57,33 @@ PART_OF_TIMEOUT = 4
 """A transaction takes further parcels for a quarter of its time; one parcel may take all of it."""
 
 
-class PublishedRecords:
-    """Searches the ends of output topics; what lies further back is not found."""
+def published_record(settings: Settings, topics: set[str]) -> PublishedRecord | None:
+    """Return one at the ends of existing topics; what lies further back is not found.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    Raises PreflightError when they cannot be read.
+    """
+    with closing(BlockingOffsets(settings)) as client:
+        partitions = client.partitions(sorted(topics - client.absent(topics)))
+        lows, ends = client.log_starts(partitions), client.last_stable(partitions)
+    far = min(FAR_OFFSETS, FAR_OFFSETS_ALL // max(1, len(partitions)))
+    near = {where: max(lows[where], end - NEAR_OFFSETS) for where, end in ends.items()}
+    beyond = {where: max(lows[where], end - far) for where, end in ends.items()}
+    return _published_within(settings, near, ends) or _published_within(settings, beyond, near)
 
-    def find(self, topics: Iterable[str]) -> PublishedRecord | None:
-        """Return one at the ends of existing topics; raise PreflightError when unreadable."""
-        wanted = set(topics)
-        with closing(BlockingOffsets(self._settings)) as client:
-            partitions = client.partitions(sorted(wanted - client.absent(wanted)))
-            lows, ends = client.log_starts(partitions), client.last_stable(partitions)
-        far = min(FAR_OFFSETS, FAR_OFFSETS_ALL // max(1, len(partitions)))
-        near = {where: max(lows[where], end - NEAR_OFFSETS) for where, end in ends.items()}
-        beyond = {where: max(lows[where], end - far) for where, end in ends.items()}
-        return self._within(near, ends) or self._within(beyond, near)
 
-    def _within(self, starts: Progress, ends: Progress) -> PublishedRecord | None:
-        spans = {where: (start, ends[where]) for where, start in starts.items()}
-        for seen in RangeReader(self._settings).read(spans):
-            for one in seen:
-                found = PublishedRecord.parse(one.record, self._settings.app)
-                if found is not None:
-                    return found
-        return None
+def _published_within(
+    settings: Settings, starts: Progress, ends: Progress
+) -> PublishedRecord | None:
+    spans = {where: (start, ends[where]) for where, start in starts.items()}
+    for seen in RangeReader(settings).read(spans):
+        for one in seen:
+            found = PublishedRecord.parse(one.record, settings.app)
+            if found is not None:
+                return found
+    return None
 
 
 Done = TypeVar("Done")
-
-
-class Published(msgspec.Struct, frozen=True):
-    """What became of a micro-batch.
-
-    records   published by this call, by topic; none when they had been before
-    repeated  whether the micro-batch had been published before
-    attempts  transactions that it took
-    """
-
-    records: dict[str, int]
-    repeated: bool
-    attempts: int
 
 
 class KafkaPublisher:
@@ -100,17 +92,17 @@ class KafkaPublisher:
     def __init__(
         self, settings: Settings, *, clock: Clock, forward: LogLine, logger: object, watch: Watch
     ) -> None:
+        self._settings = settings
         self._app = settings.app
         self._topic = settings.output.topic
         self._attempts = settings.retry.attempts
-        self._published = PublishedRecords(settings)
         self._named = partial(
             MarkedTransaction, settings, clock=clock, forward=forward, logger=logger, watch=watch
         )
         self._marked = self._named(sink_names(settings.app))
         self.list_topics: Callable[[float], Any] = self._marked.list_topics
 
-    def publish(self, batch: MicroBatch, chunks: Chunks) -> Published | FixedBatch:
+    def publish(self, batch: MicroBatch, chunks: Chunks) -> PublishedBatch | FixedBatch:
         """Make the micro-batch visible as a whole, unless it is.
 
         ``chunks`` is called for each attempt and gives all records, some at a time. Returns the
@@ -130,7 +122,7 @@ class KafkaPublisher:
 
         done, attempt = self._attempted(batch, once)
         if done is None or isinstance(done, dict):
-            return Published(done or {}, repeated=done is None, attempts=attempt)
+            return PublishedBatch(done or {}, repeated=done is None, attempts=attempt)
         return done
 
     def fix(self, batch: MicroBatch, fixed: FixedBatch, chunks: Chunks) -> FixedBatch | None:
@@ -177,14 +169,11 @@ class KafkaPublisher:
             return None
         self._write(marker, ())
         for lane in range(0 if marker.fixed is None else marker.fixed.lanes):
-            marked = self._named(sink_lane_names(self._app, lane))
-            try:
+            with closing(self._named(sink_lane_names(self._app, lane))) as marked:
                 found = marked.opened()
                 if found is not None:
                     marked.send(())
                     marked.commit(*found)
-            finally:
-                marked.close()
         return marker
 
     def overwrite(self, marker: Marker) -> None:
@@ -198,11 +187,8 @@ class KafkaPublisher:
             former = None
         lanes = range(0 if former is None or former.fixed is None else former.fixed.lanes)
         for lane in lanes:
-            marked = self._named(sink_lane_names(self._app, lane))
-            try:
+            with closing(self._named(sink_lane_names(self._app, lane))) as marked:
                 marked.transaction.open()  # a producer that still publishes is fenced
-            finally:
-                marked.close()
         self._write(marker, (), dict.fromkeys(lanes, GIVEN_UP))
 
     def close(self) -> None:
@@ -236,7 +222,7 @@ class KafkaPublisher:
 
     def _found(self, topics: set[str]) -> PublishedRecord | None:
         try:
-            return self._published.find(topics)
+            return published_record(self._settings, topics)
         except PreflightError as error:
             raise BatchAbortedError(f"what was published before is not known: {error}") from error
 
@@ -278,83 +264,61 @@ class LanePublished(msgspec.Struct):
     attempts: int = 0
 
 
-class LanePublisher:
-    """Publishes what one lane has of a manifest. ``close`` after the call."""
+def publish_lane(
+    marked: MarkedTransaction,
+    lane: int,
+    manifest: str,
+    parcels: Sequence[Parcel],
+    published: LanePublished,
+    *,
+    attempts_max: int,
+) -> None:
+    """Publish what one lane has of a manifest, and keep ``published`` up meanwhile.
 
-    def __init__(
-        self,
-        settings: Settings,
-        lane: int,
-        *,
-        clock: Clock,
-        forward: LogLine,
-        logger: object,
-        watch: Watch,
-    ) -> None:
-        self._lane = lane
-        self._attempts = settings.retry.attempts
-        self._marked = MarkedTransaction(
-            settings,
-            sink_lane_names(settings.app, lane),
-            clock=clock,
-            forward=forward,
-            logger=logger,
-            watch=watch,
-        )
+    Raises PositionLostError when the lane's marker does not know the manifest, StopError when no
+    repetition can help, BatchAbortedError or ProducerDeadError when the same call is to be repeated
+    later.
+    """
+    failures, records = 0, Counter[str]()
+    while True:
+        published.attempts += 1
+        try:
+            found = marked.opened()
+            marker = None if found is None else LaneMarker.parse(*found)
+            published.done = published_parcels(lane, manifest, marker)
+            while published.done < len(parcels):
+                taken, sent = _part(marked, manifest, parcels, published.done)
+                records.update(sent)
+                published.done, published.records = taken, dict(records)
+                failures = 0
+        except (BatchAbortedError, ProducerDeadError):
+            failures += 1
+            refusal = marked.transaction.refusal()
+            if refusal is not None:
+                raise StopError(
+                    f"a record was refused, number {refusal[0]} from parcel {published.done} of"
+                    f" lane {lane}: {refusal[1]}"
+                ) from None
+            if failures == attempts_max:
+                raise
+        else:
+            return
 
-    def publish(
-        self, manifest: str, parcels: Sequence[Parcel], published: LanePublished
-    ) -> LanePublished:
-        """Publish the parcels that are not published; ``published`` is kept up meanwhile.
 
-        Raises PositionLostError when the lane's marker does not know the manifest, StopError when
-        no repetition can help, BatchAbortedError or ProducerDeadError when the same call is to be
-        repeated later.
-        """
-        failures, records = 0, Counter[str]()
-        while True:
-            published.attempts += 1
-            try:
-                published.done = published_parcels(self._lane, manifest, self._marker())
-                while published.done < len(parcels):
-                    taken, sent = self._part(manifest, parcels, published.done)
-                    records.update(sent)
-                    published.done, published.records = taken, dict(records)
-                    failures = 0
-            except (BatchAbortedError, ProducerDeadError):
-                failures += 1
-                refusal = self._marked.transaction.refusal()
-                if refusal is not None:
-                    raise StopError(
-                        f"a record was refused, number {refusal[0]} from parcel {published.done} of"
-                        f" lane {self._lane}: {refusal[1]}"
-                    ) from None
-                if failures == self._attempts:
-                    raise
-            else:
-                return published
+def _part(
+    marked: MarkedTransaction, manifest: str, parcels: Sequence[Parcel], done: int
+) -> tuple[int, dict[str, int]]:
+    taken = done
 
-    def close(self) -> None:
-        self._marked.close()
+    def chunks() -> Iterator[Sequence[Message]]:
+        nonlocal taken
+        for parcel in parcels[done:]:
+            yield from parcel()
+            taken += 1
+            if marked.transaction.age_s > marked.deadline_s / PART_OF_TIMEOUT:
+                return
 
-    def _marker(self) -> LaneMarker | None:
-        found = self._marked.opened()
-        return None if found is None else LaneMarker.parse(*found)
-
-    def _part(
-        self, manifest: str, parcels: Sequence[Parcel], done: int
-    ) -> tuple[int, dict[str, int]]:
-        taken = done
-
-        def chunks() -> Iterator[Sequence[Message]]:
-            nonlocal taken
-            for parcel in parcels[done:]:
-                yield from parcel()
-                taken += 1
-                if self._marked.transaction.age_s > self._marked.deadline_s / PART_OF_TIMEOUT:
-                    return
-
-        records = self._marked.send(chunks())
-        marker = LaneMarker(taken, manifest)
-        self._marked.commit(marker.done, marker.metadata)
-        return taken, records
+    records = marked.send(chunks())
+    marker = LaneMarker(taken, manifest)
+    marked.commit(marker.done, marker.metadata)
+    return taken, records

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager, suppress
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -47,60 +47,25 @@ LOOK_S = 1.0
 _CLIENTS_NOW, _FIRST_MS = 0, 1
 
 
-class NativeRequests:
-    """Those of one client.
-
-    fast    hapax_fast
-    client  what it captured when the client was built
-    """
-
-    def __init__(self, fast: Any, client: object) -> None:
-        self._fast = fast
-        self._client = client
-
-    def lost(self) -> list[str]:
-        return cast("list[str]", self._fast.requests_lost(self._client))
-
-    def unanswered(self) -> list[str]:
-        return cast("list[str]", self._fast.requests_unanswered(self._client))
-
-    def disconnects(self) -> int:
-        return int(self._fast.requests_disconnects(self._client))
-
-
-def without_lines(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of a producer whose requests are counted: nothing reads its lines."""
-    return {name: value for name, value in properties.items() if name != "debug"}
-
-
-class Requests(Protocol):
-    """One client's transactional requests, counted where they are sent and answered."""
-
-    def lost(self) -> list[str]:
-        """Return those that were sent and will never be answered, each once."""
-        ...
-
-    def unanswered(self) -> list[str]: ...
-
-    def disconnects(self) -> int: ...
-
-
 class ClientLog:
     """Collects a producer's doubts, and passes its lines on.
 
+    With ``watch`` the client's transactional requests are counted where they are sent and answered.
     A line about another cluster is a doubt, too, from either source: a new producer compares.
     """
 
     def __init__(self, client: str, forward: LogLine) -> None:
         self._client = client
         self._forward = forward
-        self._requests: Requests | None = None
+        self._fast: Any = None
+        self._counted: object = None
         self._doubts: list[str] = []
         self._breaks = self._breaks_before = 0
         self._breaks_when_well: int | None = None
 
-    def watch(self, requests: Requests) -> None:
-        self._requests = requests
+    def watch(self, fast: Any, counted: object) -> None:
+        """Count from now on; ``counted``: what hapax_fast captured when the client was built."""
+        self._fast, self._counted = fast, counted
 
     def log(self, level: int, _form: str, *parts: object) -> None:
         """Take one line; the C client calls this from inside poll and must never see it raise."""
@@ -108,7 +73,7 @@ class ClientLog:
         text = str(parts[-1]) if parts else ""
         broken = facility == "REQTMOUT" or any(sign in text for sign in _BROKEN)
         self._breaks += broken
-        if (broken and self._requests is None) or _OTHER_CLUSTER in text:
+        if (broken and self._fast is None) or _OTHER_CLUSTER in text:
             self._doubts.append(f"{facility}: {text}")
         with suppress(Exception):
             self._forward(self._client, level, facility, text)
@@ -116,8 +81,8 @@ class ClientLog:
     @property
     def doubts(self) -> list[str]:
         """What makes the transaction doubtful so far. Callers add what they know themselves."""
-        if self._requests is not None:
-            self._doubts += self._requests.lost()
+        if self._fast is not None:
+            self._doubts += self._fast.requests_lost(self._counted)
         return self._doubts
 
     @property
@@ -140,11 +105,14 @@ class ClientLog:
     def end(self) -> list[str]:
         """Return its doubts; a request without an answer by then is one: nothing waits for it."""
         self._breaks_when_well = self._disconnects()
-        waiting = [] if self._requests is None else self._requests.unanswered()
-        return self.doubts + waiting
+        # First these: what is lost meanwhile is among the doubts.
+        waiting = [] if self._fast is None else self._fast.requests_unanswered(self._counted)
+        return [*self.doubts, *waiting]
 
     def _disconnects(self) -> int:
-        return self._breaks if self._requests is None else self._requests.disconnects()
+        if self._fast is None:
+            return self._breaks
+        return int(self._fast.requests_disconnects(self._counted))
 
 
 CLIENT_ERRORS: tuple[type[BaseException], ...] = (
@@ -190,11 +158,13 @@ class Outbox:
         self._turns: dict[str, Iterator[int]] = {}
         self.log = ClientLog("producer", forward)
         if native is not None:
-            properties = native.plug_in(without_lines(properties))
+            # Requests are counted: nothing reads its lines.
+            silent = {name: value for name, value in properties.items() if name != "debug"}
+            properties = native.plug_in(silent)
         self.producer = build(Producer, properties, self.log)
         self._client = None if native is None else native.captured()
         if native is not None:
-            self.log.watch(NativeRequests(native.module, self._client))
+            self.log.watch(native.module, self._client)
         # Coordinator queries before the first connection is up wait for a 500 ms timer; a
         # metadata request first brings the connection up (measured: 20 ms instead of 505).
         self.refused: dict[int, str] = {}

@@ -1,29 +1,31 @@
-"""Replays in Kafka transactions: what is written back and the notes of it, or neither.
+"""Transactions under names of their own: of lanes, of replays, and those that only fence.
 
-There is one transactional id per app: a replay that begins ends what a predecessor left, and no
-other can commit at the same time. Offsets have no part in it, so there is no group.
+A replay writes in Kafka transactions: what is written back and the notes of it, or neither. There
+is one transactional id per app: a replay that begins ends what a predecessor left, and no other can
+commit at the same time. Offsets have no part in it, so there is no group.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import (
     BatchAbortedError,
     DuplicateInstanceError,
-    HapaxError,
     ProducerDeadError,
     StopError,
 )
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
-from hapax.kafka.properties import producer_properties
+from hapax.kafka.properties import lane_id, producer_properties, transactional_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.ports import Clock, Message
+    from hapax.kafka.native import NativePath
     from hapax.settings import Settings
 
 
@@ -32,14 +34,21 @@ def replay_id(app: str) -> str:
     return f"{app}/replay"
 
 
-def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTransaction:
-    named = {"transactional.id": transactional_id, "client.id": transactional_id}
+def named_transaction(
+    settings: Settings, name: str, native: NativePath | None = None, **around: Any
+) -> KafkaTransaction:
+    properties = producer_properties(settings) | {"client.id": name, "transactional.id": name}
+    return KafkaTransaction(ProducerConfig.of(settings, properties, native), **around)
+
+
+def alone(settings: Settings, name: str, clock: Clock = time) -> KafkaTransaction:
+    """Return one that logs nothing: what matters about it is raised."""
     return KafkaTransaction(
         ProducerConfig(
             # A replay is its record and a header more: the largest records would be refused.
             properties={"compression.type": "lz4"}
             | producer_properties(settings, transactional=True)
-            | named,
+            | {"transactional.id": name, "client.id": name},
             deadline_s=settings.transaction.timeout_ms / 1000,
         ),
         clock=clock,
@@ -48,15 +57,27 @@ def alone(settings: Settings, transactional_id: str, clock: Clock) -> KafkaTrans
     )
 
 
-def fence(settings: Settings, transactional_id: str, clock: Clock) -> None:
-    """End what this id has open; raise HapaxError after the transaction timeout."""
-    transaction = alone(settings, transactional_id, clock)
+def fence(settings: Settings, name: str, clock: Clock = time) -> None:
+    """End what this id has open; raise ProducerDeadError without an answer: call again."""
+    transaction = alone(settings, name, clock)
     try:
         transaction.open()
-    except ProducerDeadError as error:
-        raise HapaxError(f"{transactional_id} could not be fenced: {error}") from error
     finally:
         transaction.close()
+
+
+class LaneFences:
+    """Fences the lanes of a Spark application: their users commit no more."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def lane(self, number: int) -> None:
+        fence(self._settings, lane_id(self._settings, number))
+
+    def predecessor(self) -> None:
+        """Fence a worker that ran under this name: its open transaction is over at once."""
+        fence(self._settings, transactional_id(self._settings))
 
 
 class ReplayInterruptedError(Exception):

@@ -36,13 +36,13 @@ from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
 from hapax.core.ports import IN_DOUBT
 from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.produce.fences import named_transaction
 from hapax.kafka.produce.marked_transaction import (
     ANSWER_TIMEOUT_S,
     MarkedNames,
     marker_group,
     stable_offset,
 )
+from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import admin_properties, build, consumer_properties, transactional_id
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -27,19 +27,23 @@ from hapax.core.group_start import (
 from hapax.core.headers import APP, SOURCE, coordinates
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.span import SpanWords
-from hapax.kafka.admin.ids import topic_ids
+from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import RangeReader
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
     from hapax.core.records import Coordinates, Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
+
+    Told = Callable[[Iterable[Where] | None], Mapping[Where, TopicPartition]]
+    """Returns the offsets that count, as the client does, of some partitions or of all that the
+    group has in what it reads. Raises BatchAbortedError: ask again."""
 
 TAILS = (20, 200, 2_000)
 """Offsets before the end of each output partition, until all input partitions are found in them."""
@@ -47,17 +51,10 @@ WITHIN_S, ANSWER_S = 5.0, 5.0
 GROUPS_MAX = 500
 
 
-class Told(Protocol):
-    """Returns the offsets that count, as the client does; raises BatchAbortedError: ask again."""
-
-    def __call__(self, partitions: Iterable[Where] | None = None) -> Mapping[Where, TopicPartition]:
-        """Of some partitions; None: what the group has in all that it reads."""
-
-
 def start_remarks(settings: Settings, told: Told) -> list[str]:
     """Return sentences; raise PositionLostError where this pipeline has worked without offsets."""
     try:
-        known = told()
+        known = told(None)
     except BatchAbortedError:  # a transaction holds some: what was committed before it counts
         try:
             with closing(BlockingOffsets(settings)) as client:

@@ -1,4 +1,4 @@
-"""Offsets for the monitors of lag, queried from threads of their own (engines/lag_monitor.py).
+"""Offsets for the monitors of lag, queried from threads of their own (engines/monitors.py).
 
 Every request is bounded, a broker that is away hides its own partitions only, and what fails is
 part of the answer.
@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from hapax.core.lag import OffsetSnapshot, TimestampSearch, retention_of
-from hapax.core.reader_lag import Counted, ReaderLag, shares, stretch
+from hapax.core.lag import (
+    Counted,
+    OffsetSnapshot,
+    ReaderLag,
+    TimestampSearch,
+    retention_of,
+    shares,
+    stretch,
+)
 from hapax.kafka.connection import answers, unanswered
 from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.properties import admin_properties

@@ -7,11 +7,13 @@ aborted and of compacted records are not delivered.
 RangeReader       records of ranges of many partitions
 AuditRangeReader  one range, under both isolation levels
 count_records     how many records ranges hold
+first_from        what a reader meets first: a record, an undecodable set, or the end
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from hapax.core.errors import HapaxError, PreflightError
+from hapax.core.offset_moves import Unreadable
 from hapax.core.ports import Stuck
 from hapax.core.records import Record
 from hapax.kafka.errors import (
@@ -32,15 +35,15 @@ from hapax.kafka.errors import (
 )
 from hapax.kafka.properties import build
 from hapax.kafka.read.offsets_client import reader_properties
-from hapax.kafka.read.too_large import TooLarge, too_large
-from hapax.kafka.undecodable import UNDECODABLE
+from hapax.kafka.undecodable import UNDECODABLE, TooLarge, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from confluent_kafka import Message
 
-    from hapax.core.reader_lag import Counted
+    from hapax.core.lag import Counted
+    from hapax.core.records import Coordinates
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.read.offsets_client import Isolation, OffsetsClient
     from hapax.settings import Settings
@@ -48,12 +51,15 @@ if TYPE_CHECKING:
 _EOF = KafkaError._PARTITION_EOF
 REFUSED = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError._AUTO_OFFSET_RESET}
 AT_ONCE, WAIT_S, SILENCE_S = 5_000, 0.5, 20.0
-AUDIT_SILENCE_S = 60.0
+AUDIT_SILENCE_S, PROBE_S = 60.0, 15.0
+_UNKNOWN = -1
+"""The first offset of a set whose response is too large: the client never sees it."""
 _BOUNDED = {
     # What is fetched beyond the stretch is thrown away: not more than a few fetches of it.
     "queued.max.messages.kbytes": 8192,
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
+    "log_level": 3,  # for TooLarge, which passes nothing on
 }
 FEW = 500
 """Records that are taken from the client at once where other threads must not wait for this one:
@@ -67,7 +73,7 @@ class ReadRecord(NamedTuple):
     readable: bool
 
 
-def record_of(message: Message) -> tuple[Record, bool]:
+def record_of(message: Message) -> ReadRecord:
     """Return the record, and whether its headers can be read; those that cannot are left out.
 
     For readers alongside the pipeline. The worker's own path builds records in its loop.
@@ -85,7 +91,7 @@ def record_of(message: Message) -> tuple[Record, bool]:
         tuple(headers) if headers else (),
         message.timestamp()[1],
     )
-    return record, readable
+    return ReadRecord(record, readable)
 
 
 class RangeFetch:
@@ -186,22 +192,16 @@ class RangeReader:
 
     def read(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
         """Yield records, some at a time; those of one partition in order."""
-        if all(start >= end for start, end in spans.values()):
-            return
-        heard = TooLarge()
-        with closing(build(Consumer, self._properties, heard)) as consumer:
-            fetch = self._fetch(consumer, spans)
-            while fetch.ends:
-                due = set(fetch.ends)
-                found = _records(fetch.poll())
-                for where in fetch.ends.keys() & self.undecodable.keys():
-                    raise PreflightError([undecodable_problem(where, self.undecodable[where])])
-                fetch.pause(due - fetch.ends.keys())
-                if fetch.silent(SILENCE_S):
-                    raise PreflightError([_silent(fetch.ends, heard.reason)])
-                if found:
-                    yield found
-                    fetch.heard_s = time.monotonic()  # the caller may have taken its time
+        if any(start < end for start, end in spans.values()):
+            for messages in _read(
+                self._properties,
+                spans,
+                undecodable=self.undecodable,
+                refused=_refused,
+                failed=lambda problem: PreflightError([problem]),
+                silence_s=SILENCE_S,
+            ):
+                yield _records(messages)
 
     def firsts(
         self, starts: Mapping[Where, tuple[int, int]], within_s: float
@@ -217,7 +217,7 @@ class RangeReader:
         properties = {**self._properties, "queued.min.messages": 1, "fetch.wait.max.ms": 20}
         give_up_s, heard = time.monotonic() + within_s, TooLarge()
         with closing(build(Consumer, properties, heard)) as consumer:
-            fetch = self._fetch(consumer, starts)
+            fetch = RangeFetch(consumer, starts, refused=_refused, undecodable=self.undecodable)
             while fetch.ends and time.monotonic() < give_up_s:
                 due = set(fetch.ends)
                 for one in _records(fetch.poll(min(WAIT_S, within_s))):
@@ -233,12 +233,35 @@ class RangeReader:
                 self.undecodable[where] = Stuck(starts[where][0], reason)
         return found
 
-    def _fetch(self, consumer: Consumer, spans: Mapping[Where, tuple[int, int]]) -> RangeFetch:
-        return RangeFetch(consumer, spans, refused=_refused, undecodable=self.undecodable)
+
+def _read(
+    properties: Mapping[str, Any],
+    spans: Mapping[Where, tuple[int, int]],
+    *,
+    undecodable: dict[Where, Stuck],
+    refused: Callable[[str, KafkaError], Exception],
+    failed: Callable[[str], Exception],
+    silence_s: float,
+) -> Iterator[list[Message]]:
+    """Yield messages until all spans are read; raise what ``refused`` or ``failed`` make of it."""
+    heard = TooLarge()
+    with closing(build(Consumer, properties, heard)) as consumer:
+        fetch = RangeFetch(consumer, spans, refused=refused, undecodable=undecodable)
+        while fetch.ends:
+            due = set(fetch.ends)
+            found = fetch.poll()
+            for where in fetch.ends.keys() & undecodable.keys():
+                raise failed(undecodable_problem(where, undecodable[where]))
+            fetch.pause(due - fetch.ends.keys())
+            if fetch.silent(silence_s):
+                raise failed(_silent(fetch.ends, silence_s, heard.reason))
+            if found:
+                yield found
+                fetch.heard_s = time.monotonic()  # the caller may have taken its time
 
 
 def _records(messages: list[Message]) -> list[ReadRecord]:
-    return [ReadRecord(*record_of(message)) for message in messages]
+    return [record_of(message) for message in messages]
 
 
 def _refused(place: str, error: KafkaError) -> PreflightError:
@@ -253,9 +276,9 @@ def undecodable_problem(where: Where, one: Stuck) -> str:
     )
 
 
-def _silent(ends: Mapping[Where, int], why: str) -> str:
+def _silent(ends: Mapping[Where, int], silence_s: float, why: str = "") -> str:
     places = ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
-    return f"{places}: nothing came for {SILENCE_S:.0f} s; {why or 'are its brokers up?'}"
+    return f"{places}: nothing came for {silence_s:.0f} s; {why or 'are its brokers up?'}"
 
 
 # -- A stretch of one partition, read from its start to its end, under both isolations ---------
@@ -283,14 +306,14 @@ class AuditRangeReader:
         self._stretch = stretch
         self._seen = bytearray(stretch.end - stretch.start)
 
-    def committed(self) -> Iterator[tuple[list[Record], frozenset[int]]]:
-        """Yield what a read_committed reader sees, and by index whose headers are unreadable."""
+    def committed(self) -> Iterator[list[ReadRecord]]:
+        """Yield what a read_committed reader sees."""
         start, seen = self._stretch.start, self._seen
         for messages in self._read("read_committed", start, self._stretch.end):
-            records, unreadable = _audit_records(messages)
-            for record in records:
+            found = _records(messages)
+            for record, _readable in found:
                 seen[record.offset - start] = 1
-            yield records, unreadable
+            yield found
 
     def hidden(self) -> Iterator[list[int]]:
         """Read again where no committed record was found; call after ``committed`` is exhausted."""
@@ -303,22 +326,15 @@ class AuditRangeReader:
             yield [offset for offset in offsets if not seen[offset - start]]
 
     def _read(self, isolation: str, start: int, end: int) -> Iterator[list[Message]]:
-        topic, partition = self._stretch.topic, self._stretch.partition
-        properties = {**self._properties, **_BOUNDED, "isolation.level": isolation}
-        with closing(build(Consumer, properties, None)) as consumer:
-            fetch = RangeFetch(consumer, {(topic, partition): (start, end)}, refused=_audit_refused)
-            while fetch.ends:
-                kept = fetch.poll()
-                for where, stuck in fetch.undecodable.items():
-                    raise RangeReadError(undecodable_problem(where, stuck))
-                if kept:
-                    yield kept
-                    fetch.heard_s = time.monotonic()  # the caller may have taken its time
-                if fetch.silent(AUDIT_SILENCE_S):
-                    raise RangeReadError(
-                        f"{topic}/{partition}: nothing came for {AUDIT_SILENCE_S:.0f} s "
-                        f"before {end}"
-                    )
+        where = (self._stretch.topic, self._stretch.partition)
+        return _read(
+            {**self._properties, **_BOUNDED, "isolation.level": isolation},
+            {where: (start, end)},
+            undecodable={},
+            refused=_audit_refused,
+            failed=RangeReadError,
+            silence_s=AUDIT_SILENCE_S,
+        )
 
 
 def _audit_refused(place: str, error: KafkaError) -> RangeReadError:
@@ -327,16 +343,6 @@ def _audit_refused(place: str, error: KafkaError) -> RangeReadError:
     else:
         reason = f"cannot be read: {describe(error)}"
     return RangeReadError(f"{place}: {reason}")
-
-
-def _audit_records(messages: list[Message]) -> tuple[list[Record], frozenset[int]]:
-    records, unreadable = [], set()
-    for index, message in enumerate(messages):
-        record, readable = record_of(message)
-        records.append(record)
-        if not readable:
-            unreadable.add(index)
-    return records, frozenset(unreadable)
 
 
 # -- Counts the records of stretches of offsets, by consumers that join nothing ----------------
@@ -389,7 +395,7 @@ def count_records(
             fetch.pause(due - fetch.ends.keys())
             tell(len(found))
             if fetch.silent(SILENCE_S):
-                raise _count_silent(*min(fetch.ends))
+                raise PreflightError([_silent(fetch.ends, SILENCE_S)])
     finally:
         consumer.resume(assigned)  # a pause would outlive the assignment
         consumer.unassign()
@@ -403,14 +409,79 @@ def _add(messages: list[Message], counted: Mapping[Where, Counted]) -> None:
             one.add(offset)
 
 
-def _count_silent(topic: str, partition: int) -> PreflightError:
-    problem = f"{topic}/{partition}: nothing came for {SILENCE_S:.0f} s; are its brokers up?"
-    return PreflightError([problem])
-
-
 def _count_refused(place: str, error: KafkaError) -> PreflightError:
     topic = place.rpartition("/")[0]
     reason = describe(error)
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         reason = f"grant READ on topic {topic} ({reason})"
     return PreflightError([f"{place}: its records cannot be read: {reason}"])
+
+
+# -- What a reader meets first from an offset on -------------------------------------------------
+
+
+def first_from(settings: Settings, at: Coordinates, end: int) -> ReadRecord | Unreadable | None:
+    """Return the first record from there on, and whether its headers can be read.
+
+    ``end``: the partition's last stable offset, as it was before. None at the end for
+    read_committed readers; Unreadable for a set that the client cannot decode.
+    Raises PreflightError when brokers do not answer, or do not allow to read.
+    """
+    found = _met(settings, at)
+    if not isinstance(found, Stuck):
+        return found
+    first = max(at.offset, found.offset)
+    return Unreadable(first, _last(settings, at._replace(offset=first), end, found), found.reason)
+
+
+def _last(settings: Settings, at: Coordinates, end: int, stuck: Stuck) -> int:
+    """Return the last offset of a set that cannot be decoded and holds the offset ``at``.
+
+    A fetch from any offset of a set brings the whole set, so the error that it ends in names the
+    same first offset. Steps that double find an offset beyond the set, and halving its end.
+    """
+
+    def holds(offset: int) -> bool:
+        met = _met(settings, at._replace(offset=offset))
+        if not isinstance(met, Stuck):
+            return False
+        if met.offset == _UNKNOWN:  # the reason has the size, which differs from set to set
+            return met.reason == stuck.reason
+        return met.offset <= at.offset
+
+    inside, step = at.offset, 1
+    while inside + step < end and holds(inside + step):
+        inside, step = inside + step, 2 * step
+    beyond = max(inside + 1, min(inside + step, end))
+    while beyond - inside > 1:
+        middle = (inside + beyond) // 2
+        inside, beyond = (middle, beyond) if holds(middle) else (inside, middle)
+    return inside
+
+
+def _met(settings: Settings, at: Coordinates) -> ReadRecord | Stuck | None:
+    def refused(_place: str, error: KafkaError) -> PreflightError:
+        return PreflightError([f"{at}: cannot be read: {describe(error)}"])
+
+    properties = reader_properties(settings) | {
+        "enable.partition.eof": True,
+        "log_level": 3,  # for TooLarge, which passes nothing on
+        "auto.offset.reset": "error",
+        "queued.min.messages": 1,
+        "fetch.wait.max.ms": 20,
+    }
+    where = (at.topic, at.partition)
+    spans = {where: (at.offset, sys.maxsize)}
+    heard = TooLarge()
+    with closing(build(Consumer, properties, heard)) as consumer:
+        fetch = RangeFetch(consumer, spans, refused=refused, over={KafkaError._PARTITION_EOF})
+        while not fetch.silent(PROBE_S):
+            for message in fetch.poll():
+                return record_of(message)
+            if where in fetch.undecodable:
+                return fetch.undecodable[where]
+            if heard.reason:
+                return Stuck(_UNKNOWN, heard.reason)
+            if not fetch.ends:
+                return None
+    raise PreflightError([f"{at}: nothing came for {PROBE_S:.0f} s; are its brokers up?"])

@@ -1,5 +1,5 @@
 """The audit: every input record has its effects exactly once, or is named.
 
-``run`` leads from settings to a verdict, on one of two engines: ``local*`` reads and judges in this
-process with bounded memory (sorted streams), ``spark*`` on Spark (DataFrames).
+``run`` leads from settings to a verdict. ``judgement`` states the rules in SQL, and one of two
+engines answers it: ``local`` in this process with bounded memory (SQLite), or ``spark``.
 """

@@ -136,38 +136,6 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     examples_max: int = 5
 
 
-class Offence(NamedTuple):
-    """One anomaly: the input record it is about, and the last of its effects.
-
-    ``place`` and ``lane`` index the bounds; a negative place is no record of the inputs. ``last``:
-    the later record after which the effect was written.
-    """
-
-    place: int
-    offset: int
-    lane: int | None = None
-    at: int | None = None
-    effects: int = 0
-    due: int | None = None
-    last: int | None = None
-
-    def sentence(self, name: str, scope: Scope) -> str:
-        source = "a record that cannot be identified"
-        if self.place >= 0:
-            one = scope.inputs[self.place]
-            source = f"{one.topic}/{one.partition}/{self.offset}"
-        if self.lane is None:
-            return source
-        lane = scope.outputs[self.lane]
-        effect = f"{lane.topic}/{lane.partition}/{self.at}"
-        if name == "out_of_order":
-            return f"{source} at {effect}, after {self.last}"
-        if name in {"doubled", "torn", "wrong"}:
-            due = "" if self.due is None or self.due < 0 else f", {self.due} due"
-            return f"{source}: {self.effects} effects{due}, the last at {effect}"
-        return f"{source} at {effect}"
-
-
 class IncompleteError(HapaxError):
     """Less was read than was requested: nothing is concluded."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 from msgspec import UNSET
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Record, TopicPartition
     from hapax.core.transform import Result, Transformer
     from hapax.engines.overlapping_calls import GatheredCalls
+    from hapax.kafka.read.range_reader import ReadRecord
 
 DEAD_SLOT = 0
 """Slot of a dead letter; outputs count from 1."""
@@ -47,6 +47,8 @@ POISON = -1
 VISIBLE = True
 FOREIGN, NOWHERE = -1, -2
 """Places of sources of other pipelines, and of those that cannot be."""
+OFFSETS = 1 << 45
+"""More than a partition has in a lifetime."""
 DIGITS_MAX = 18
 """Of offsets that other programs write into headers: what fits into the column."""
 
@@ -56,25 +58,29 @@ class InputRow(NamedTuple):
 
     offset        of the record
     visible       false: its transaction was aborted
-    owner_place, owner_offset  in whose name it claims its id: its own, or the original's
+    owner         in whose name it claims its id: ``number_of`` its own place, or the original's
     id            hash of its id and 1 byte for the source of ids; None: it is not needed
     outputs       how many are due; POISON: a dead letter; None: not known
     content       of all that is due; None: not compared
-    topics        those that its outputs name themselves
+    topics        those that its outputs name themselves, joined by commas
     """
 
     offset: int
     visible: bool
-    owner_place: int
-    owner_offset: int
+    owner: int
     id: bytes | None
     outputs: int | None
     content: int | None
-    topics: list[str] | None
+    topics: str | None
 
 
 def aborted_row(place: int, offset: int) -> InputRow:
-    return InputRow(offset, not VISIBLE, place, offset, None, None, None, None)
+    return InputRow(offset, not VISIBLE, number_of(place, offset), None, None, None, None)
+
+
+def number_of(place: int, offset: int) -> int:
+    """Return an offset of a partition as one number, in their order."""
+    return place * OFFSETS + offset
 
 
 class EffectRow(NamedTuple):
@@ -120,23 +126,20 @@ class InputRows:
         self._values = compare is Compare.VALUES
         self._tags: dict[bytes, bytes] = {}
 
-    def rows(self, records: Sequence[Record], unreadable: frozenset[int]) -> list[InputRow]:
-        """Return a row for each record. ``unreadable``: by index, headers the client refused."""
-        found = self._identity.identify(records)
+    def rows(self, records: Sequence[ReadRecord]) -> list[InputRow]:
+        found = self._identity.identify([one.record for one in records])
         rows = []
-        for index, record in enumerate(records):
+        for index, (record, readable) in enumerate(records):
             place = self._places[(record.topic, record.partition)]
-            owner = (place, record.offset)
+            owner = number_of(place, record.offset)
             event_id = None
-            if self._claimed and found.claims[index] and index not in unreadable:
+            if self._claimed and found.claims[index] and readable:
                 event_id = self._hashed(found.claims[index], found.ids[index])
                 if index in found.replays:
                     owner = self._owner(found.replays[index])
-            poison = index in unreadable or index in found.poison
+            poison = not readable or index in found.poison
             outputs, content, topics = self._due(record, poison=poison)
-            rows.append(
-                InputRow(record.offset, VISIBLE, *owner, event_id, outputs, content, topics)
-            )
+            rows.append(InputRow(record.offset, VISIBLE, owner, event_id, outputs, content, topics))
         return rows
 
     def _hashed(self, claim: bytes, event_id: bytes) -> bytes:
@@ -147,16 +150,14 @@ class InputRows:
             number = self._tags[tag] = blake2b(tag, digest_size=1).digest()
         return id_hash(event_id) + number
 
-    def _owner(self, original: Coordinates) -> tuple[int, int]:
+    def _owner(self, original: Coordinates) -> int:
         place = self._places.get((original.topic, original.partition))
-        if place is None:
-            where = f"{original.topic}/{original.partition}".encode()
-            place = NOWHERE - 1 - (crc32(where) & 0x3FFFFFFF)
-        return place, original.offset
+        if place is None or original.offset >= OFFSETS:
+            digest = blake2b(str(original).encode(), digest_size=7).digest()
+            return -1 - int.from_bytes(digest, "big")
+        return number_of(place, original.offset)
 
-    def _due(
-        self, record: Record, *, poison: bool
-    ) -> tuple[int | None, int | None, list[str] | None]:
+    def _due(self, record: Record, *, poison: bool) -> tuple[int | None, int | None, str | None]:
         if poison:
             return POISON, self._dead(record), None
         if self._transformer is None:
@@ -168,7 +169,7 @@ class InputRows:
             return None, None, None  # what it will answer, only a later try can show
         if not isinstance(result, tuple):
             return POISON, self._dead(record), None
-        topics = sorted({output.topic for output in result if output.topic})
+        topics = ",".join(sorted({output.topic for output in result if output.topic}))
         content = self._whole(record, result) if self._values else None
         return len(result), content, topics or None
 
@@ -181,7 +182,7 @@ class InputRows:
             for slot, output in enumerate(result, 1):
                 key = record.key if output.key is UNSET else output.key
                 topic = output.topic or self._output_topic
-                content ^= content_hash(slot, topic, key, output.value)
+                content += content_hash(slot, topic, key, output.value)
         return content
 
 
@@ -270,12 +271,11 @@ def id_hash(event_id: bytes) -> bytes:
 
 
 def content_hash(slot: int, topic: str, key: bytes | None, value: bytes | None) -> int:
-    """Return 64 bits, signed, that stand for one output in its slot."""
+    """Return 40 bits that stand for one output in its slot; those of a record are added up."""
     fields = (
         b"%d %d %d " % (slot, -1 if key is None else len(key), value is None),
         topic.encode() + b"\0",
         key or b"",
         value or b"",
     )
-    digest = blake2b(b"".join(fields), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return int.from_bytes(blake2b(b"".join(fields), digest_size=5).digest(), "big")

@@ -1,4 +1,4 @@
-"""The topics of one pipeline as an audit reads them, in an order that is right while it runs.
+"""``hapax audit``: topics of one pipeline, read in an order that is right while it runs.
 
 1. ends of the inputs     read so far; the transform names the topics of the outputs
 2. ends of the outputs    what is visible now ...
@@ -13,32 +13,37 @@ executors, which import them from here; business code runs there again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import time
+from contextlib import closing
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hapax.core.call_window import CallLimits
+from hapax.core.errors import ConfigurationError
 from hapax.core.topic_rules import TopicRules
 from hapax.core.transform import load_form
 from hapax.engines.overlapping_calls import open_transformer, retrying
-from hapax.kafka.admin.topic_limits import topic_settings
+from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.properties import producer_properties
-from hapax.kafka.read.offsets_client import reader_properties
+from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import AuditRangeReader, OffsetRange
-from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
+from hapax.operations.audit.judgement import first_named, judge, named_topics
+from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.result import Compare, EngineName, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.reading import await_decided
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.kafka.read.offsets_client import BlockingOffsets
+    from hapax.operations.audit.judgement import Engine, Report
     from hapax.operations.audit.result import Audit
     from hapax.settings import Settings
 
-    Report = Callable[[str, int, int], None]
-    """Takes what is under way, how much is done, and of how much; 0 of 0: not known."""
     Row = tuple[Any, ...]
 
 STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
@@ -63,8 +68,40 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     examples_max: int = 5
 
 
+def audit(
+    settings: Settings,
+    options: AuditOptions,
+    report: Report,
+    engine: EngineName = EngineName.LOCAL,
+) -> Audit:
+    """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
+    began_s = time.monotonic()
+    if options.transform:
+        load_form(settings.transform)  # its errors are reported before anything starts
+    if engine is EngineName.SPARK and find_spec("pyspark") is None:
+        raise ConfigurationError(
+            ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
+        )
+    with closing(BlockingOffsets(settings)) as client:
+        topics = AuditTopics(settings, options, client, report)
+        with _opened(engine, settings, report) as reader:
+            found = topics.judged(reader)
+    found.duration_s = round(time.monotonic() - began_s, 1)
+    return found
+
+
+def _opened(
+    engine: EngineName, settings: Settings, report: Report
+) -> AbstractContextManager[Engine]:
+    if engine is EngineName.SPARK:
+        from hapax.operations.audit.spark import opened
+
+        return opened(settings, report)
+    return LocalAudit.opened(report)
+
+
 class AuditTopics:
-    """What an audit reads of one pipeline. ``remarks`` grow while it answers."""
+    """What an audit reads of one pipeline; call ``judged`` once."""
 
     def __init__(
         self, settings: Settings, options: AuditOptions, client: BlockingOffsets, report: Report
@@ -73,191 +110,144 @@ class AuditTopics:
         self._options = options
         self._client = client
         self._report = report
-        self.app = settings.app
-        self.claimed = settings.dedup.enabled
-        self.known = options.transform or settings.transform is None
-        self.compare = options.compare
-        self.remarks: list[str] = []
-        self._retry = settings.retry_topic
-        self._passed: Progress = {}
-        self.places = client.partitions(settings.input.topics)
+        self._remarks: list[str] = []
+        self._places = client.partitions(settings.input.topics)
         client.partitions(self._outputs(set()))  # refuses those that are missing
 
-    def lows(self) -> Progress:
-        lows = self._client.log_starts(self.places)
+    def judged(self, engine: Engine) -> Audit:
+        client, places = self._client, self._places
+        lows, ends = self._lows(), client.last_stable(places)  # 1
+        engine.read("inputs", self._input_task(lows, ends, engine.cores), "reading input")
+        lanes = client.partitions(self._outputs(self._existing(named_topics(engine))))
+        settled = client.last_stable(lanes)  # 2
+        committed, passed = client.committed(places), self._passed()  # 3
+        outputs = self._output_bounds(lanes, settled)  # 4
+        later = client.last_stable(places)  # 5
+        if any(later[where] > ends[where] for where in places):
+            more = self._input_task(ends, later, engine.cores)
+            engine.read("inputs", more, "reading records that arrived meanwhile")
+        starts = [lows[where] for where in places]
+        cuts = cut([(one.topic, one.partition, one.low, one.end) for one in outputs], engine.cores)
+        compare = self._options.compare
+        task = ReadEffects(self._settings, places, starts, cuts, compare, passed)
+        engine.read("effects", task, "reading outputs")
+        scope = Scope(
+            app=self._settings.app,
+            inputs=self._input_bounds(lows, ends, committed, self._first(engine, outputs)),
+            outputs=outputs,
+            claimed=self._settings.dedup.enabled,
+            known=self._known,
+            compare=compare,
+            examples_max=self._options.examples_max,
+        )
+        found = judge(engine, scope)
+        found.remarks = self._remarks
+        return found
+
+    @property
+    def _known(self) -> bool:
+        return self._options.transform or self._settings.transform is None
+
+    def _lows(self) -> Progress:
+        lows = self._client.log_starts(self._places)
         since_ms = self._options.since_ms
         if since_ms is None:
-            found = self._client.beside(self.places, stable=False)
+            found = self._client.beside(self._places, stable=False)
             spans = {where: one.span for where, one in found.items() if one.span is not None}
-            return {
-                where: max(low, spans[where].start) if where in spans else low
-                for where, low in lows.items()
-            }
-        late = self._client.at_time(self.places, since_ms)
-        return {where: late.get(where, end) for where, end in self.ends().items()}
+            return lows | {where: max(lows[where], one.start) for where, one in spans.items()}
+        ends = self._client.last_stable(self._places)
+        return ends | self._client.at_time(self._places, since_ms)
 
-    def ends(self) -> Progress:
-        return self._client.last_stable(self.places)
+    def _input_task(self, lows: Progress, ends: Progress, cores: int) -> ReadInputs:
+        cuts = cut([(*where, lows[where], ends[where]) for where in self._places], cores)
+        return ReadInputs(self._settings, self._places, cuts, self._options.compare, self._known)
 
-    def compacted(self) -> set[str]:
-        told = topic_settings(producer_properties(self._settings), self._settings.input.topics)
-        return {topic for topic, each in told.items() if TopicRules.of(each).compacted}
+    def _passed(self) -> Progress:
+        retry = self._settings.retry_topic
+        waiting = [] if retry is None else self._client.partitions([retry])
+        told = self._client.committed(waiting)
+        return {where: told.get(where) or 0 for where in waiting}
 
-    def settled_outputs(
-        self, named: set[str]
-    ) -> tuple[list[OutputBounds], dict[TopicPartition, int | None]]:
-        client = self._client
-        lanes = client.partitions(self._outputs(self._existing(named)))
-        settled = client.last_stable(lanes)
-        committed = client.committed(self.places)
-        waiting = [] if self._retry is None else client.partitions([self._retry])
-        told = client.committed(waiting)
-        self._passed = {where: told.get(where) or 0 for where in waiting}
-        ends, highs, lows = (
-            self._stable(lanes),
-            client.high_watermarks(lanes),
-            client.log_starts(lanes),
-        )
-        bounds = [
-            OutputBounds(
-                topic=topic,
-                partition=number,
-                low=lows[(topic, number)],
-                settled=settled[(topic, number)],
-                end=ends[(topic, number)],
-                high=highs[(topic, number)],
+    def _first(self, engine: Engine, lanes: list[OutputBounds]) -> dict[int, int]:
+        """Return by place of input the last record of which outputs may be gone.
+
+        Effects of one input partition keep their order in an output partition. So where the oldest
+        outputs are gone, everything after the first record that is named there is still complete.
+        What has waited for a later try need not be kept.
+        """
+        retry = self._settings.retry_topic
+        trimmed = [lane for lane, one in enumerate(lanes) if one.low and one.topic != retry]
+        return first_named(engine, trimmed) if trimmed else {}
+
+    def _input_bounds(
+        self,
+        lows: Progress,
+        ends: Progress,
+        committed: Mapping[TopicPartition, int | None],
+        first: Mapping[int, int],
+    ) -> list[InputBounds]:
+        topics = self._settings.input.topics
+        told = topic_settings(producer_properties(self._settings), topics)
+        found = []
+        for place, where in enumerate(self._places):
+            known, low = committed[where], lows[where]
+            start = max(low, first.get(place, -1) + 1)
+            if start > low:
+                self._remarks.append(
+                    f"{where[0]}/{where[1]}: judged from {start} on: older outputs were deleted"
+                )
+            found.append(
+                InputBounds(
+                    topic=where[0],
+                    partition=where[1],
+                    low=low,
+                    start=start,
+                    until=max(start, min(known or 0, ends[where])),
+                    committed=known,
+                    end=ends[where],
+                    compacted=TopicRules.of(told.get(where[0], {})).compacted,
+                )
             )
-            for topic, number in lanes
-        ]
-        return bounds, committed
+        return found
 
-    def input_task(self, lows: Progress, ends: Progress, cores: int) -> ReadInputs:
-        spans = [(*where, lows[where], ends[where]) for where in self.places]
-        cuts = cut(spans, cores)
-        return ReadInputs(self._settings, self.places, cuts, self.compare, self.known)
-
-    def effect_task(self, lows: Progress, outputs: list[OutputBounds], cores: int) -> ReadEffects:
-        cuts = cut([(one.topic, one.partition, one.low, one.end) for one in outputs], cores)
-        starts = [lows[where] for where in self.places]
-        return ReadEffects(self._settings, self.places, starts, cuts, self.compare, self._passed)
-
-    def complete(self, lane: OutputBounds) -> bool:
-        """Whether what is gone from a lane says nothing: what has waited need not be kept."""
-        return lane.low == 0 or lane.topic == self._retry
-
-    def _stable(self, lanes: list[TopicPartition]) -> Progress:
+    def _output_bounds(self, lanes: list[TopicPartition], settled: Progress) -> list[OutputBounds]:
         ends, behind = await_decided(
             self._client,
             lanes,
             self._settings.transaction.timeout_ms,
             lambda: self._report("waiting for open transactions in the output", 0, 0),
         )
-        self.remarks += [
+        self._remarks += [
             f"{topic}/{number}: a transaction is open at {end}, and readers do not see the records"
             f" after it up to {begun}"
             for (topic, number), (end, begun) in behind.items()
         ]
-        return ends
+        highs, lows = self._client.high_watermarks(lanes), self._client.log_starts(lanes)
+        return [
+            OutputBounds(
+                topic=where[0],
+                partition=where[1],
+                low=lows[where],
+                settled=settled[where],
+                end=ends[where],
+                high=highs[where],
+            )
+            for where in lanes
+        ]
 
     def _existing(self, named: set[str]) -> set[str]:
         """Return those that exist; with outputs on another cluster the rest became dead letters."""
         absent = self._client.absent(named)
-        self.remarks += [
+        self._remarks += [
             f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
         ]
         return named - absent
 
     def _outputs(self, named: set[str]) -> list[str]:
         settings = self._settings
-        topics = [settings.output.topic, *self._options.output_topics, *sorted(named)]
-        if settings.dead_letter.topic:
-            topics.append(settings.dead_letter.topic)
-        if self._retry is not None:
-            topics.append(self._retry)
-        return list(dict.fromkeys(topics))
-
-
-# -- Steps -------------------------------------------------------------------------------------
-
-
-class Engine(Protocol):
-    """Reads and judges rows, ``cores`` ranges at once. Raises IncompleteError: not all was read."""
-
-    cores: int
-
-    def read_inputs(self, task: ReadInputs, what: str) -> None:
-        """Read all ranges of the task; may be called again for what came meanwhile."""
-
-    def read_effects(self, task: ReadEffects, what: str) -> None:
-        """Read all ranges of the task."""
-
-    def named_topics(self) -> set[str]:
-        """Return the topics that the transform chose itself."""
-
-    def first_named(self, lanes: list[int]) -> dict[int, int]:
-        """Return by place of input the highest of the first offsets that these lanes name."""
-
-    def judge(self, scope: Scope) -> Audit:
-        """Return the result, without remarks."""
-
-
-def run(engine: Engine, topics: AuditTopics, *, examples_max: int) -> Audit:
-    lows, ends = topics.lows(), topics.ends()  # 1
-    engine.read_inputs(topics.input_task(lows, ends, engine.cores), "reading input")
-    outputs, committed = topics.settled_outputs(engine.named_topics())  # 2 to 4
-    later = topics.ends()  # 5
-    if any(later[where] > ends[where] for where in topics.places):
-        task = topics.input_task(ends, later, engine.cores)
-        engine.read_inputs(task, "reading records that arrived meanwhile")
-    engine.read_effects(topics.effect_task(lows, outputs, engine.cores), "reading outputs")
-    # Effects of one input partition keep their order in an output partition. So where the oldest
-    # outputs are gone, everything after the first record that is named there is still complete.
-    trimmed = [lane for lane, one in enumerate(outputs) if not topics.complete(one)]
-    first = engine.first_named(trimmed) if trimmed else {}
-    found = engine.judge(
-        Scope(
-            app=topics.app,
-            inputs=_bounds(topics, lows, ends, committed, first),
-            outputs=outputs,
-            claimed=topics.claimed,
-            known=topics.known,
-            compare=topics.compare,
-            examples_max=examples_max,
-        )
-    )
-    found.remarks = list(topics.remarks)
-    return found
-
-
-def _bounds(
-    topics: AuditTopics,
-    lows: Progress,
-    ends: Progress,
-    committed: dict[TopicPartition, int | None],
-    first: dict[int, int],
-) -> list[InputBounds]:
-    compacted = topics.compacted()
-    found = []
-    for place, where in enumerate(topics.places):
-        known = committed[where]
-        start = max(lows[where], first.get(place, -1) + 1)
-        if start > lows[where]:
-            topics.remarks.append(
-                f"{where[0]}/{where[1]}: judged from {start} on: older outputs were deleted"
-            )
-        found.append(
-            InputBounds(
-                topic=where[0],
-                partition=where[1],
-                low=lows[where],
-                start=start,
-                until=max(start, min(known or 0, ends[where])),
-                committed=known,
-                end=ends[where],
-                compacted=where[0] in compacted,
-            )
-        )
-    return found
+        more = (settings.dead_letter.topic, settings.retry_topic)
+        topics = [settings.output.topic, *self._options.output_topics, *sorted(named), *more]
+        return list(dict.fromkeys(topic for topic in topics if topic))
 
 
 # -- Tasks -------------------------------------------------------------------------------------
@@ -277,12 +267,12 @@ class ReadInputs(msgspec.Struct, frozen=True):
         stretch = self.stretches[number]
         rows, place, count = self._rows(), stretch.place, 0
         reader = AuditRangeReader(_reader(self.settings), stretch)
-        for records, unreadable in reader.committed():
-            count += len(records)
-            yield [(place, *row, None) for row in rows.rows(records, unreadable)]
+        for found in reader.committed():
+            count += len(found)
+            yield [(place, *row, None) for row in rows.rows(found)]
         for offsets in reader.hidden():
             yield [(place, *aborted_row(place, at), None) for at in offsets]
-        yield [(place, *([None] * 8), count)]
+        yield [(place, *([None] * 7), count)]
 
     def _rows(self) -> InputRows:
         settings = self.settings
@@ -332,8 +322,8 @@ class ReadEffects(msgspec.Struct, frozen=True):
         )
         lane, count, foreign = stretch.place, 0, 0
         reader = AuditRangeReader(_reader(self.settings), stretch)
-        for records, _unreadable in reader.committed():
-            found = [row for record in records if (row := rows.row(record)) is not None]
+        for records in reader.committed():
+            found = [row for one in records if (row := rows.row(one.record)) is not None]
             count += len(records)
             foreign += len(records) - len(found)
             yield [(lane, *row, None, None, None) for row in found]

@@ -13,11 +13,7 @@ from hapax.core.cluster_state import Right
 from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.produce.target import target_prefixes
-from hapax.kafka.properties import (
-    APART,
-    lane_id,
-    transactional_id,
-)
+from hapax.kafka.properties import APART, lane_id, transactional_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,18 +44,12 @@ def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right
 def target_rights(settings: Settings) -> tuple[Right, ...]:
     """Return the rights on the cluster of the outputs, where it is another one than the input's."""
     prefixes = target_prefixes(settings.app)
-    written = _written(settings)
+    written, each_has_one = _written(settings), "transactions, one id for each input partition"
     rights = [Right("TOPIC", topic, "WRITE", reason) for topic, reason in written.items()]
     rights += [
         Right("TOPIC", settings.output.topic, "READ", "the progress is an offset of this topic"),
         Right("GROUP", prefixes.group, "READ", "the progress is committed here", _PREFIXED),
-        Right(
-            "TRANSACTIONAL_ID",
-            prefixes.transactional_id,
-            "WRITE",
-            "transactions, one id for each input partition",
-            _PREFIXED,
-        ),
+        Right("TRANSACTIONAL_ID", prefixes.transactional_id, "WRITE", each_has_one, _PREFIXED),
     ]
     rights += _readers(settings)
     if settings.dead_letter.topic:
@@ -122,13 +112,8 @@ def _writing(settings: Settings, written: dict[str, str]) -> Iterator[Right]:
     for topic, reason in written.items():
         yield Right("TOPIC", topic, "WRITE", reason)
     if not settings.mode.transactional:
-        yield Right(
-            "CLUSTER",
-            CLUSTER,
-            "IDEMPOTENT_WRITE",
-            "brokers before 2.8 want it of a producer without transactions",
-            optional=True,
-        )
+        reason = "brokers before 2.8 want it of a producer without transactions"
+        yield Right("CLUSTER", CLUSTER, "IDEMPOTENT_WRITE", reason, optional=True)
         return
     for name, pattern, reason in _transactional_ids(settings):
         yield Right("TRANSACTIONAL_ID", name, "WRITE", reason, pattern)
@@ -142,11 +127,8 @@ def _transactional_ids(settings: Settings) -> Iterator[tuple[str, str, str]]:
             yield lanes, _PREFIXED, "transactions of the sink's tasks, one id for each lane"
     elif settings.group.membership == "dynamic":
         # Names that change with every start cannot be granted one by one.
-        yield (
-            f"{settings.app}{APART}",
-            _PREFIXED,
-            "transactions of every process, whatever its name",
-        )
+        reason = "transactions of every process, whatever its name"
+        yield f"{settings.app}{APART}", _PREFIXED, reason
     else:
         name = transactional_id(settings)
         yield name, "LITERAL", "transactions of this process; each other instance needs its own"
@@ -156,10 +138,8 @@ def _transactional_ids(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _looking(settings: Settings, written: list[str]) -> Iterator[Right]:
-    for topic in written:
-        yield Right(
-            "TOPIC", topic, "READ", "hapax audit, trace and dead-letters read it", optional=True
-        )
+    reason = "hapax audit, trace and dead-letters read it"
+    yield from (Right("TOPIC", topic, "READ", reason, optional=True) for topic in written)
     if settings.dead_letter.topic:
         replays = "hapax dead-letters replay writes here"
         for topic in settings.input.topics:
@@ -177,23 +157,15 @@ def _readers(settings: Settings) -> Iterator[Right]:
 
 
 def _settings_seen(topics: Iterable[str]) -> Iterator[Right]:
+    reason = "retention and durability of the topic are seen by metrics, doctor and audit"
     for topic in topics:
-        yield Right(
-            "TOPIC",
-            topic,
-            "DESCRIBE_CONFIGS",
-            "retention and durability of the topic are seen by metrics, doctor and audit",
-            optional=True,
-        )
-    for operation, reason in (
-        ("DESCRIBE", "hapax doctor asks for brokers, features and log folders"),
-        ("DESCRIBE_CONFIGS", "hapax doctor reads the settings of the brokers"),
-    ):
-        yield Right("CLUSTER", CLUSTER, operation, reason, optional=True)
+        yield Right("TOPIC", topic, "DESCRIBE_CONFIGS", reason, optional=True)
+    reason = "hapax doctor asks for brokers, features and log folders"
+    yield Right("CLUSTER", CLUSTER, "DESCRIBE", reason, optional=True)
+    reason = "hapax doctor reads the settings of the brokers"
+    yield Right("CLUSTER", CLUSTER, "DESCRIBE_CONFIGS", reason, optional=True)
 
 
 def _reads(rights: list[Right], topic: str) -> bool:
-    return any(
-        (right.resource, right.name, right.operation) == ("TOPIC", topic, "READ")
-        for right in rights
-    )
+    read = ("TOPIC", topic, "READ")
+    return any((right.resource, right.name, right.operation) == read for right in rights)

@@ -172,14 +172,11 @@ def _broker_versions(context: CheckContext) -> Iterator[CheckResult]:
 def _plaintext(context: CheckContext) -> Iterator[CheckResult]:
     protocol = context.settings.kafka.security.protocol
     name = f"{context.prefix}SECURITY__PROTOCOL"
-    met = (*context.kafka.bootstrap, *context.kafka.listeners.values())
+    advertised = context.kafka.listeners.values()
+    met = (*context.kafka.bootstrap, *advertised)
     dead = {each.place for each in met if each.problem is not None}
-    places = dict.fromkeys(
-        [
-            *context.settings.kafka.bootstrap_servers.split(","),
-            *(each.place for each in context.kafka.listeners.values()),
-        ]
-    )
+    given = context.settings.kafka.bootstrap_servers.split(",")
+    places = dict.fromkeys([*given, *(each.place for each in advertised)])
     # Nothing is sent to an address that does not answer; another check reports it.
     outside = [one for one in places if one not in dead and not _loopback(split(one)[0])]
     if not protocol.endswith("plaintext"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from hapax.core.cluster_state import ClusterState, ProcessState
-from hapax.kafka.admin.cluster import PAUSE_S, look_at_kafka
+from hapax.kafka.admin.cluster import ClusterLook
 from hapax.kafka.admin.preflight import output_topics, target_settings
 from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
@@ -59,18 +59,17 @@ class Examination(msgspec.Struct, frozen=True):
     target: CheckContext | None = None
 
 
-def examine(settings: Settings, *, pause_s: float = PAUSE_S) -> Examination:
+def examine(settings: Settings) -> Examination:
     """Examine everything once, for about ten seconds at most, and judge it.
 
-    ``pause_s`` lies between two queries of open transactions. Nothing is joined, consumed or
-    produced; in Redis one key is written that is gone a second later. Raises ConfigurationError
-    for settings that the clients do not take.
+    Nothing is joined, consumed or produced; in Redis one key is written that is gone a second
+    later. Raises ConfigurationError for settings that the clients do not take.
     """
     with ThreadPoolExecutor(2) as pool:
         store = pool.submit(_look_at_claims, settings)
-        other = pool.submit(_target_context, settings, pause_s) if settings.elsewhere else None
+        other = pool.submit(_target_context, settings) if settings.elsewhere else None
         ids = tuple(neighbours.tried_ids(settings, target=False))
-        kafka = _look(settings, ids, settings.app, pause_s)
+        kafka = _look(settings, ids, settings.app)
         context = CheckContext(settings, kafka, store.result(), look_at_process())
         target = None if other is None else other.result()._replace(source=context)
     findings = [*judge(context), *(() if target is None else judge(target))]
@@ -115,17 +114,17 @@ def _results(check: Check, context: CheckContext) -> list[CheckResult]:
         return [unknown(f"the check itself failed ({type(error).__name__}: {error}); report it")]
 
 
-def _target_context(settings: Settings, pause_s: float) -> CheckContext:
+def _target_context(settings: Settings) -> CheckContext:
     """Return the context on the cluster of the outputs, as yet without that of the input."""
     own, ids = target_settings(settings), tuple(neighbours.tried_ids(settings, target=True))
     lane = target_names(settings.app, (settings.input.topics[0], 0))
-    kafka = _look(own, ids, lane.group, pause_s)
+    kafka = _look(own, ids, lane.group)
     return CheckContext(own, kafka, None, look_at_process())
 
 
-def _look(settings: Settings, ids: tuple[str, ...], name: str, pause_s: float) -> ClusterState:
+def _look(settings: Settings, ids: tuple[str, ...], group: str) -> ClusterState:
     ages_of = partial(positions.ages_ms, settings)
-    look = partial(look_at_kafka, settings, output_topics(settings), ids, name, ages_of, pause_s)
+    look = ClusterLook(settings, output_topics(settings), ids, group, ages_of).state
     try:
         return run_in_subprocess(look)
     except CrashedError as error:

@@ -304,9 +304,8 @@ def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]
             return (), ""
         told = topic.operations if topic is not None else None
         return told or (), "" if told is not None else "the topic is not known"
-    lanes = target_prefixes(
-        context.settings.app
-    ).group  # the group that was looked at is one of them
+    # The group that was looked at is one of these lanes.
+    lanes = target_prefixes(context.settings.app).group
     if right.resource == "GROUP" and right.name in {context.settings.app, lanes}:
         why = _why(context)
         if context.kafka.group is None and "AUTHORIZATION" in why:

@@ -1,7 +1,8 @@
 """Events: one method for each thing that happens, noun and past verb, as the log line is named.
 
 Each method makes the log line and moves the metric from the same fact, so that the two always
-agree. Engines call these; adapters and the core do not.
+agree. Engines call these; adapters and the core do not. docs/events.md says of each when it is
+logged; what is said here is more than that.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hapax.telemetry.events.base import (
     CRITICAL,
-    DEBUG,
     ERROR,
     INFO,
     WARNING,
@@ -78,12 +77,10 @@ class ServiceEvents(Narrator):
         )
 
     def native_route_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Say that partitions did not arrive at the native path; their routes are set again."""
         self._metrics.native_routes_lost.of().inc(len(partitions))
         self._logger.warning("native_route_lost", partitions=named_all(partitions))
 
     def native_path_left(self, reason: str) -> None:
-        """Say that the native path did something else than the reference: Python continues."""
         self._metrics.native_path_left.of().inc()
         self._logger.error("native_path_left", reason=reason)
 
@@ -129,8 +126,7 @@ class ServiceEvents(Narrator):
 
     def brokers_reached(self) -> None:
         away, self._health.brokers_away = self._health.brokers_away, None
-        outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
-        self._logger.info("brokers_reached", outage_s=round(outage_s, 3))
+        self._logger.info("brokers_reached", outage_s=self._lasted_s(away))
 
     def consumer_answered(self, *, answered: bool) -> None:
         """Say when brokers answer this process's consumer no more, and when they do again."""
@@ -158,16 +154,13 @@ class ServiceEvents(Narrator):
         self._logger.info("intake_resumed", paused_s=round(paused_s, 3))
 
     def client_files_changed(self, files: Sequence[str], *, restart: bool) -> None:
-        """Say that files of the clients hold something else, and whether it takes a restart."""
         tell = self._logger.warning if restart else self._logger.info
         tell("client_files_changed", files=files, restart_needed=restart)
 
     def client_files_refused(self, files: Sequence[str], problem: str) -> None:
-        """Say that what files of the clients hold now is no use; the clients stay as they are."""
         self._logger.error("client_files_refused", files=files, problem=printable(problem))
 
     def batch_abandoned(self, reason: str) -> None:
-        """Say so at a stop: nothing is visible, or the next start finds out whether it is."""
         self._logger.warning("batch_abandoned", reason=printable(reason))
 
     def service_draining(self, reason: str) -> None:
@@ -190,27 +183,23 @@ class ServiceEvents(Narrator):
     def watchdog_fired(self, call: str, seconds: float) -> None:
         """Return within a second, even when what is written is not read; the process ends."""
         self._metrics.watchdog_fired.of(call).inc()
-        self._tell_withheld(math.inf)
-        self._tell_settled()
-        self._logger.critical(
-            "watchdog_fired", call=call, seconds=round(seconds, 3), stack=_main_stack()
-        )
-        flush_lines()
+        self._hang("watchdog_fired", call=call, seconds=round(seconds, 3))
 
     def call_hung(self, coordinates: Coordinates, seconds: float) -> None:
         """Return within two seconds, as ``watchdog_fired`` within one; the process ends."""
-        self._tell_withheld(math.inf)
-        self._tell_settled()
-        self._logger.critical(
-            "call_hung", record=str(coordinates), seconds=round(seconds, 3), stack=_main_stack()
-        )
-        flush_lines()
+        self._hang("call_hung", record=str(coordinates), seconds=round(seconds, 3))
         text = (
             f"hapax: the transform has not returned from record {coordinates} for {seconds:.1f} s"
             " (HAPAX_CALL__TIMEOUT): the process ends with exit code 8; when the record hangs"
             " again it becomes a dead letter\n"
         )
         write_within(lambda: sys.stderr.write(text))
+
+    def _hang(self, event: str, **facts: str | float) -> None:
+        self._tell_withheld(math.inf)
+        self._tell_settled()
+        self._logger.critical(event, **facts, stack=_main_stack())
+        flush_lines()
 
     def _last_poll_s(self) -> float:
         loop_s = self._health.loop_s
@@ -232,8 +221,7 @@ class SchemaEvents(Narrator):
     def schemas_recovered(self) -> None:
         away, self._health.schemas_away = self._health.schemas_away, None
         self._metrics.schemas_missing.of().set(0)
-        outage_s = 0.0 if away is None else self._monotonic_s() - away.began_s
-        self._logger.info("schemas_recovered", outage_s=round(outage_s, 3))
+        self._logger.info("schemas_recovered", outage_s=self._lasted_s(away))
 
     def schema_file_unusable(self, reason: str) -> None:
         if self._first("schema_file_unusable", reason):
@@ -262,7 +250,6 @@ class ClientEvents(Narrator):
     def library_logged(
         self, library: str, level: int, text: str, error: BaseException | None = None
     ) -> None:
-        """Pass on a line of Python's own logging: business code, redis, and others."""
         facts: dict[str, Any] = {"exc_info": error} if error else {}
         self._tell(level, "library_logged", library=library, text=printable(text), **facts)
 
@@ -293,11 +280,5 @@ class ClientEvents(Narrator):
         self._logger.warning("log_lines_dropped", count=count)
 
     def _tell(self, level: int, event: str, **facts: Any) -> None:
-        if level >= CRITICAL:
-            self._logger.error(event, **facts)
-        elif level >= WARNING:
-            self._logger.warning(event, **facts)
-        elif level >= INFO:
-            self._logger.info(event, **facts)
-        elif level >= DEBUG:
-            self._logger.debug(event, **facts)
+        told = ERROR if level >= CRITICAL else min(level // 10 * 10, WARNING)
+        self._logger.log(told, event, **facts)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hapax.core.batch_result import BatchResult
-from hapax.telemetry.events.base import Narrator, named, named_all, printable
-from hapax.telemetry.spark_state import LaneState, RangeDone, RangeInFlight
+from hapax.telemetry.events.base import Narrator, add, by_name, named, named_all, printable
+from hapax.telemetry.health import LaneState, RangeDone, RangeInFlight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.micro_batches import Numbers
     from hapax.core.records import Progress, TopicPartition
-    from hapax.telemetry.spark_state import Executor
+    from hapax.telemetry.health import Executor
 
 
 UNTIMED = (
@@ -44,11 +46,9 @@ class SparkEvents(Narrator):
         self._logger.warning("executors_awaited", reason=told)
 
     def code_shipped(self, names: list[str]) -> None:
-        """Say what executors are given: modules, packages, environments."""
         self._logger.info("code_shipped", names=names)
 
     def executors_ready(self, executors: list[str], versions: Mapping[str, str]) -> None:
-        """Say which executors have answered, and what they run, as the driver does."""
         self._health.executors_awaited, self._health.executor_versions = "", dict(versions)
         self._logger.info("executors_ready", executors=executors, versions=dict(versions))
 
@@ -63,13 +63,8 @@ class SparkEvents(Narrator):
         known = self._health.lanes.get(lane)
         running = RangeInFlight(self._wall_s(), attempt, ends)
         self._note_lane(lane, LaneState(dict(positions), running, known.last if known else None))
-        if self._tells_debug:
-            self._logger.debug(
-                "range_started",
-                lane=lane,
-                attempt=attempt,
-                offsets={named(where): [positions.get(where), end] for where, end in ends.items()},
-            )
+        offsets = {named(where): [positions.get(where), end] for where, end in ends.items()}
+        self._logger.debug("range_started", lane=lane, attempt=attempt, offsets=offsets)
 
     def executors_changed(self, executors: Sequence[Executor], ui: str) -> None:
         """Note which executors Spark has, and the address of its own pages; say what is new."""
@@ -85,7 +80,6 @@ class SparkEvents(Narrator):
             )
 
     def executor_seen(self, executor: str, record_path: str) -> None:
-        """Note which record path the tasks on a machine take; say so when that is new."""
         known = self._health.record_paths
         if known.get(executor) == record_path:
             return
@@ -107,30 +101,24 @@ class SparkEvents(Narrator):
         """Say what a task came to. ``round_s``: from planning to the report, as the driver saw."""
         metrics = self._metrics
         metrics.ranges.of(outcome).inc()
-        metrics.range_duration_seconds.of("open").observe(open_s)
-        metrics.range_duration_seconds.of("work").observe(work_s)
-        metrics.range_duration_seconds.of("round").observe(round_s)
+        steps_s = {"open": open_s, "work": work_s, "round": round_s}
+        for step, each_s in steps_s.items():
+            metrics.range_duration_seconds.of(step).observe(each_s)
         metrics.range_records.of().observe(records)
-        done = RangeDone(self._wall_s(), outcome, records, transactions, open_s, work_s, round_s)
+        steps_ms = {f"{step}_ms": round(each_s * 1000, 3) for step, each_s in steps_s.items()}
+        done = RangeDone(self._wall_s(), outcome, records, transactions, **steps_ms)
         self._end_range(lane, done, {where: end for where, (_, end) in spans.items()})
-        if self._tells_info:
-            self._logger.info(
-                "range_completed",
-                lane=lane,
-                outcome=outcome,
-                offsets={named(where): list(span) for where, span in spans.items()},
-                transactions=transactions,
-                records=records,
-                open_ms=round(open_s * 1000, 3),
-                work_ms=round(work_s * 1000, 3),
-                round_ms=round(round_s * 1000, 3),
-            )
+        self._logger.info(
+            "range_completed",
+            lane=lane,
+            outcome=outcome,
+            offsets=by_name(spans),
+            transactions=transactions,
+            records=records,
+            **steps_ms,
+        )
 
     def task_lost(self, lane: int, reason: str, failures: int, starts: Progress) -> None:
-        """Say that a task ended without a report: its process was killed, or its executor lost.
-
-        What it had committed is found by the next one, which continues from there.
-        """
         self._metrics.tasks_lost.of().inc()
         self._end_range(lane, RangeDone(self._wall_s(), "lost"), {})
         self._logger.warning(
@@ -138,7 +126,7 @@ class SparkEvents(Narrator):
             lane=lane,
             reason=printable(reason),
             failures=failures,
-            starts={named(where): offset for where, offset in starts.items()},
+            starts=by_name(starts),
         )
 
     def query_started(self, query: str, run: str, checkpoint: str) -> None:
@@ -149,10 +137,8 @@ class SparkEvents(Narrator):
     def micro_batch_completed(self, numbers: Numbers) -> None:
         metrics = self._metrics
         metrics.micro_batches.of("repeated" if numbers.repeated else "published").inc()
-        for topic, count in numbers.inputs.items():
-            metrics.records_consumed.of(topic).inc(count)
-        for topic, count in numbers.outputs.items():
-            metrics.records_produced.of(topic).inc(count)
+        add(metrics.records_consumed, numbers.inputs)
+        add(metrics.records_produced, numbers.outputs)
         for phase, seconds in numbers.phases_s.items():
             metrics.micro_batch_duration_seconds.of(phase).observe(seconds)
         metrics.late_rows_dropped.of().inc(numbers.late)
@@ -161,18 +147,15 @@ class SparkEvents(Narrator):
         metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
         self._health.last_settled = (self._wall_s(), _settled(numbers))
         self._health.micro_batch = (self._wall_s(), numbers)
-        if self._tells_info:
-            self._logger.info("micro_batch_completed", **_line(numbers))
+        self._logger.info("micro_batch_completed", **_line(numbers))
 
     def records_without_timestamp(self, records: int, late: int) -> None:
-        """Say that Spark takes so many records for ones of 1969, and how many rows were late."""
         if self._first("records_without_timestamp"):
             self._logger.warning(
                 "records_without_timestamp", records=records, late=late, hint=UNTIMED
             )
 
     def marker_refreshed(self, number: int) -> None:
-        """Say that the marker of an idle query was committed again, before it expires."""
         self._logger.info("marker_refreshed", next=number)
 
     def _end_range(self, lane: int, done: RangeDone, progress: Progress) -> None:
@@ -201,18 +184,10 @@ def _settled(numbers: Numbers) -> BatchResult:
 
 
 def _line(numbers: Numbers) -> dict[str, object]:
-    return {
-        "number": numbers.number,
+    line = msgspec.structs.asdict(numbers)
+    lags, phases_s = line.pop("lags"), line.pop("phases_s")
+    return line | {
         "records": sum(numbers.inputs.values()),
-        "inputs": numbers.inputs,
-        "outputs": numbers.outputs,
-        "repeated": numbers.repeated,
-        "attempts": numbers.attempts,
-        "lag": {named(where): lag for where, lag in numbers.lags.items() if lag},
-        "untimed": numbers.untimed,
-        "late": numbers.late,
-        "state_rows": numbers.state_rows,
-        "state_bytes": numbers.state_bytes,
-        "watermark": numbers.watermark,
-        "phases_ms": {name: round(s * 1000, 3) for name, s in numbers.phases_s.items()},
+        "lag": by_name({where: lag for where, lag in lags.items() if lag}),
+        "phases_ms": {name: round(each_s * 1000, 3) for name, each_s in phases_s.items()},
     }

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hapax.core.call_window import BLOCKING
-from hapax.telemetry.events.base import Merged, Narrator, named, printable
+from hapax.telemetry.events.base import Merged, Narrator, add, by_name, named, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Literal
 
     from hapax.core.batch_result import BatchResult
-    from hapax.core.id_findings import IdFindings
+    from hapax.core.deduplicate import IdFindings
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
 
 
@@ -28,6 +28,12 @@ SHARED: Final = (
 LINES_PER_MINUTE: Final = 10
 """Failing records logged in full per minute; a poisoned topic must not drown its own cause."""
 SEVERAL_TOPICS: Final = "several"
+_AS_THEY_ARE: Final = (
+    "outcome", "attempt", "records", "outputs", "duplicates", "filtered", "looped", "retried",
+    "moved", "dead_letters", "dead_letter_reasons", "without_id", "unchecked", "claims_new_or_own",
+    "bytes_in",
+)  # fmt: skip
+"""Numbers of a batch that its line has under the same names."""
 
 
 class ClaimEvents(Narrator):
@@ -51,7 +57,6 @@ class ClaimEvents(Narrator):
         self._logger.info("claims_recovered", outage_s=round(outage_s, 3))
 
     def claims_lost(self) -> None:
-        """Say that the claim store lost what it knew: earlier events may come through twice."""
         self._metrics.dedup_claim_losses.of().inc()
         self._logger.error("claims_lost")
 
@@ -66,7 +71,6 @@ class ClaimEvents(Narrator):
             self._logger.error("claims_evicted", reason=printable(problem), keys=evicted)
 
     def claims_clock_jumped(self, seconds: float) -> None:
-        """Log that Redis' clock was set forward: claims end so much earlier, without a word."""
         self._metrics.dedup_clock_jumps.of().inc()
         self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))
 
@@ -140,7 +144,6 @@ class TransactionEvents(ClaimEvents):
     def records_isolated(
         self, partition: TopicPartition, first: int, until: int, deaths: int
     ) -> None:
-        """Say that processes died at ``first``: calls below ``until`` are made in another one."""
         self._metrics.partitions_isolated.of().inc()
         self._logger.warning(
             "records_isolated",
@@ -151,18 +154,15 @@ class TransactionEvents(ClaimEvents):
         )
 
     def crashing_record_found(self, coordinates: Coordinates, how: str, deaths: int) -> None:
-        """Say which record killed its process: it becomes a dead letter."""
         self._metrics.crashing_records.of().inc()
         self._logger.error(
             "crashing_record_found", record=str(coordinates), how=printable(how), deaths=deaths
         )
 
     def isolation_failed(self, reason: str) -> None:
-        """Say that suspects are called in this very process: there is no other one."""
         self._logger.error("isolation_failed", reason=printable(reason))
 
     def event_loop_blocked(self, record: Record | None) -> None:
-        """Say that a coroutine holds the event loop, so that no other call moves."""
         self._logger.warning(
             "event_loop_blocked",
             record=None if record is None else str(record.coordinates),
@@ -176,7 +176,6 @@ class TransactionEvents(ClaimEvents):
         self._metrics.call_oldest_seconds.of().set(max((s for _, s in running), default=0.0))
 
     def batch_aborted(self, reason: str, records: int, attempt: int, rewound_to: Progress) -> None:
-        """Say that nothing of the batch is visible; it is taken again from ``rewound_to``."""
         self._metrics.transactions.of("aborted").inc()
         self._health.fail()
         self._logger.warning(
@@ -184,16 +183,14 @@ class TransactionEvents(ClaimEvents):
             reason=printable(reason),
             records=records,
             attempt=attempt,
-            rewound_to={named(partition): offset for partition, offset in rewound_to.items()},
+            rewound_to=by_name(rewound_to),
         )
 
     def batch_halved(self, records_max: int, reason: str) -> None:
-        """Say that batches hold at most ``records_max`` until the culprit is alone."""
         self._metrics.batches_halved.of().inc()
         self._logger.warning("batch_halved", records_max=records_max, reason=printable(reason))
 
     def producer_died(self, reason: str, *, fenced: bool) -> None:
-        """Say that this producer is dead; fenced: the broker saw a newer epoch of its id."""
         self._metrics.transactions.of("fenced" if fenced else "fatal").inc()
         self._health.fail()
         self._logger.error("producer_died", reason=printable(reason), fenced=fenced)
@@ -209,19 +206,15 @@ class TransactionEvents(ClaimEvents):
         self._logger.warning("producer_rebuilt", cause=cause, duration_ms=_ms(duration_s))
 
     def in_doubt_fenced(self, evidence: str) -> None:
-        """Say that a late request might still be applied, which a new epoch forbids."""
         self._metrics.in_doubt_fences.of().inc()
         self._logger.warning("in_doubt_fenced", evidence=printable(evidence))
 
     def _count(self, settled: BatchResult) -> None:
         metrics = self._metrics
         metrics.transactions.of(settled.outcome).inc()
-        for topic, count in _inputs(settled).items():
-            metrics.records_consumed.of(topic).inc(count)
-        for topic, count in settled.outputs.items():
-            metrics.records_produced.of(topic).inc(count)
-        for reason, count in settled.dead_letter_reasons.items():
-            metrics.records_dead_lettered.of(reason).inc(count)
+        add(metrics.records_consumed, _inputs(settled))
+        add(metrics.records_produced, settled.outputs)
+        add(metrics.records_dead_lettered, settled.dead_letter_reasons)
         metrics.records_skipped.of("duplicate").inc(settled.duplicates)
         metrics.records_skipped.of("filtered").inc(settled.filtered)
         metrics.records_skipped.of("looped").inc(settled.looped)
@@ -257,6 +250,8 @@ def merged(before: Merged, line: Merged) -> Merged:
 def _sum(before: Any, value: Any) -> Any:
     if isinstance(value, dict):
         return before | {name: _sum(before.get(name, 0), each) for name, each in value.items()}
+    if isinstance(value, float):
+        return round(before + value, 3)
     return value if isinstance(value, str) else before + value
 
 
@@ -271,42 +266,18 @@ def _ages(before: Merged, ages: Merged) -> Merged:
     return {"oldest": max(known, default=None), "newest": newest}
 
 
-def _round(before: float, ms: float) -> float:
-    return round(before + ms, 3)
-
-
-def _phases(before: Merged, phases: Merged) -> Merged:
-    return before | {name: _round(before.get(name, 0.0), ms) for name, ms in phases.items()}
-
-
 _MERGE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "attempt": max,
     "offsets": _spans,
     "latency_ms": _ages,
-    "phases_ms": _phases,
-    "duration_ms": _round,
 }
 
 
 def _line(settled: BatchResult, now_s: float) -> Merged:
     return {
         "transactions": 1,
-        "outcome": settled.outcome,
-        "attempt": settled.attempt,
-        "records": settled.records,
+        **{name: getattr(settled, name) for name in _AS_THEY_ARE},
         "offsets": {named(where): list(span) for where, span in settled.offsets.items()},
-        "outputs": settled.outputs,
-        "duplicates": settled.duplicates,
-        "filtered": settled.filtered,
-        "looped": settled.looped,
-        "retried": settled.retried,
-        "moved": settled.moved,
-        "dead_letters": settled.dead_letters,
-        "dead_letter_reasons": settled.dead_letter_reasons,
-        "without_id": settled.without_id,
-        "unchecked": settled.unchecked,
-        "claims_new_or_own": settled.claims_new_or_own,
-        "bytes_in": settled.bytes_in,
         "latency_ms": {
             "oldest": _latency_ms(settled.oldest_timestamp_ms, now_s),
             "newest": _latency_ms(settled.newest_timestamp_ms, now_s),

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from prometheus_client import make_wsgi_app
@@ -80,14 +80,6 @@ class Intake(Protocol):
         """Ask to take records again."""
 
 
-@runtime_checkable
-class Sampled(Protocol):
-    """A status that shows what changes over time."""
-
-    def sample(self) -> None:
-        """Take a sample when one is due; called several times a second."""
-
-
 class Routes:
     """Answers requests; ``status`` returns what the page and ``/status.json`` show."""
 
@@ -106,11 +98,6 @@ class Routes:
             "/readyz": health.readyz,
             "/startupz": health.startupz,
         }
-
-    def sample(self) -> None:
-        status: object = self._status
-        if isinstance(status, Sampled):
-            status.sample()
 
     def answer(self, target: str, headers: Message) -> Answer:
         """Answer a GET of ``target``, which is a path with or without a query."""
@@ -192,44 +179,6 @@ def json_answer(status: HTTPStatus, value: Mapping[str, Any]) -> Answer:
     return Answer(status, body, [("Content-Type", "application/json")])
 
 
-class TelemetryServer:
-    """Listens from construction on, answers from ``start`` on.
-
-    ``port`` 0 takes any free one; the attribute ``port`` has the real one. Raises
-    ConfigurationError when the port or the address cannot be had. ``status`` is called by
-    ``/status.json``, in a thread of the server, and returns what JSON can hold. ``intake`` is what
-    a POST to ``/pause`` and ``/resume`` moves, from this machine alone.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        port: int,
-        *,
-        registry: CollectorRegistry,
-        health: Health,
-        status: Callable[[], Mapping[str, Any]] = dict,
-        intake: Intake | None = None,
-    ) -> None:
-        try:
-            routes = Routes(registry, health, status, intake)
-            self._server = _Server(address, port, routes)
-        except (OSError, OverflowError) as error:
-            raise ConfigurationError([_refusal(address, port, error)]) from error
-        self.port: int = self._server.server_address[1]
-        self._thread = Thread(
-            target=self._server.serve_forever, args=(_CLOSE_POLL_S,), name="telemetry", daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        if self._thread.is_alive():
-            self._server.shutdown()
-        self._server.server_close()
-
-
 class _Handler(BaseHTTPRequestHandler):
     """One connection, one request."""
 
@@ -239,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            answer = cast("_Server", self.server).routes.answer(self.path, self.headers)
+            answer = cast("TelemetryServer", self.server).routes.answer(self.path, self.headers)
         except Exception as error:  # noqa: BLE001 - one page that fails must not end the thread
             reason = {"error": type(error).__name__}
             answer = json_answer(HTTPStatus.INTERNAL_SERVER_ERROR, reason)
@@ -248,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         # A client with the own address is on this machine: in its container, on Kubernetes.
         local = self.client_address[0] == self.connection.getsockname()[0]
-        routes = cast("_Server", self.server).routes
+        routes = cast("TelemetryServer", self.server).routes
         answer = routes.command(self.path, self.headers, local=local)
         if answer is None:
             self._refuse()
@@ -288,17 +237,50 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: a probe every few seconds is no event."""
 
 
-class _Server(ThreadingHTTPServer):
-    """Bounds the number of clients and their lives."""
+class TelemetryServer(ThreadingHTTPServer):
+    """Listens from construction on, answers from ``start`` on; bounds its clients and their lives.
+
+    ``port`` 0 takes any free one; the attribute ``port`` has the real one. Raises
+    ConfigurationError when the port or the address cannot be had. ``status`` is called by
+    ``/status.json``, in a thread of the server, and returns what JSON can hold; ``sample`` several
+    times a second, for what changes over time. ``intake`` is what a POST to ``/pause`` and
+    ``/resume`` moves, from this machine alone.
+    """
 
     request_queue_size = 128
 
-    def __init__(self, address: str, port: int, routes: Routes) -> None:
-        self.routes = routes
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        *,
+        registry: CollectorRegistry,
+        health: Health,
+        status: Callable[[], Mapping[str, Any]] = dict,
+        sample: Callable[[], object] = bool,
+        intake: Intake | None = None,
+    ) -> None:
+        self.routes = Routes(registry, health, status, intake)
+        self._sample = sample
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._clients: dict[socket.socket, float] = {}
         self._lock = Lock()
-        super().__init__((address, port), _Handler)
+        try:
+            super().__init__((address, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise ConfigurationError([_refusal(address, port, error)]) from error
+        self.port: int = self.server_address[1]
+        self._thread = Thread(
+            target=self.serve_forever, args=(_CLOSE_POLL_S,), name="telemetry", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self.shutdown()
+        self.server_close()
 
     def server_bind(self) -> None:
         """Bind without the base class's reverse look-up: where DNS is down it takes seconds."""
@@ -321,7 +303,7 @@ class _Server(ThreadingHTTPServer):
             for client in [client for client, since_s in self._clients.items() if since_s < born_s]:
                 _hang_up(self._clients, client)
         with suppress(Exception):  # a sample that fails must not end the thread
-            self.routes.sample()
+            self._sample()
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from hapax.telemetry.metric_defs import OTHER
+from hapax.telemetry.metrics import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from hapax.core.lag import PartitionLag
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
-    from hapax.telemetry.health import Health
+    from hapax.telemetry.health import Health, LaneState, RangeDone, RangeInFlight
+    from hapax.telemetry.logs import Troubles
     from hapax.telemetry.metrics import Metrics
-    from hapax.telemetry.recent_errors import Troubles
-    from hapax.telemetry.spark_state import LaneState, RangeDone, RangeInFlight
 
 NAMED_MAX: Final = 256
 """Records in a call that are named."""
@@ -58,76 +57,8 @@ class Sample(NamedTuple):
     lag: int | None
 
 
-class History:
-    """Keeps samples. One thread adds, any thread reads."""
-
-    def __init__(self) -> None:
-        self._samples: deque[Sample] = deque(maxlen=KEPT_MAX)
-
-    def due(self, now_s: float) -> bool:
-        """Return whether the last sample is old enough, or of a clock that was set back since."""
-        return not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S
-
-    def add(self, sample: Sample) -> None:
-        self._samples.append(sample)
-
-    def rates(self) -> list[dict[str, Any]]:
-        """Return records a second between each two samples, the oldest first."""
-        return [
-            {
-                "at": round(now.at_s, 3),
-                "in_per_s": _rate(now.records_in - then.records_in, now.at_s - then.at_s),
-                "out_per_s": _rate(now.records_out - then.records_out, now.at_s - then.at_s),
-                "lag": now.lag,
-            }
-            for then, now in pairwise(self._samples.copy())
-            if now.at_s > then.at_s
-        ]
-
-
 def _rate(count: int, seconds: float) -> float:
     return round(max(0, count) / seconds, 1)
-
-
-class ProcessIdentity(msgspec.Struct, frozen=True):
-    """What never changes while the process runs.
-
-    record_path  ``native`` or ``python`` (docs/fast.md), until executors have reported theirs
-    claim_store  whether there is one
-    dead_letters whether they have a topic, so that they can be listed
-    outputs_at   brokers of the cluster of the outputs where that is another one; empty: it is not
-    runbooks     address of the folder of the docs, for links
-    settings     what is in force, with secrets as ``***``
-    """
-
-    app: str
-    instance: str
-    engine: str
-    guarantee: str
-    transactional_id: str
-    version: str
-    librdkafka: str
-    record_path: str
-    claim_store: bool
-    dead_letters: bool
-    runbooks: str
-    settings: dict[str, str] = {}
-    outputs_at: str = ""
-
-    @classmethod
-    def of(cls, settings: Settings, **facts: str) -> ProcessIdentity:
-        return cls(
-            app=settings.app,
-            instance=settings.instance,
-            engine=settings.engine,
-            guarantee=settings.guarantee,
-            claim_store=settings.dedup.enabled,
-            dead_letters=settings.dead_letter.topic is not None,
-            runbooks=settings.telemetry.runbooks_url,
-            settings=settings.effective(),
-            outputs_at=settings.target.kafka.bootstrap_servers if settings.elsewhere else "",
-            **facts,
-        )
 
 
 class Members(Protocol):
@@ -141,51 +72,66 @@ class Members(Protocol):
 
 
 class Status:
-    """Describes this moment. ``members`` is asked only when the status is."""
+    """Describes this moment. ``members`` is asked only when the status is.
+
+    record_path  ``native`` or ``python`` (docs/fast.md), until executors have reported theirs
+    build        versions of what runs
+    """
 
     def __init__(
         self,
-        identity: ProcessIdentity,
+        settings: Settings,
         health: Health,
+        *,
         metrics: Metrics,
         troubles: Troubles,
         members: Members | None = None,
+        transactional_id: str,
+        record_path: str,
+        build: Mapping[str, str],
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        self._identity = identity
+        self._settings = settings
+        self._shown = settings.effective()
         self._health = health
         self._metrics = metrics
         self._troubles = troubles
         self._members = members
+        self._transactional_id = transactional_id
+        self._path = record_path
+        self._build = build
         self._wall_s = wall_s
         self._began_s = wall_s()
-        self._history = History()
+        self._samples: deque[Sample] = deque(maxlen=KEPT_MAX)
 
     def sample(self) -> None:
         """Keep what rates follow from; called often, works every few seconds."""
         now_s = self._wall_s()
-        if self._history.due(now_s):
+        # One of the future is of a clock that was set back since.
+        if not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S:
             totals = self._totals()
             lag = total_lag(self._health)["records"]
-            self._history.add(Sample(now_s, totals["records_in"], totals["records_out"], lag))
+            sample = Sample(now_s, totals["records_in"], totals["records_out"], lag)
+            self._samples.append(sample)
 
     def __call__(self) -> dict[str, Any]:
-        health, identity, now_s = self._health, self._identity, self._wall_s()
+        health, settings, now_s = self._health, self._settings, self._wall_s()
+        runbooks = settings.telemetry.runbooks_url.rstrip("/")
         verdict = health.readyz()
         ours, written = partition_rows(health, now_s)
         return {
-            "app": identity.app,
-            "instance": identity.instance,
-            "engine": identity.engine,
-            "guarantee": identity.guarantee,
+            "app": settings.app,
+            "instance": settings.instance,
+            "engine": settings.engine,
+            "guarantee": settings.guarantee,
             "record_path": self._record_path(),
-            "transactional_id": identity.transactional_id,
+            "transactional_id": self._transactional_id,
             "state": health.state(),
             "ready": verdict.ok,
             "paused_by_operator": health.paused_s is not None,
             "reasons": verdict.reasons,
             "causes": [
-                {"reason": cause.text, "runbook": f"{identity.runbooks.rstrip('/')}/{cause.page}"}
+                {"reason": cause.text, "runbook": f"{runbooks}/{cause.page}"}
                 for cause in health.causes()
             ],
             "at": now_s,
@@ -193,9 +139,9 @@ class Status:
             "last_transaction": self._last(now_s),
             "calls": self._calls(),
             "micro_batch": self._micro_batch(now_s),
-            "spark": spark_state(health, now_s) if identity.engine == "spark" else None,
+            "spark": spark_state(health, now_s) if settings.engine == "spark" else None,
             "total_lag": total_lag(health),
-            "rates": self._history.rates(),
+            "rates": self._rates(),
             "partitions": ours,
             "outputs": written,
             "outputs_cluster": self._outputs_cluster(),
@@ -208,13 +154,22 @@ class Status:
                 trouble._asdict() | {"s_ago": ago(trouble.at_s, now_s)}
                 for trouble in self._troubles.latest()
             ],
-            "build": {
-                "version": identity.version,
-                "python": platform.python_version(),
-                "librdkafka": identity.librdkafka,
-            },
-            "settings": identity.settings,
+            "build": {**self._build, "python": platform.python_version()},
+            "settings": self._shown,
         }
+
+    def _rates(self) -> list[dict[str, Any]]:
+        """Return records a second between each two samples, the oldest first."""
+        return [
+            {
+                "at": round(now.at_s, 3),
+                "in_per_s": _rate(now.records_in - then.records_in, now.at_s - then.at_s),
+                "out_per_s": _rate(now.records_out - then.records_out, now.at_s - then.at_s),
+                "lag": now.lag,
+            }
+            for then, now in pairwise(self._samples.copy())
+            if now.at_s > then.at_s
+        ]
 
     def _calls(self) -> dict[str, Any] | None:
         """Return the calls in flight, the first of each partition; None: they do not overlap.
@@ -242,10 +197,10 @@ class Status:
     def _record_path(self) -> str:
         """Return that of the executors where there are any: a driver takes no records."""
         told = {path.partition(" ")[0] for path in self._health.record_paths.values()}
-        return ", ".join(sorted(told)) or self._identity.record_path
+        return ", ".join(sorted(told)) or self._path
 
     def _outputs_cluster(self) -> dict[str, Any] | None:
-        servers = self._identity.outputs_at
+        servers = self._settings.output.kafka.bootstrap_servers
         return {"servers": servers, "id": self._health.outputs_cluster} if servers else None
 
     def _last(self, now_s: float) -> dict[str, Any] | None:
@@ -299,6 +254,7 @@ class Status:
 
     def _dead_letters(self) -> list[dict[str, Any]]:
         """Return those of this process by reason, most first, with the command that lists them."""
+        listed = self._settings.dead_letter.topic is not None
         samples = (
             (labels["reason"], int(value))
             for labels, value in self._metrics.records_dead_lettered.series()
@@ -307,7 +263,7 @@ class Status:
             {
                 "reason": reason,
                 "count": count,
-                "command": self._listing(reason) if self._identity.dead_letters else None,
+                "command": self._listing(reason) if listed else None,
             }
             for reason, count in sorted(samples, key=lambda one: (-one[1], one[0]))
         ]
@@ -331,7 +287,7 @@ class Status:
 
     def _claim_store(self) -> dict[str, Any]:
         away = self._health.claims_away
-        if not self._identity.claim_store:
+        if not self._settings.dedup.enabled:
             return {"state": "none"}
         if away is None:
             return {"state": "up"}
@@ -450,13 +406,6 @@ def _in_flight(lane: LaneState, running: RangeInFlight, now_s: float) -> dict[st
 
 
 def _done(done: RangeDone, now_s: float) -> dict[str, Any]:
-    return {
-        "at": done.at_s,
-        "s_ago": ago(done.at_s, now_s),
-        "outcome": done.outcome,
-        "records": done.records,
-        "transactions": done.transactions,
-        "open_ms": round(1000 * done.open_s, 3),
-        "work_ms": round(1000 * done.work_s, 3),
-        "round_ms": round(1000 * done.round_s, 3),
-    }
+    line = msgspec.structs.asdict(done)
+    at_s = line.pop("at_s")
+    return {"at": at_s, "s_ago": ago(at_s, now_s), **line}

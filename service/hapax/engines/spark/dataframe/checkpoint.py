@@ -19,13 +19,13 @@ import msgspec
 from pyarrow import fs
 
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
-from hapax.core.input_logs import InputLogs, require_uncut
+from hapax.core.micro_batches import InputLogs, require_uncut
 from hapax.engines.spark.dataframe.staging import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hapax.core.input_logs import Anchors
+    from hapax.core.micro_batches import Anchors
     from hapax.core.records import Progress, TopicPartition
     from hapax.settings import SecuritySettings, Settings
 

@@ -1,6 +1,6 @@
 """A micro-batch in parts: the manifest that shares its parcels out, and the tasks that publish.
 
-core/fixed_batches.py says why a repetition publishes the same rows. Spark calls the sink's
+core/micro_batches.py says why a repetition publishes the same rows. Spark calls the sink's
 ``commit`` in a Python process of the JVM's. Only the process that opened the session can submit
 jobs: it keeps a desk there, a socket in a folder of its user with a key, and the sink that is
 registered with the session names it.
@@ -14,32 +14,37 @@ import secrets
 import shutil
 import tempfile
 import threading
+from collections import Counter
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
 from pyspark.errors import PySparkException
 
 from hapax.core.errors import PositionLostError, StopError
-from hapax.core.fixed_batches import FixedBatch
+from hapax.core.micro_batches import WHAT_TO_DO, FixedBatch, PublishedBatch
 from hapax.engines.spark.dataframe.rows import Writing
 from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool, StagedRowsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
 
     from pyspark import SparkContext
 
     from hapax.core.micro_batches import MicroBatch
     from hapax.core.ports import Message
+    from hapax.core.topic_rules import RowNeeds
+    from hapax.engines.spark.dataframe.checkpoint import InputLookup
+    from hapax.engines.spark.dataframe.staging import Parcel
+
+    Chunks = Callable[[], Iterable[Sequence[Message]]]
 
 
 _CHECKSUM_CHARS = 32
-WHAT_TO_DO = "docs/dataframes.md, section Stops, describes how to continue"
 _KEY_BYTES = 32
 _REASON_CHARS_MAX = 600
 UNREACHABLE = (
@@ -264,3 +269,138 @@ def _failed(error: Exception) -> str:
         "Spark's job that publishes the micro-batch in parts failed; what is not published follows"
         f" at the next start: {type(error).__name__}: {text}"
     )
+
+
+# -- How rows become visible: together, or in parts -----------------------------------------------
+
+
+STAGED_AGAIN = (
+    "Nothing of the micro-batch was published; start again, and its tasks write their rows again."
+    " If this happens again, check the storage of the spool (option spool), and that nothing else"
+    " writes there"
+)
+
+
+class MicroBatchPublisher(Protocol):
+    """What publishes; see ``hapax.kafka.produce.micro_batch``."""
+
+    def publish(self, batch: MicroBatch, chunks: Chunks) -> PublishedBatch | FixedBatch:
+        """Make the micro-batch visible as a whole, unless it is, or rows of it are fixed."""
+
+    def fix(self, batch: MicroBatch, fixed: FixedBatch, chunks: Chunks) -> FixedBatch | None:
+        """Choose these rows, unless some are; return which hold, None when it is published."""
+
+    def finish(self, batch: MicroBatch, fixed: FixedBatch) -> None:
+        """Say that all lanes have published these rows."""
+
+
+class Publishing(NamedTuple):
+    """What a micro-batch is published with.
+
+    publisher  of the whole
+    app        whose micro-batch it is
+    topic      of rows that name none
+    inputs     topics that no row may name
+    run        publishes lanes: side by side, or one after the other
+    lanes      how many side by side; 0: together
+    lookup     asks which logs the input has; None: not compared
+    problems   says what topics would refuse of rows
+    """
+
+    publisher: MicroBatchPublisher
+    app: str
+    topic: str
+    inputs: frozenset[str]
+    run: Callable[[Sequence[LanePlan]], list[LaneReport]]
+    lanes: int = 0
+    lookup: InputLookup | None = None
+    problems: Callable[[Mapping[str, RowNeeds]], list[str]] = lambda _needs: []
+
+
+class Publication:
+    """The publication of one micro-batch."""
+
+    def __init__(
+        self,
+        publishing: Publishing,
+        batch: MicroBatch,
+        spool: Spool,
+        parcels: Sequence[Parcel],
+        needs: Mapping[str, RowNeeds] | None = None,
+    ) -> None:
+        """``needs``: what the rows ask of their topics."""
+        self._needs = needs or {}
+        self._publishing = publishing
+        self._batch = batch
+        self._spool = spool
+        self._parcels = parcels
+
+    def publish(self) -> PublishedBatch:
+        try:
+            return self._shared_out() if self._large else self._together()
+        except StagedRowsError as error:
+            raise StopError(f"{error.what}. {STAGED_AGAIN}") from error
+
+    @property
+    def _large(self) -> bool:
+        size = sum(parcel.size for parcel in self._parcels)
+        return (
+            self._publishing.lanes > 1
+            and sum(bool(parcel.rows) for parcel in self._parcels) > 1
+            and size > self._spool.inline_bytes_max
+        )
+
+    def _together(self) -> PublishedBatch:
+        done = self._publishing.publisher.publish(self._batch, self._chunks)
+        if not isinstance(done, FixedBatch):
+            return done
+        self._spool.remove(self._parcels)  # others are published in their place
+        return self._finished(done, Manifest.load(self._spool, done))
+
+    def _shared_out(self) -> PublishedBatch:
+        batch, spool = self._batch, self._spool
+        problems = self._publishing.problems(self._needs)
+        if problems:
+            raise StopError(
+                f"micro-batch {batch.number}: {'; '.join(problems)}. Nothing of it was published or"
+                " fixed: correct what the pipeline writes, or the topic, and start again"
+            )
+        manifest = Manifest.of(batch, self._parcels, self._publishing.lanes)
+        fixed = manifest.keep(spool, batch.inputs)
+        holding = self._publishing.publisher.fix(batch, fixed, self._chunks)
+        if holding is None:
+            return PublishedBatch({}, repeated=True, attempts=1)
+        if holding != fixed:
+            spool.remove(self._parcels)
+            manifest = Manifest.load(spool, holding)
+        return self._finished(holding, manifest)
+
+    def _finished(self, fixed: FixedBatch, manifest: Manifest) -> PublishedBatch:
+        reports = self._publishing.run([*self._plans(fixed, manifest)])
+        check_reports(self._batch, fixed, reports)
+        self._publishing.publisher.finish(self._batch, fixed)
+        records = Counter[str]()
+        for report in reports:
+            records.update(report.records)
+        attempts = max(report.attempts for report in reports)
+        return PublishedBatch(dict(records), repeated=not records, attempts=attempts)
+
+    def _plans(self, fixed: FixedBatch, manifest: Manifest) -> Iterator[LanePlan]:
+        publishing = self._publishing
+        for lane, shares in enumerate(manifest.lanes):
+            yield LanePlan(
+                lane,
+                fixed.manifest,
+                shares,
+                self._batch,
+                publishing.app,
+                publishing.topic,
+                publishing.inputs,
+                self._spool.address,
+            )
+
+    def _chunks(self) -> Iterator[list[Message]]:
+        publishing = self._publishing
+        writing = Writing(self._batch, publishing.app, publishing.topic, publishing.inputs)
+        for parcel in self._parcels:
+            yield from map(writing.messages, self._spool.rows(parcel))

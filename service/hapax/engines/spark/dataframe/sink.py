@@ -2,7 +2,7 @@
 
 Tasks write to no topic. They hand their rows over, and once Spark says that every task has
 succeeded the micro-batch is published: by one producer as a whole, or in parts, by tasks of another
-job (publication.py). A task whose input was cut off (an iterator in Python ends cleanly when
+job (parts.py). A task whose input was cut off (an iterator in Python ends cleanly when
 something before it fails), a cancelled one, a speculative or a zombie attempt may end as well as it
 likes: Spark never reports it to the driver.
 """
@@ -10,16 +10,13 @@ likes: Spark never reports it to the driver.
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceStreamArrowWriter,
-    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 
@@ -27,8 +24,8 @@ from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
 from hapax.core.topic_rules import RowNeeds, needs_of_all
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
-from hapax.engines.spark.dataframe.publication import Publication, Publishing
-from hapax.engines.spark.dataframe.rows import CheckedRows, check_columns
+from hapax.engines.spark.dataframe.parts import Publication, Publishing
+from hapax.engines.spark.dataframe.rows import CheckedRows
 from hapax.engines.spark.dataframe.staging import (
     FOLDER,
     Parcel,
@@ -39,10 +36,8 @@ from hapax.engines.spark.dataframe.staging import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 INLINE_BYTES_MAX = 1 << 20
 """Rows of one task that travel in its message; 1,000 tasks of this size fill a driver's default
@@ -50,10 +45,6 @@ limit on results (spark.driver.maxResultSize, 1 GiB)."""
 NO_CHECKPOINT = (
     "the query has no checkpointLocation: set it as an option of the query itself, on storage that"
     " outlives the driver"
-)
-COMPLETE = (
-    "outputMode complete replaces what was written before, which a topic cannot: use append, and a"
-    " watermark where the pipeline aggregates"
 )
 
 
@@ -103,35 +94,13 @@ class TaskRows(WriterCommitMessage):
     needs: dict[str, RowNeeds]
 
 
-class ExactlyOnceSink(DataSource):
-    """The data source; a subclass says who publishes, in the process that commits."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "hapax"
-
-    @classmethod
-    @abstractmethod
-    def check(cls, options: SinkOptions) -> SinkOptions:
-        """Return what all options mean, before any row; raise ConfigurationError."""
-
-    @classmethod
-    @abstractmethod
-    def publishing(cls, options: SinkOptions) -> AbstractContextManager[Publishing]:
-        """Give what publishes; called in the process that commits, once per micro-batch."""
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark calls it so
-        """Return the writer. Spark calls it again for each micro-batch, in any process."""
-        if overwrite:
-            raise ConfigurationError([COMPLETE])
-        check_columns(schema)
-        return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
-
-
 class SinkWriter(DataSourceStreamArrowWriter):
-    """One micro-batch: ``write`` runs in tasks, ``commit`` and ``abort`` at the driver."""
+    """One micro-batch: ``write`` runs in tasks, ``commit`` and ``abort`` at the driver.
 
-    def __init__(self, sink: type[ExactlyOnceSink], options: SinkOptions) -> None:
+    ``sink`` gives what publishes, in the process that commits, once for each micro-batch.
+    """
+
+    def __init__(self, sink: Any, options: SinkOptions) -> None:
         self._sink = sink
         self._options = options
 
@@ -163,6 +132,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
         batch = MicroBatch(queries.pop(), batchId, checkpoint.fingerprint(batchId))
 
         began_s = time.monotonic()
+        publishing: Publishing
         with self._sink.publishing(options) as publishing:
             logs, lookup = None, publishing.lookup
             if lookup is not None:

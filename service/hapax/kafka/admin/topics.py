@@ -1,0 +1,149 @@
+"""Kafka's ids of cluster and topics, and what topics take.
+
+Topics of another cluster may have the same names (mirrored topics, a DNS name that leads elsewhere,
+staging next to production), and offsets that mean other records. Brokers return the id of their
+cluster with each answer about metadata (KIP-78); it is kept in the metadata of every committed
+offset.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from hapax.core.errors import PreflightError
+from hapax.core.topic_rules import TopicRules, TopicTakes, row_problems
+from hapax.kafka.client_log import kafkas_id
+from hapax.kafka.connection import no_broker
+from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
+from hapax.kafka.properties import admin_properties, build, producer_properties
+from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from concurrent.futures import Future
+
+    from hapax.core.topic_rules import RowNeeds
+    from hapax.settings import Settings
+
+ANSWER_TIMEOUT_S, IDS_TIMEOUT_S = 5.0, 30.0
+SET_BYTES = 70
+"""What a set of one message adds to it."""
+_REST_S = 0.1
+_NO_TOPIC = UNKNOWN_TOPIC | {KafkaError.TOPIC_EXCEPTION}
+
+
+def cluster_id(settings: Settings) -> str:
+    """Return the id of the cluster that answers now; raise PreflightError when none does."""
+    with closing(BlockingOffsets(settings)) as client:
+        found = client.cluster_id()
+    if not found:
+        raise PreflightError(
+            ["the brokers do not return the id of their cluster: they are too old"]
+        )
+    return found
+
+
+def topic_ids(settings: Settings) -> dict[str, str | None]:
+    """Return ids of existing topics; None: brokers have none. PreflightError: no answer."""
+    admin = _admin(reader_properties(settings))
+    asked = TopicCollection(list(settings.read_topics))
+    answers = admin.describe_topics(asked, request_timeout=IDS_TIMEOUT_S)
+    found: dict[str, str | None] = {}
+    for topic, answer in answers.items():
+        try:
+            found[topic] = kafkas_id(str(answer.result(IDS_TIMEOUT_S).topic_id))
+        except KafkaException as error:
+            if error.args[0].code() not in UNKNOWN_TOPIC:
+                problem = (
+                    f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: the id of topic {topic} cannot be read:"
+                    f" {describe(error.args[0])}"
+                )
+                raise PreflightError([problem]) from error
+        except TimeoutError as error:
+            raise PreflightError([f"the id of topic {topic} was not returned in time"]) from error
+    return found
+
+
+def absent_topics(properties: Mapping[str, Any], names: Collection[str], wait_s: float) -> set[str]:
+    """Return the names that no topic has, also after waiting so long for one; it creates none.
+
+    One that may not be described is not among them. Raises KafkaException when no broker answers.
+    """
+    admin, asked = _admin(properties), TopicCollection(list(names))
+    until_s = time.monotonic() + wait_s
+    while True:
+        answers = admin.describe_topics(asked, request_timeout=ANSWER_TIMEOUT_S)
+        codes = {name: _code(answer) for name, answer in answers.items()}
+        gone = {name for name, code in codes.items() if code in _NO_TOPIC}
+        if not gone or time.monotonic() >= until_s:
+            return gone
+        time.sleep(_REST_S)
+
+
+def _code(answer: Future[Any]) -> int:
+    try:
+        answer.result(ANSWER_TIMEOUT_S + _REST_S)
+    except KafkaException as error:
+        code: int = error.args[0].code()
+        if code in _NO_TOPIC | FORBIDDEN:
+            return code
+        raise
+    return KafkaError.NO_ERROR
+
+
+def topic_settings(
+    properties: Mapping[str, Any], topics: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """Return the settings of topics; of one that may not be read, or without an answer, nothing."""
+    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    found, admin = {}, _admin(properties)  # it is to live until the answers arrive
+    answers = admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S)
+    for resource, answer in answers.items():
+        with suppress(KafkaException, TimeoutError):
+            found[resource.name] = values_of(answer.result(ANSWER_TIMEOUT_S))
+    return found
+
+
+def values_of(entries: Mapping[str, Any] | None) -> dict[str, str]:
+    return {
+        name: entry.value
+        for name, entry in (entries or {}).items()
+        if entry.value is not None and not entry.is_sensitive
+    }
+
+
+def _admin(properties: Mapping[str, Any]) -> AdminClient:
+    return build(AdminClient, {**admin_properties(properties), "log_level": 0}, None)
+
+
+def refused_rows(settings: Settings, needs: Mapping[str, RowNeeds]) -> list[str]:
+    """Return what topics would refuse of rows. Raises PreflightError when no broker answers."""
+    found = {topic: topic_takes(settings, topic) for topic in needs}
+    there = {topic: takes for topic, takes in found.items() if takes.partitions}
+    return row_problems(needs, there, SET_BYTES, int(time.time() * 1000))
+
+
+def topic_takes(settings: Settings, topic: str) -> TopicTakes:
+    """Ask what a topic takes; no partitions: it is missing, or may not be read.
+
+    The size is not known where messages are compressed. Raises PreflightError: no broker answers.
+    """
+    properties = producer_properties(settings, transactional=False)
+    try:
+        # All topics: asking for one makes some brokers create it.
+        found = _admin(properties).list_topics(timeout=ANSWER_TIMEOUT_S).topics.get(topic)
+    except KafkaException as error:
+        raise no_broker(settings, error) from error
+    if found is None or found.error is not None:
+        return TopicTakes(0, None)
+    told = topic_settings(properties, [topic]).get(topic, {})
+    bytes_max = told.get("max.message.bytes")
+    if properties.get("compression.type", properties.get("compression.codec", "none")) != "none":
+        bytes_max = None
+    count = len(found.partitions)
+    return TopicTakes(count, None if bytes_max is None else int(bytes_max), TopicRules.of(told))
