@@ -1,6 +1,6 @@
 """From a raw record to the packed call of the claim store: nothing that a sender writes raises."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -54,12 +54,10 @@ class Wire:
         self._requests += commands
         return self
 
-    def read(self, read: Callable[[Any], Any]) -> Any:
-        return read(self)
-
-    def read_response(self) -> Any:
+    def read(self, count: int) -> list[Any]:
+        assert count == 1
         *_, number, _topic = self._requests[-1]
-        return [b"3", EPOCH, b"", b"1000", [number], b"", b"0"]
+        return [[b"3", EPOCH, b"", b"1000", [number], b"", b"0"]]
 
 
 EPOCH = b"0123456789abcdef"

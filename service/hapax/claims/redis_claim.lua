@@ -82,7 +82,7 @@ local generations, last, changed = {}, 0, false
 for number, start_ms, lives_ms in string.gmatch(listed or '', '(%d+) (%d+) (%d+)') do
   local each = {number = tonumber(number), start_ms = tonumber(start_ms), ttl_ms = tonumber(lives_ms)}
   last = math.max(last, each.number)
-  -- Of the future: the clock was set back, and nobody knows how long ago it began.
+  -- Of the future: the clock was set back, and how long ago it began is not known.
   if each.start_ms > now_ms then each.start_ms, changed = now_ms, true end
   if claims and each.ttl_ms < ttl_ms then
     each.ttl_ms, changed = ttl_ms, true

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from redis.exceptions import NoScriptError, RedisError
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 SCRIPT: Final = Path(__file__).with_name("redis_claim.lua")
 FORMAT: Final = b"3"
-
-
 DIGEST_BYTES: Final = 16
 SHARDS: Final = 16
 NUMBER_BYTES: Final = 3
@@ -46,7 +44,6 @@ _OTHER: Final = Struct(f">I{NUMBER_BYTES}s{_PARTITION_BYTES}sQ")
 IDS_AT_ONCE: Final = 10_000
 """In one call of the script, some 20 ms of the server: it serves others in between."""
 _TRIES = 20
-_Read = TypeVar("_Read")
 
 
 class UnknownFormatError(ClaimsUnavailableError):
@@ -228,14 +225,17 @@ class Exchange:
             self._failed = error
             self.drop()
 
-    def read(self, read: Callable[[Connection], _Read]) -> _Read:
-        """Raise ClaimsUnavailableError; a connection not read to its end is dropped."""
+    def read(self, count: int) -> list[Any]:
+        """Return so many replies; raises NoScriptError and ClaimsUnavailableError.
+
+        A connection that is not read to its end is dropped.
+        """
         connection = self._connection
         if self._failed is not None or connection is None:
             error = self._failed or RuntimeError("an answer is read once")
             raise unavailable(self._client, error) from error
         try:
-            answer = read(connection)
+            replies = [connection.read_response() for _ in range(count)]
         except NoScriptError:
             raise
         except (RedisError, OSError) as error:
@@ -243,7 +243,7 @@ class Exchange:
         else:
             self._connection = None
             self._client.connection_pool.release(connection)
-            return answer
+            return replies
         finally:
             self.drop()
 
@@ -349,7 +349,7 @@ class Request:
         assert exchange is not None
         pieces = self._pieces()
         try:
-            replies = exchange.read(lambda connection: _replies(connection, len(pieces)))
+            replies = exchange.read(len(pieces))
         except NoScriptError:
             self._store.load()
             return None
@@ -375,10 +375,6 @@ class Request:
             )
             for place, number, partition, offset in _OTHER.iter_unpack(others)
         }
-
-
-def _replies(connection: Connection, count: int) -> list[Any]:
-    return [connection.read_response() for _ in range(count)]
 
 
 def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
