@@ -30,6 +30,10 @@ from tests.fault.watching.live import LiveHistory
 from tests.kit.waiting import reaches
 
 EXAMPLES_MAX = 20
+BEHIND_MAX_S, BEHIND_S = 10.0, 2.0
+"""How many seconds of records members may be behind when a step begins, and down to how many they
+come if it was more: on a slow machine lag would grow from step to step, and be judged a hang."""
+CATCH_UP_TIMEOUT_S = 60.0
 
 
 def run(plan: Plan, say: Callable[[str], None] | None = None) -> Run:
@@ -78,9 +82,20 @@ class _Campaign:
     # -- one step -------------------------------------------------------------------------
 
     def _play(self, step: Step) -> None:
+        self._catch_up()
         for scene in self._strike(step):
             self._run.strikes.append(self._conclude(scene, alone=len(step) == 1))
         time.sleep(self._rng.uniform(*self._plan.quiet_s))
+
+    def _catch_up(self) -> None:
+        """Write slower until the members keep pace again."""
+        offsets, rate = self._stage.offsets, self._plan.rate
+        if offsets.lag <= BEHIND_MAX_S * rate:
+            return
+        self._run.notes.append(f"written slower at a lag of {offsets.lag}")
+        self._stage.feeder.pace(max(1, rate // 4))
+        reaches(lambda: offsets.lag <= BEHIND_S * rate, CATCH_UP_TIMEOUT_S)
+        self._stage.feeder.pace(rate)
 
     def _strike(self, step: Step) -> list[Scene]:
         """Strike, heal, bring back who left, wait until everything moves again."""

@@ -196,6 +196,24 @@ def test_a_strike_that_hits_nothing_is_played_once_and_fails_its_run(problem, mo
     assert not played._run.as_expected
 
 
+@pytest.mark.parametrize(("lag", "paces"), [(40_000, []), (40_001, [1000, 4000])])
+def test_members_that_are_far_behind_catch_up_before_the_next_fault(lag, paces, monkeypatch):
+    stage, paced = _stage(), []
+    stage.offsets.lag = lag
+
+    def pace(rate: int) -> None:
+        paced.append(rate)
+        stage.offsets.lag = 0
+
+    stage.feeder = SimpleNamespace(pace=pace)
+    plan = replace(plans.ci(), quiet_s=(0, 0), rate=4000)
+    played = campaign._Campaign(plan, stage, lambda _text: None)
+    monkeypatch.setattr(played, "_strike", lambda _step: [])
+    played._play(())
+    assert paced == paces
+    assert len(played._run.notes) == bool(paces)
+
+
 def _stage() -> Any:
     offsets = SimpleNamespace(longest_stall_s=lambda *_: 0.0, lag=0)
     progress = SimpleNamespace(recovered_s=lambda since_s: since_s)

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
+from tests.gate import yardstick
 from tests.gate.parts import LOGS, ROOT, Part
 
 _POLL_S = 0.5
 _LINE_EVERY_S = 15.0
+_MEASURE_EVERY_S = 5.0
 _ABOVE_BUDGET = 1.25
 _COUNTS = re.compile(r"(\d+) (passed|failed|skipped|xfailed|error)")
 _PERCENT = re.compile(rb"\[ *(\d+)%\]")
@@ -20,12 +23,16 @@ _TAIL_BYTES = 4000
 
 
 class Outcome(NamedTuple):
-    """What came of a part. ``counts``: of tests, by what pytest calls them."""
+    """What came of a part. ``counts``: of tests, by what pytest calls them.
+
+    slowness  of the machine while it ran, 1 or more (``tests/gate/yardstick.py``)
+    """
 
     part: Part
     exit_code: int
     wall_s: float
     cpu_s: float
+    slowness: float = 1.0
 
     @property
     def counts(self) -> dict[str, int]:
@@ -36,8 +43,12 @@ class Outcome(NamedTuple):
 
     @property
     def over_budget(self) -> bool:
-        """Whether it took more processor time than it may."""
-        return self.part.cpu_s is not None and self.cpu_s > _ABOVE_BUDGET * self.part.cpu_s
+        """Whether it took more processor time than it may on a machine of this speed."""
+        return self.budget_s is not None and self.cpu_s > _ABOVE_BUDGET * self.budget_s
+
+    @property
+    def budget_s(self) -> float | None:
+        return None if self.part.cpu_s is None else self.part.cpu_s * self.slowness
 
     @property
     def is_right(self) -> bool:
@@ -47,16 +58,20 @@ class Outcome(NamedTuple):
 def run(parts: Sequence[Part]) -> list[Outcome]:
     """Run all of them at once; a part that is over its limit of time is ended."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
+    began = shown = measured = time.monotonic()
+    measures = [yardstick.slowness()]
     running = {_start(part): part for part in parts}
     done: list[Outcome] = []
-    shown = began
     try:
         while running:
             for process in [each for each in running if _has_ended(each)]:
                 part = running.pop(process)
-                done.append(_outcome(process, part, time.monotonic() - began))
+                outcome = _outcome(process, part, time.monotonic() - began)
+                done.append(outcome._replace(slowness=max(1.0, fmean(measures))))
                 _say(_in_words(done[-1]))
+            if running and time.monotonic() - measured > _MEASURE_EVERY_S:
+                measures.append(yardstick.slowness())
+                measured = time.monotonic()
             shown = _show(running.values(), began, shown)
             for process, part in running.items():
                 if time.monotonic() - began > part.limit_s:
@@ -104,13 +119,15 @@ def _outcome(process: subprocess.Popen[bytes], part: Part, wall_s: float) -> Out
 
 
 def _in_words(one: Outcome) -> str:
-    budget = "" if one.part.cpu_s is None else f" of {one.part.cpu_s:.0f}"
+    budget = "" if one.budget_s is None else f" of {one.budget_s:.0f}"
+    if one.slowness > 1:
+        budget += f" (machine {one.slowness:.2f} x slower)"
     counts = ", ".join(f"{number} {what}" for what, number in one.counts.items())
     verdict = "exit 0" if one.exit_code == 0 else f"FAILED (exit {one.exit_code})"
     over = "; OVER ITS BUDGET" if one.over_budget else ""
     return (
         f"{one.part.name}: {verdict}{counts and ', '}{counts}, {one.wall_s:.0f} s, "
-        f"{one.cpu_s:.0f}{budget} s of processor time{over}"
+        f"{one.cpu_s:.0f} s{budget} of processor time{over}"
     )
 
 

@@ -63,7 +63,7 @@ def _tell_failure(one: Outcome) -> None:
     print(f"\n== failed: {one.part.name} (exit {one.exit_code}), whole log: {one.part.log}")
     if one.over_budget:
         print(
-            f"   over its budget: {one.cpu_s:.0f} s of processor time, {one.part.cpu_s:.0f} s are"
+            f"   over its budget: {one.cpu_s:.0f} s of processor time, {one.budget_s:.0f} s are"
             " allowed; make it cheaper, or move tests to a layer that rotates"
         )
     if one.exit_code == 0:

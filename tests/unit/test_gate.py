@@ -12,7 +12,7 @@ import pytest
 from tests.fault.controls.plans import CONTROLS
 from tests.fault.controls.trials import chosen, parsed
 from tests.fault.mutants.plans import MUTANTS
-from tests.gate import admission, full, parts, rotating, running, soaking, verdict
+from tests.gate import admission, full, parts, rotating, running, soaking, verdict, yardstick
 from tests.gate.layers import RECORD_PATHS, function_of, layer_of
 from tests.gate.parts import Part
 from tests.kit import skips
@@ -55,14 +55,23 @@ def play(folder: Path, *words: str) -> str:
 
 def test_a_part_that_takes_a_quarter_more_than_its_budget_is_red_though_nothing_failed():
     over, within = running.run(
-        [python("over", BUSY.format(0.6), cpu_s=0.2), python("within", BUSY.format(0.1), cpu_s=30)]
+        [python("over", BUSY.format(1.5), cpu_s=0.2), python("within", BUSY.format(0.1), cpu_s=30)]
     )
     assert (over.exit_code, over.over_budget, over.is_right) == (0, True, False)
     assert (within.over_budget, within.is_right) == (False, True)
 
 
+def test_a_budget_grows_with_the_slowness_of_the_machine_and_never_falls_below_itself(monkeypatch):
+    outcomes = {}
+    for measured in (0.5, 3.0):
+        monkeypatch.setattr(yardstick, "slowness", lambda measured=measured: measured)
+        (outcomes[measured],) = running.run([python("busy", BUSY.format(0.6), cpu_s=0.3)])
+    assert [one.over_budget for one in outcomes.values()] == [True, False]
+    assert [one.budget_s for one in outcomes.values()] == pytest.approx([0.3, 0.9])
+
+
 def test_what_processes_of_a_part_take_counts_for_its_budget():
-    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(0.6)!r}])"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(1.5)!r}])"
     (outcome,) = running.run([python("parent", child, cpu_s=0.2)])
     assert outcome.cpu_s > 0.5
     assert outcome.over_budget
