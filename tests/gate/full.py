@@ -82,7 +82,7 @@ def _rows_by(form: str, number: int) -> Part:
     not played at all.
     """
     turn = int(parts.git("rev-list", "--count", "--first-parent", recorded()["round"]) or 0)
-    words = ("--calls", form, "--rate", "2000", "--each-row", "--share", "2")
+    words = ("--calls", form, "--each-row", "--share", "2")
     return _fault(f"faults by {form}", "run", "ci", *words, "--turn", str(turn + number))
 
 
