@@ -38,7 +38,7 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     """A program that brings the records of one topic to another.
 
     headers  whether it adds the two headers ``hapax-id`` and ``hapax-source``
-    interval_ms  between commits under a backlog, where no 10,000 records come first
+    interval_ms  between commits under a backlog, where no 50,000 records come first
     claims   whether it removes duplicates by claims in Redis
     warms    whether it copies other records before what is measured (JVMs)
     """

@@ -157,7 +157,7 @@ class Outbox:
         self._native = native
         self._counts = native is not None and "transactional.id" not in properties
         if "transactional.id" not in properties:
-            # Nothing else tells what was not delivered; what was delivered costs no call.
+            # Nothing else names what was not delivered; what was delivered costs no call.
             reports = {"on_delivery": self._not_delivered, "delivery.report.only.error": True}
             properties = {**properties, **reports}
         self.alone = properties.get("batch.num.messages") == 1
