@@ -83,7 +83,6 @@ def test_a_full_store_counts_as_away_and_nothing_is_evicted(route, store, proof)
 
 
 def _refused(store: Redis) -> int:
-    """Return how many calls the server has refused."""
     stats = admin(store).info("errorstats")
     return sum(int(entry["count"]) for name, entry in stats.items() if "OOM" in name)
 

@@ -30,7 +30,6 @@ def place_of(worker: WorkerProcess) -> int:
 
 
 def shared(route: PipelineUnderTest) -> tuple[WorkerProcess, WorkerProcess, int]:
-    """Return two workers with a partition each, and that of the first."""
     first = route.worker("w-0")
     await_told(first, "partitions_assigned")
     second = route.worker("w-1")

@@ -74,7 +74,6 @@ route = a_route(redis=True, **QUICK)
 
 
 def away_h(worker: WorkerProcess) -> int:
-    """Return by how many hours a worker's last line is off, rounded."""
     last = datetime.fromisoformat(str(worker.lines()[-1]["timestamp"]))
     return round((last - datetime.now(last.tzinfo)).total_seconds() / HOUR_S)
 

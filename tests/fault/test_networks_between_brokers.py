@@ -43,7 +43,6 @@ def route(apart, route_of):
 
 
 def in_sync(route: PipelineUnderTest, *topics: str) -> dict[tuple[str, int], int]:
-    """Return for each partition of these topics how many replicas are in sync."""
     return {
         (topic, number): len(each.isrs)
         for topic in topics

@@ -59,7 +59,6 @@ class Clinic:
         )
 
     def topic(self, partitions: int = PARTITIONS, **config: str) -> str:
-        """Make a topic of its own; ``__`` in a name stands for a dot."""
         name = f"clinic-{uuid.uuid4().hex[:12]}"
         changed = {key.replace("__", "."): value for key, value in config.items()}
         self.cluster.create_topic(name, partitions, {**KEPT, **changed})
@@ -81,7 +80,6 @@ class Clinic:
         return {each["check"] for each in found}
 
     def checks(self, verdict: str) -> set[str]:
-        """Return the names of the checks with a finding of that verdict."""
         found = json.loads(self.run("--json").stdout)["findings"]
         return {each["check"] for each in found if each["verdict"] == verdict}
 
@@ -102,7 +100,6 @@ class Clinic:
 
 @contextmanager
 def clinic(cluster: Sandbox, folder: Path) -> Iterator[Clinic]:
-    """Build it, let a worker do some work, and wait until everything is as it should be."""
     with ExitStack() as stack:
         stores = tuple(
             stack.enter_context(redis_server(folder / name)) for name in ("primary", "replica")

@@ -184,7 +184,6 @@ def stage(sandbox) -> Iterator[Stage]:
 
 @pytest.fixture
 def read(monkeypatch) -> list[int]:
-    """How many offsets each look has read."""
     counts: list[int] = []
 
     def counted(queries: Any, isolation: Any, known: Any, ends: Any, **how: Any) -> Any:

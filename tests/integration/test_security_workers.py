@@ -174,7 +174,6 @@ class Renewing(NamedTuple):
 
 
 def renewed(worker: WorkerProcess) -> int:
-    """Return how often clients were built anew because of their files."""
     return sum(line["cause"] == "files" for line in worker.lines("producer_rebuilt"))
 
 

@@ -266,7 +266,6 @@ class Stage:
         return self.checkpoint / "hapax"
 
     def write(self, count: int) -> None:
-        """Write so many more numbers, spread over the partitions."""
         numbers = range(self.written, self.written + count)
         self.written += count
         topics.produce(

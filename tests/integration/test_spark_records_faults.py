@@ -39,7 +39,6 @@ def only_driver(flow):
 
 @pytest.fixture
 def driver(flow, only_driver):
-    """Return the driver, at work; what the test has done to it must not show in the topics."""
     if not only_driver.running:
         only_driver.start()
     flow.feed_beside(EVENTS_PER_S)
@@ -49,7 +48,6 @@ def driver(flow, only_driver):
 
 
 def judge(flow: Flow) -> None:
-    """Bring the flow to its end; nothing is lost or doubled."""
     flow.stop_feeding()
     flow.await_lag_0()
     assert flow.judge().anomalies == {}
@@ -175,7 +173,6 @@ def only_cluster_driver(cluster_flow):
 
 @pytest.fixture
 def cluster_driver(cluster_flow, only_cluster_driver):
-    """Return the driver, at work; it must live through all of it."""
     cluster_flow.feed_beside(CLUSTER_EVENTS_PER_S)
     at_work(only_cluster_driver, 4)
     yield only_cluster_driver

@@ -358,7 +358,6 @@ class App:
         return [one.value or b"" for one in topics.read_back(self.servers, self.topic)]
 
     def check(self, batches: int) -> None:
-        """Require each row once, each with a header of its own, in the order of its task."""
         found = topics.read_back(self.servers, self.topic)
         values = [one.value or b"" for one in found]
         wanted = [b"%d-%d" % (n, row) for n in range(batches) for row in range(ROWS)]

@@ -89,7 +89,6 @@ def admin(route: PipelineUnderTest) -> AdminClient:
 
 @patient
 def partitions_known(route: PipelineUnderTest, topic: str) -> dict[int, PartitionMetadata]:
-    """Return what the brokers tell of a topic's partitions, by number."""
     known: dict[int, PartitionMetadata] = (
         admin(route).list_topics(topic, timeout=10).topics[topic].partitions
     )

@@ -28,7 +28,6 @@ IN = ("in", 0)
 
 
 def deadly(record: Record) -> Any:
-    """End the process at a record that says so."""
     if (record.value or b"").startswith(b"kill"):
         raise CrashError
     return upper(record)

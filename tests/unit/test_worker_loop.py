@@ -57,7 +57,6 @@ def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(step, error, 
 
 
 def calls_in_handlers(pipeline: Pipeline) -> list[str]:
-    """Return a list that will name every call of an adapter while an exception is handled."""
     found: list[str] = []
 
     def noting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
