@@ -364,6 +364,17 @@ class Driver:
     def started(self, *lanes: int) -> Scenario:
         yield from self.until(lambda: set(lanes) <= set(self.jobs.running))
 
+    def working(self, logs: Progress, *lanes: int, **committed: int) -> Scenario:
+        """Assign, and go around until tasks of these lanes run; none: of lane 0."""
+        self.assign(logs, **committed)
+        yield from self.started(*lanes or (0,))
+
+    def ended(self, *lanes: int) -> Scenario:
+        """Let the tasks of these lanes report, and stop."""
+        for lane in lanes:
+            self.jobs.end(lane)
+        yield STOP
+
     @property
     def plan(self) -> RangePlan:
         return self.jobs.plans[-1]
