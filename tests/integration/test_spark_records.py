@@ -301,8 +301,7 @@ def test_two_drivers_share_and_workers_that_come_and_go_take_their_part(pair, ju
     flow, first, second = pair
     assert ours(first) + ours(second) == PARTITIONS
     before = revocations(first, second)
-    worker = flow.worker("w-0")
-    at_work(worker, 4)
+    worker = at_work(flow.worker("w-0"), 4)
     at_work(first, 2)
     at_work(second, 2)
     assert worker.terminate() == 0

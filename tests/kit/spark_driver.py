@@ -369,7 +369,7 @@ class Driver:
         self.assign(logs, **committed)
         yield from self.started(*lanes or (0,))
 
-    def ended(self, *lanes: int) -> Scenario:
+    def ended(self, *lanes: int) -> Generator[str, str | None, None]:
         """Let the tasks of these lanes report, and stop."""
         for lane in lanes:
             self.jobs.end(lane)

@@ -76,8 +76,7 @@ def test_a_crash_before_any_step_leaves_nothing_and_the_next_start_finishes(step
     script.then = lambda _reached: None
     pipeline.broker.group.expel("w")
     pipeline.start("w2")
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
 
 
 def test_a_crash_right_after_the_commit_leaves_nothing_to_do(monkeypatch):

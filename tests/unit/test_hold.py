@@ -29,8 +29,7 @@ def test_a_paused_worker_takes_nothing_and_goes_on_where_it_was_once_resumed():
             pipeline.lifecycle.resume()
 
     pipeline._watch = resume_later  # type: ignore[method-assign]
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.told.names().count("intake_paused") == 1
     assert pipeline.told.names().count("intake_resumed") == 1
     assert not pipeline.source.paused
@@ -67,8 +66,7 @@ def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause():
             pipeline.lifecycle.resume()
 
     pipeline._watch = resume_later  # type: ignore[method-assign]
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert not faults.unplayed
 
 

@@ -137,8 +137,7 @@ def test_without_a_claim_store_an_outage_of_it_is_over_at_once():
 
 def test_a_fenced_member_joins_anew_and_reads_on_at_the_committed_offsets():
     pipeline = filled(Script(take=[None, FENCED]))
-    pipeline.run(open_first=False)
-    pipeline.judge()
+    pipeline.run_judged(open_first=False)
 
 
 def test_a_member_that_is_fenced_again_without_progress_has_a_twin():
@@ -185,8 +184,7 @@ def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_pro
     assert script.steps.count("open") == opens + 1
     assert pipeline.told.names().count("producer_died") == 1
     assert [each["cause"] for each in pipeline.told.of("producer_rebuilt")] == ["fenced"]
-    pipeline.run(open_first=False)
-    pipeline.judge()
+    pipeline.run_judged(open_first=False)
 
 
 def test_a_fence_that_explains_itself_costs_no_time():

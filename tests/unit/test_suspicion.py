@@ -193,8 +193,7 @@ def test_a_batch_that_is_aborted_suspects_nobody():
     aborted = InjectedFault("aborted")
     pipeline = Pipeline(faults=Script(send=[aborted, aborted]), marked=True)
     pipeline.write(*values(20))
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.elsewhere.called == []
     assert pipeline.told.of("records_isolated") == []
 
@@ -205,8 +204,7 @@ def test_our_own_mark_is_no_death_when_the_partition_comes_back():
         faults=Script(send=[InjectedFault("aborted")], rewind=[fenced]), marked=True
     )
     pipeline.write(*values(20))
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.dead() == []
 
 
