@@ -13,23 +13,11 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.limits import FenceBudget
-from hapax.core.ports import Batch
 from hapax.engines.membership import HOLD_S
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline, opened, taken
-
-ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
-P0, P1 = ("in", 0), ("in", 1)
-NOTHING = Batch([], {}, {})
-
-
-def filled(script: Script | None = None, partitions: int = 1) -> Pipeline:
-    pipeline = Pipeline(partitions, faults=script)
-    pipeline.write(b"a", b"b")
-    if partitions > 1:
-        pipeline.write(b"c", partition=1)
-    return opened(pipeline)
+from tests.kit.pipeline import Pipeline, taken
+from tests.unit.test_recovery import ABORTED, DEAD, FENCED, NOTHING, P0, P1, filled
 
 
 def answering_after(pipeline: Pipeline, attends: int) -> Callable[[str], None]:
