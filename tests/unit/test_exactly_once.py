@@ -112,20 +112,15 @@ def test_ends_of_partitions_that_are_not_ours_are_refused():
     assert pipeline.committed() == {}
 
 
-def test_progress_of_a_member_that_was_expelled_is_refused():
+@pytest.mark.parametrize(
+    ("change", "member", "reason"),
+    [("expel", "w", "no live member"), ("join", "other", "ILLEGAL_GENERATION")],
+)
+def test_progress_of_an_expelled_member_or_an_old_generation_is_refused(change, member, reason):
     pipeline = filled()
     batch = taken(pipeline)
-    pipeline.broker.group.expel("w")
-    with pytest.raises(BatchAbortedError, match="no live member"):
+    getattr(pipeline.broker.group, change)(member)
+    with pytest.raises(BatchAbortedError, match=reason):
         run(pipeline, batch)
     assert pipeline.outputs() == []
     assert pipeline.committed() == {}
-
-
-def test_progress_of_an_old_generation_is_refused():
-    pipeline = filled()
-    batch = taken(pipeline)
-    pipeline.broker.group.join("other")
-    with pytest.raises(BatchAbortedError, match="ILLEGAL_GENERATION"):
-        run(pipeline, batch)
-    assert pipeline.outputs() == []
