@@ -41,7 +41,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built(source: Path, target: Path) -> dict[str, bytes]:
-    """Build wheel and sdist from a copy of the sources; return them by name."""
     source.mkdir()
     for name in ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"):
         shutil.copy(ROOT / name, source)

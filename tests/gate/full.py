@@ -150,7 +150,6 @@ def age() -> tuple[int, str]:
 
 
 def table() -> str:
-    """Return when each part was last played, for people."""
     record = recorded()
     lines = ["| part | last played | commit | tests |", "|---|---|---|---|"]
     lines += [_row(part.name, record["parts"].get(part.name)) for part in every()]
