@@ -39,10 +39,9 @@ def compile_native(sources: Path, folder: Path, *flags: str) -> Path:
     words += [f"-I{sysconfig.get_path('include')}", *sorted(c.name for c in sources.glob("*.c"))]
     words += ["-o", str(folder / _EXTENSION), *shlex.split(os.environ.get("LDFLAGS", ""))]
     words += ["-ldl", "-lpthread"]
-    environment = {**os.environ, "LC_ALL": "C"}
     run = partial(subprocess.run, capture_output=True, text=True, check=False)
     try:
-        done = run([compiler, *words], cwd=sources, env=environment)
+        done = run([compiler, *words], cwd=sources, env={**os.environ, "LC_ALL": "C"})
     except OSError as error:
         raise NotBuiltError(f"the C compiler {compiler}: {error.strerror}") from error
     if done.returncode:

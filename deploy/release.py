@@ -77,7 +77,10 @@ def build(source: Path, target: Path, pythons: Iterable[str] = ()) -> None:
     [sdist] = target.glob("*.tar.gz")
     for python in pythons or [sys.executable]:
         with tempfile.TemporaryDirectory() as folder:
-            _wheel(sdist, target, _with_tools(python, Path(folder)), Path(folder) / "wheel")
+            plain = Path(folder) / "wheel"
+            words = (*_PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir")
+            _run(_with_tools(python, Path(folder)), *words, "--wheel-dir", plain, sdist)
+            _run(TOOLS / "auditwheel", "repair", "--wheel-dir", target, *plain.iterdir())
 
 
 def write(bills: Path, folder: Path, pythons: Sequence[str] = ()) -> None:
@@ -137,13 +140,6 @@ def _with_tools(python: str, folder: Path) -> str:
     made = str(folder / "env/bin/python")
     _run(made, *_PIP, "install", "--require-hashes", "-r", ROOT / "requirements/build.txt")
     return made
-
-
-def _wheel(sdist: Path, target: Path, python: str, plain: Path) -> None:
-    words = ("wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", plain)
-    _run(python, *_PIP, *words, sdist)
-    [wheel] = plain.iterdir()
-    _run(TOOLS / "auditwheel", "repair", "--wheel-dir", target, wheel)
 
 
 def _run(*words: str | Path, folder: Path | None = None) -> None:

@@ -30,10 +30,7 @@ PASSED_ON = {
     "client-cert": "SSL_CLIENT_CERT",
     "proxy": "ALL_PROXY",
 }
-NOT_BUILT = (
-    "The native record path (docs/fast.md) was not built: it needs a C compiler and the headers of "
-    "this Python. Everything works without it, slower. Why: {reason}\n"
-)
+NOT_BUILT = "Without the native record path (docs/fast.md), so everything works, but slower: {}\n"
 
 
 def main(locks: list[str]) -> int:
@@ -48,7 +45,7 @@ def main(locks: list[str]) -> int:
     own = (*tool, "--quiet", "--no-deps", "--no-build-isolation")
     subprocess.run([*own, "--editable", "."], cwd=ROOT, env=environment, check=True)
     for noted in FOLDER.glob("lib/*/site-packages/hapax_kafka-*/extra_metadata/*.not_built"):
-        sys.stderr.write(NOT_BUILT.format(reason=noted.read_text(encoding="utf-8")))
+        sys.stderr.write(NOT_BUILT.format(noted.read_text(encoding="utf-8")))
     return 0
 
 

@@ -41,8 +41,7 @@ def test_uv_is_told_what_pip_is_configured_to_do(install, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("failing", "installed_by"),
-    [("nothing", "uv"), ("uv.txt", "pip"), ("uv pip", "pip")],
+    ("failing", "installed_by"), [("nothing", "uv"), ("uv.txt", "pip"), ("uv pip", "pip")]
 )
 def test_what_uv_cannot_install_pip_installs(
     install, failing, installed_by, tmp_path, monkeypatch, capsys
@@ -68,4 +67,4 @@ def test_what_uv_cannot_install_pip_installs(
     lines = calls.read_text(encoding="utf-8").splitlines()
     made = [line.split()[0] for line in lines if "config list" not in line][-2:]
     assert made == [installed_by] * 2
-    assert capsys.readouterr().err.endswith("slower. Why: no compiler\n")
+    assert capsys.readouterr().err.endswith("slower: no compiler\n")
