@@ -246,7 +246,6 @@ def test_installed_as_the_page_says_it_runs_outside_the_checkout(sandbox, tmp_pa
     bare |= {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
     program = checkout / installed(checkout, bare)
     shutil.rmtree(checkout / "service")
-    shutil.rmtree(checkout / "fast")
 
     (home / "rule.py").write_text(TRANSFORM)
     source, target, dead = unique("in"), unique("out"), unique("dead")
