@@ -16,7 +16,7 @@ SOURCES = (
     "examples",
     "requirements",
     "fast/hapax_fast",
-    "fast/setup.py",
+    "hatch_build.py",
 )
 PYTEST = (PYTHON, "-m", "pytest", "-q", "--durations", "10")
 

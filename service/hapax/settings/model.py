@@ -46,7 +46,7 @@ class Settings(SettingsGroup):
     guarantee: Annotated[Guarantee, choice(Guarantee)] = "exactly_once"
     """What holds for every record; the two weaker ones are for comparison."""
     fast: Annotated[Fast, choice(Fast)] = "auto"
-    """Whether records take the native path (hapax-fast), at less CPU: `auto` where it is installed
+    """Whether records take the native path (in C), at less CPU: `auto` where it is installed
     and tested; `on` refuses to start without it."""
     transform: Annotated[str | None, FUNCTION] = None
     """The business rule. Unset: records pass unchanged."""
