@@ -8,9 +8,9 @@ import msgspec
 
 from bench.measure import Child
 from bench.peers.environments import MissingError
-from hapax.core.guarantees import Guarantee
 from hapax.sandbox import Sandbox
 from hapax.settings import VARIABLES
+from hapax.settings.model import Guarantee
 
 INTERVAL_MS = 100
 FUNCTION = "bench.transforms:unchanged"

@@ -1,11 +1,10 @@
 """All settings of one process."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
 from hapax.core.formats import FormatOptions
-from hapax.core.guarantees import MODES, Guarantee, Mode
 from hapax.core.span import WORDS, SpanWords
 from hapax.settings.base import SettingsGroup, variables
 from hapax.settings.kafka import GroupSettings, KafkaSettings, TransactionSettings
@@ -27,6 +26,25 @@ from hapax.settings.value_types import FUNCTION, NAME, choice
 
 Engine = Literal["worker", "spark"]
 Fast = Literal["auto", "on", "off"]
+Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+
+class Mode(NamedTuple):
+    """What follows from a guarantee.
+
+    transactional  outputs and offsets are one transaction
+    engines        that can keep it
+    """
+
+    transactional: bool
+    engines: tuple[str, ...]
+
+
+MODES: Final[dict[Guarantee, Mode]] = {
+    "exactly_once": Mode(transactional=True, engines=("worker", "spark")),
+    "at_least_once": Mode(transactional=False, engines=("worker",)),
+    "at_most_once": Mode(transactional=False, engines=("worker",)),
+}
 
 
 class Settings(SettingsGroup):
