@@ -43,16 +43,16 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 
-COPY LICENSE README.md pyproject.toml ./
+COPY LICENSE README.md pyproject.toml hatch_build.py ./
 COPY service/ service/
 COPY fast/ fast/
 # The sandbox, the demo and hapax dev are for a machine to try things on: no image has them.
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
-# hence its --no-compile.
+# hence its --no-compile. A wheel without the native path has another name, and ends the build.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-dependencies \
-        --wheel-dir wheels . ./fast \
-    && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile --no-deps wheels/*.whl \
+        --wheel-dir wheels . \
+    && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile --no-deps wheels/*-linux_*.whl \
     && rm -r /opt/hapax/lib/python3*/site-packages/hapax/sandbox \
         /opt/hapax/lib/python3*/site-packages/hapax/demo \
         /opt/hapax/lib/python3*/site-packages/hapax/dev \

@@ -9,7 +9,7 @@ SMALL  := $(VENV)/.small
 # hundreds of processes compile what it imports.
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-SOURCES   := $(wildcard service tests bench deploy examples requirements fast/hapax_fast fast/setup.py)
+SOURCES   := $(wildcard service tests bench deploy examples requirements fast/hapax_fast hatch_build.py)
 GATE      := $(BIN)/python -m tests.gate
 PROOF     := build/proof
 # Parameters of the simulator and of the long fault run.
@@ -34,8 +34,7 @@ setup: $(READY)  ## .venv with the locked libraries and the project in it
 # The demo needs neither Spark nor what tests and lints: it has a stamp of its own, and so it begins
 # within a minute or two. What is installed for the tests will do for it as well.
 INSTALLED := pyproject.toml service/hapax/__init__.py requirements/build.txt requirements/uv.txt \
-             requirements/install.py \
-             $(wildcard fast/*.py fast/*.toml fast/src/* fast/hapax_fast/*)
+             requirements/install.py hatch_build.py $(wildcard fast/src/* fast/hapax_fast/*)
 $(READY): $(INSTALLED) requirements/test.txt
 	@$(MAKE) --no-print-directory environment LOCK=requirements/test.txt
 	@touch $(READY) $(SMALL)

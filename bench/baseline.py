@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-RECORDS_MAX = 10_000
+RECORDS_MAX = 50_000
 CALL_TIMEOUT_S = 10.0
 
 

@@ -8,9 +8,9 @@ import msgspec
 
 from bench.measure import Child
 from bench.peers.environments import MissingError
-from hapax.core.guarantees import Guarantee
 from hapax.sandbox import Sandbox
 from hapax.settings import VARIABLES
+from hapax.settings.model import Guarantee
 
 INTERVAL_MS = 100
 FUNCTION = "bench.transforms:unchanged"
@@ -38,7 +38,7 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     """A program that brings the records of one topic to another.
 
     headers  whether it adds the two headers ``hapax-id`` and ``hapax-source``
-    interval_ms  between commits under a backlog, where no 10,000 records come first
+    interval_ms  between commits under a backlog, where no 50,000 records come first
     claims   whether it removes duplicates by claims in Redis
     warms    whether it copies other records before what is measured (JVMs)
     """

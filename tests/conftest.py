@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ pytest_plugins = [
 # How long an example takes says nothing on a machine that does other work, too.
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
+
+# What a shell starts in the background ignores Ctrl-C, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_TIMEOUT_S = 900
 """Of a long test that names no limit. Three run side by side on two cores, and the limit covers

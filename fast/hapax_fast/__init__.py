@@ -12,6 +12,7 @@ from hapax_fast._native import (
     captured,
     clients,
     digest,
+    failures,
     held,
     preview,
     release,
@@ -22,7 +23,7 @@ from hapax_fast._native import (
     setup,
 )
 
-INTERFACE = 1
+INTERFACE = 2
 PLUGIN: str = str(_native.__file__)
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "captured",
     "clients",
     "digest",
+    "failures",
     "held",
     "preview",
     "release",

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "deliveries.h"
 #include "records.h"
 
 #define HAPAX_DEFINE(name, result, arguments) result(*p_##name) arguments;
@@ -33,6 +34,7 @@ static void client_drop(void *held) {
   client_t *client = held;
   if (!client || __atomic_sub_fetch(&client->references, 1, __ATOMIC_ACQ_REL)) return;
   pthread_mutex_destroy(&client->lock);
+  pthread_mutex_destroy(&client->failed_lock);
   free(client);
   __atomic_sub_fetch(&clients, 1, __ATOMIC_RELEASE);
 }
@@ -71,8 +73,14 @@ static rd_kafka_resp_err_t on_destroy(rd_kafka_t *rk, void *opaque) {
   return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
+/* With a transaction its end tells; a call for each message would be wasted. */
+static int needs_failures(const rd_kafka_conf_t *conf) {
+  size_t size = 0;
+  return p_rd_kafka_conf_get(conf, "transactional.id", NULL, &size) || size <= 1;
+}
+
 static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *opaque, char *text, size_t size) {
-  (void)conf, (void)opaque, (void)text, (void)size;
+  (void)opaque, (void)text, (void)size;
   client_drop(captured); /* one that was built before is not this one, even if this fails */
   captured = NULL;
   client_t *client = calloc(1, sizeof *client);
@@ -82,7 +90,11 @@ static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
   __atomic_add_fetch(&clients, 1, __ATOMIC_RELAXED);
   client->references = 1; /* librdkafka's */
   pthread_mutex_init(&client->lock, NULL);
+  pthread_mutex_init(&client->failed_lock, NULL);
   requests_init(&client->requests);
+  if (needs_failures(conf) &&
+      p_rd_kafka_interceptor_add_on_acknowledgement(rk, INTERCEPTOR, deliveries_acknowledged, client))
+    return RD_KAFKA_RESP_ERR__FAIL;
   if (p_rd_kafka_interceptor_add_on_destroy(rk, INTERCEPTOR, on_destroy, client) ||
       p_rd_kafka_interceptor_add_on_request_sent(rk, INTERCEPTOR, requests_sent, &client->requests) ||
       p_rd_kafka_interceptor_add_on_response_received(rk, INTERCEPTOR, requests_received, &client->requests) ||

@@ -13,6 +13,7 @@
 struct records;
 
 #define TOPICS_MAX 64
+#define FAILURES_KEPT 16
 
 /* One client. Whoever holds one after the client's end finds `rk` empty instead of freed memory. It is
  * freed once nothing refers to it: neither a capsule nor librdkafka, whose reference lasts until its
@@ -35,6 +36,9 @@ typedef struct client {
   rd_kafka_topic_t *topics[TOPICS_MAX];
   int topic_count;
   requests_t requests; /* brokers' threads write to it after on_destroy, too */
+  pthread_mutex_t failed_lock; /* held for a few instructions, by brokers' threads as well */
+  rd_kafka_resp_err_t failed[FAILURES_KEPT]; /* codes of messages that were not delivered, each once */
+  int failed_count;
 } client_t;
 
 /* The client behind what `captured()` returned; NULL and an exception for anything else. */

@@ -48,6 +48,7 @@ typedef struct rd_kafka_message_s {
 
 typedef rd_kafka_resp_err_t (*on_new_f)(rd_kafka_t *, const rd_kafka_conf_t *, void *, char *, size_t);
 typedef rd_kafka_resp_err_t (*on_destroy_f)(rd_kafka_t *, void *);
+typedef rd_kafka_resp_err_t (*on_acknowledgement_f)(rd_kafka_t *, rd_kafka_message_t *, void *);
 typedef rd_kafka_resp_err_t (*on_request_sent_f)(rd_kafka_t *, int, const char *, int32_t, int16_t, int16_t, int32_t,
                                                  size_t, void *);
 typedef rd_kafka_resp_err_t (*on_response_received_f)(rd_kafka_t *, int, const char *, int32_t, int16_t, int16_t,
@@ -86,9 +87,12 @@ typedef rd_kafka_resp_err_t (*on_broker_state_change_f)(rd_kafka_t *, int32_t, c
   F(rd_kafka_topic_destroy, void, (rd_kafka_topic_t *))                                                            \
   F(rd_kafka_topic_name, const char *, (const rd_kafka_topic_t *))                                                 \
   F(rd_kafka_err2str, const char *, (rd_kafka_resp_err_t))                                                         \
+  F(rd_kafka_conf_get, int, (const rd_kafka_conf_t *, const char *, char *, size_t *))                              \
   F(rd_kafka_conf_interceptor_add_on_new, rd_kafka_resp_err_t,                                                     \
     (rd_kafka_conf_t *, const char *, on_new_f, void *))                                                           \
   F(rd_kafka_interceptor_add_on_destroy, rd_kafka_resp_err_t, (rd_kafka_t *, const char *, on_destroy_f, void *))  \
+  F(rd_kafka_interceptor_add_on_acknowledgement, rd_kafka_resp_err_t,                                              \
+    (rd_kafka_t *, const char *, on_acknowledgement_f, void *))                                                    \
   F(rd_kafka_interceptor_add_on_request_sent, rd_kafka_resp_err_t,                                                 \
     (rd_kafka_t *, const char *, on_request_sent_f, void *))                                                       \
   F(rd_kafka_interceptor_add_on_response_received, rd_kafka_resp_err_t,                                            \

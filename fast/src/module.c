@@ -7,10 +7,12 @@
  *   transform.c  business code on the records
  *   outlet.c     outputs to the producer
  *   requests.c   requests that were sent and never answered; doubts.c: what Python reads of them
+ *   deliveries.c messages that were not delivered, for producers without transactions
  *
  * What each does is said by the Python it stands for (core/, kafka/), which is its reference: tests
  * compare both, and what is not the rule goes through the Python.
  */
+#include "deliveries.h"
 #include "doubts.h"
 #include "intake.h"
 #include "outlet.h"
@@ -35,6 +37,7 @@ static PyMethodDef functions[] = {
     {"requests_lost", py_requests_lost, METH_O, "requests_lost(client): sent, and never to be answered; each once"},
     {"requests_unanswered", py_requests_unanswered, METH_O, "requests_unanswered(client): sent, and not answered yet"},
     {"requests_disconnects", py_requests_disconnects, METH_O, "requests_disconnects(client): how many since its start"},
+    {"failures", py_failures, METH_O, "failures(client): codes of messages that were not delivered, each once"},
     {"held", py_held, METH_NOARGS, "how many Records hold messages: for tests of leaks"},
     {0}};
 

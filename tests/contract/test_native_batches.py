@@ -83,7 +83,6 @@ class Group(KafkaTopics):
         member.close()
 
     def write_numbers(self) -> None:
-        """Append numbers that were not written before to each partition."""
         numbers = range(self._written, self._written + 2 * SPREAD)
         self._written += 2 * SPREAD
         given = [Given(b"%d" % number, b"key", partition=number % 2) for number in numbers]
@@ -135,7 +134,6 @@ class Group(KafkaTopics):
         return [n for n in range(self._written) if not self.taken[b"%d" % n]]
 
     def doubled(self) -> list[bytes | None]:
-        """Return what was in two batches that were committed."""
         return [value for value, count in self.taken.items() if count > 1]
 
     def close(self) -> None:
@@ -157,7 +155,6 @@ def native(sandbox):
 
 
 def taken(world: KafkaWorld, count: int) -> Batch:
-    """Take exactly so many records, as one native batch."""
     for _ in range(10):
         batches = [each for each in take(world, count, records_max=count) if each.records]
         if len(batches) == 1:

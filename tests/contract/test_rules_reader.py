@@ -34,7 +34,6 @@ class Reading:
 
 
 def reader(world: Rulebook) -> tuple[Source, Reading]:
-    """Return a source that has all partitions, and what it reads."""
     source = world.member("r")
     share(world, source)
     return source, Reading(world, source)

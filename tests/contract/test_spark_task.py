@@ -335,7 +335,6 @@ class Running:
 
 
 def staying(app: Application, member: KafkaMember, **facts: Any) -> Running:
-    """Start a task that stays, and return once its first record is committed."""
     write(app, b"first")
     running = Running(app, app.plan(member, **({"stay_s": 20.0} | facts)))
     await_(lambda: app.values()[-1:] == [b"FIRST"], 30, lambda: "it never came")

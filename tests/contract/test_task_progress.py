@@ -19,7 +19,6 @@ def app(sandbox, unique):
 
 
 def told(app: Application, *offsets: int) -> Callable[[], GroupProgress]:
-    """Return what the driver's reports tell, of as many partitions."""
     return lambda: GroupProgress(dict(zip(app.partitions, offsets, strict=False)))
 
 

@@ -100,7 +100,6 @@ def taken(source: KafkaSource, count: int = 1) -> list[Batch]:
 
 
 def process(parts: Parts, count: int) -> None:
-    """Give so many records their effect."""
     for batch in taken(parts.source, count):
         if batch.records:
             parts.process(batch)

@@ -49,7 +49,6 @@ def metrics_in(expression: str) -> set[str]:
 
 
 def complaints(expression: str, known: dict[str, Known]) -> Iterator[str]:
-    """Say which metrics, labels and values of an expression do not exist."""
     labels = set(TARGET_LABELS)
     for name, matchers in _selectors(expression):
         if name not in known:
@@ -71,7 +70,6 @@ def complaints(expression: str, known: dict[str, Known]) -> Iterator[str]:
 
 
 def _selectors(expression: str) -> list[tuple[str, str]]:
-    """Return pairs of a metric and its matchers."""
     bare = CLAUSE.sub(" ", re.sub(r"#.*", "", expression))
     bare = re.sub(r"\[[^]]*\]|\boffset\s+\w+", " ", bare)
     return [(name, matchers) for name, matchers in NAME.findall(bare) if name not in WORDS]

@@ -72,7 +72,6 @@ spec:
 
 
 def files() -> dict[Path, str]:
-    """Return each file with what it should hold."""
     alerts = ALERTS.read_text()
     return {
         DOCS / "settings.md": markdown(),

@@ -78,7 +78,6 @@ def _objects(text: str) -> list[Object]:
 
 
 def only(objects: list[Object], *kinds: str) -> Object:
-    """Return the one object of these kinds."""
     found = [each for each in objects if each["kind"] in kinds]
     assert len(found) == 1, [each["kind"] for each in objects]
     return found[0]

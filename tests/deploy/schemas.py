@@ -104,7 +104,6 @@ OPERATORS: Final[dict[str, Table]] = {
 
 
 def problems(each: dict[str, Any], version: str = VERSIONS[-1]) -> list[str]:
-    """Return what is wrong with an object, for a version of Kubernetes."""
     key = f"{each['apiVersion']} {each['kind']}"
     if key not in OPERATORS:
         return _by_kubernetes(each, version, key)

@@ -179,7 +179,6 @@ def _filled(expression: str) -> str:
 
 
 def everywhere() -> Iterator[tuple[str, str]]:
-    """Return all expressions, each with its place."""
     for panel in PANELS:
         for expression in expressions(panel):
             yield panel["title"], expression

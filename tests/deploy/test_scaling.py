@@ -271,7 +271,6 @@ _KINDS: Final = {
 
 @contextmanager
 def api_server(objects: dict[str, Any]) -> Iterator[str]:
-    """Serve ``objects``, path by path; yield the address."""
     answers = _discovery() | objects
 
     class Handler(BaseHTTPRequestHandler):

@@ -179,7 +179,6 @@ def chart() -> tuple[jsonschema.Draft7Validator, dict[str, Any]]:
 
 
 def refusals(values: dict[str, Any]) -> list[str]:
-    """Return what the schema of the chart says of these values upon the defaults."""
     schema, defaults = chart()
     errors = schema.iter_errors(merged(defaults, values))
     return [f"{'.'.join(map(str, each.absolute_path))}: {each.message}" for each in errors]

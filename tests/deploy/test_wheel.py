@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
+import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 import hapax
 from deploy.release import build
 from tests.deploy.steps import ROOT
+from tests.kit.native_build import buildable
 from tests.kit.proof import at_length
 from tests.kit.topics import produce, read_back
 
@@ -31,52 +32,91 @@ def transform(record: Record) -> Output:
 """
 
 
+PURE = f"hapax_kafka-{hapax.__version__}-py3-none-any.whl"
+needs_compiler = pytest.mark.skipif(not buildable(), reason="no C compiler")
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--quiet", "--wheel-dir", folder, ROOT], check=True, timeout=120)
-    [found] = folder.iterdir()
-    return found
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return hatched(ROOT, tmp_path_factory.mktemp("dist"))
 
 
-def built(source: Path, target: Path) -> dict[str, bytes]:
-    """Build wheel and sdist from a copy of the sources; return them by name."""
-    source.mkdir()
-    for name in ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"):
-        shutil.copy(ROOT / name, source)
-    for name in ("service", "examples", "requirements"):
+@pytest.fixture(scope="module")
+def wheel(made: list[Path]) -> Path:
+    return made[1]
+
+
+def hatched(source: Path, folder: Path) -> list[Path]:
+    """Build sdist and wheel, as pip does."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d"]
+    subprocess.run([*command, folder], cwd=source, check=True, capture_output=True, timeout=120)
+    return sorted(folder.iterdir(), key=lambda file: file.suffix)
+
+
+def copied(checkout: Path) -> Path:
+    """Copy what wheel and sdist are built from."""
+    checkout.mkdir()
+    for name in ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "hatch_build.py"):
+        shutil.copy(ROOT / name, checkout)
+    for name in ("service", "fast", "examples", "requirements"):
         ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
-        shutil.copytree(ROOT / name, source / name, ignore=ignored, copy_function=shutil.copy)
-    build(source, target)
-    return {file.name: file.read_bytes() for file in target.iterdir()}
+        shutil.copytree(ROOT / name, checkout / name, ignore=ignored, copy_function=shutil.copy)
+    return checkout
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 @pytest.mark.deep
+@needs_compiler
 def test_wheel_and_sdist_are_the_same_bytes_wherever_and_whenever_they_are_built(tmp_path):
-    first = built(tmp_path / "first", tmp_path / "dist-1")
-    for file in (tmp_path / "first").rglob("*"):
+    build(copied(tmp_path / "first"), tmp_path / "dist-1")
+    for file in (elsewhere := copied(tmp_path / "elsewhere")).rglob("*"):
         os.utime(file, (1, 1))
-    second = built(tmp_path / "elsewhere", tmp_path / "dist-2")
-    assert sorted(first) == [
-        f"hapax_kafka-{hapax.__version__}-py3-none-any.whl",
-        f"hapax_kafka-{hapax.__version__}.tar.gz",
-    ]
-    assert first == second
+    build(elsewhere, tmp_path / "dist-2")
+    first = contents(tmp_path / "dist-1")
+    assert first == contents(tmp_path / "dist-2")
+    names = rf"hapax_kafka-{hapax.__version__}(-(cp3\d+)-\2-manylinux_\S+\.whl|\.tar\.gz)"
+    assert [bool(re.fullmatch(names, name)) for name in first] == [True, True]
 
 
 @pytest.mark.deep
-def test_the_sdist_builds_the_same_wheel(tmp_path):
-    files = built(tmp_path / "source", tmp_path / "dist")
-    [sdist] = (name for name in files if name.endswith(".tar.gz"))
-    with tarfile.open(tmp_path / "dist" / sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
-    unpacked = tmp_path / sdist.removesuffix(".tar.gz")
+def test_the_sdist_builds_the_same_wheel(made, tmp_path):
+    shutil.unpack_archive(made[0], tmp_path, filter="data")
+    [unpacked] = tmp_path.iterdir()
     assert not (unpacked / "tests").exists()
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", "w"]
-    subprocess.run(command, cwd=unpacked, check=True, capture_output=True, timeout=120)
-    [wheel] = (unpacked / "w").iterdir()
-    assert wheel.read_bytes() == files[wheel.name]
+    hatched(unpacked, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(made[0].parent)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("compiler", "flags", "said"),
+    [
+        pytest.param("", "", "librdkafka ", marks=needs_compiler),
+        pytest.param("", "-nostdinc", "not built: .*error: .*No such file", marks=needs_compiler),
+        ("false", "", "hapax_fast was not built: the C compiler false failed"),
+        ("no-cc", "", "hapax_fast was not built: the C compiler no-cc: No such file or directory"),
+    ],
+)
+def test_the_native_path_is_in_the_wheel_or_the_service_says_why_not(
+    compiler, flags, said, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("CC", compiler)
+    monkeypatch.setenv("CFLAGS", flags)
+    wheel = hatched(ROOT, tmp_path / "dist")[1]
+    native = said.startswith("librdkafka")
+    assert (wheel.name == PURE) != native
+    shutil.unpack_archive(wheel, tmp_path / "installed", "zip")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    # What this environment has is hidden.
+    hidden = "" if native else "import sys; sys.modules['hapax_fast'] = None; "
+    script = f"{hidden}from hapax.kafka import native; print(native._found(())[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert re.match(f".*{said}", done.stdout), done.stdout
 
 
 def newest() -> str:
@@ -96,7 +136,7 @@ def newest() -> str:
 @pytest.mark.timeout(900)  # libraries are installed, and perhaps fetched
 @pytest.mark.rounds
 @pytest.mark.parametrize("which", ["this", pytest.param("newest", marks=at_length)])
-def test_the_wheel_installs_and_runs_in_an_empty_environment(which, wheel, tmp_path):
+def test_the_wheel_installs_and_runs_in_an_empty_environment(which, made, tmp_path):
     python = newest() if which == "newest" else sys._base_executable  # type: ignore[attr-defined] # typeshed does not know it
     # What tests before this one have set is for this interpreter.
     bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -111,7 +151,9 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(which, wheel, tmp_p
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    said(tmp_path, "pip", "install", "--disable-pip-version-check", str(wheel), "pytest")
+    # A wheel is for one version of Python; any other builds its own.
+    file = str(made[which == "this"])
+    said(tmp_path, "pip", "install", "--disable-pip-version-check", file, "pytest")
     assert said(tmp_path, "hapax", "--version") == f"hapax {hapax.__version__}\n"
     assert "orders/settings.env\n" in said(tmp_path, "hapax", "init", "orders")
     checked = said(project, "hapax", "--env-file", "settings.env", "config", "check")
@@ -120,16 +162,18 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(which, wheel, tmp_p
 
 
 @pytest.mark.deep
-def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel):
-    assert wheel.name == f"hapax_kafka-{hapax.__version__}-py3-none-any.whl"
+@needs_compiler
+def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     sources = {
-        str(path.relative_to(ROOT / "service"))
-        for path in (ROOT / "service/hapax").rglob("*")
+        str(path.relative_to(folder.parent))
+        for folder in (ROOT / "service/hapax", ROOT / "fast/hapax_fast")
+        for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert found == sources
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert found == sources | {f"hapax_fast/_native{suffix}"}
     assert "hapax/py.typed" in found
     page = {"page.html", "page.css", "page.js", "uPlot.iife.min.js", "uPlot.LICENSE"}
     assert page <= {Path(name).name for name in found if "/telemetry/http/" in name}
@@ -195,14 +239,8 @@ def installed(checkout: Path, environment: dict[str, str]) -> str:
 @pytest.mark.long
 @pytest.mark.timeout(900)  # libraries are installed, and perhaps fetched
 def test_installed_as_the_page_says_it_runs_outside_the_checkout(sandbox, tmp_path, unique):
-    checkout, home = tmp_path / "checkout", tmp_path / "home"
+    checkout, home = copied(tmp_path / "checkout"), tmp_path / "home"
     home.mkdir()
-    checkout.mkdir()
-    for name in ("LICENSE", "README.md", "pyproject.toml"):
-        shutil.copy(ROOT / name, checkout)
-    for name in ("requirements", "service"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
     # What says where packages are from is the user's.
     bare = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     bare |= {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
@@ -235,5 +273,6 @@ def test_installed_as_the_page_says_it_runs_outside_the_checkout(sandbox, tmp_pa
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert ("native (librdkafka " in done.stdout + done.stderr) == buildable()
     assert [each.value for each in read_back(sandbox.bootstrap_servers, target)] == [b"ONE", b"TWO"]
     assert [each.value for each in read_back(sandbox.bootstrap_servers, dead)] == [b"bad"]

@@ -90,7 +90,6 @@ def settable() -> dict[str, str]:
 
 
 def schema() -> Schema:
-    """Return what Helm checks before it installs anything."""
     top = closed(_values())
     # A static member that never comes back under its name would only delay the others.
     top["if"] = {"properties": {"kind": {"const": "Deployment"}}, "required": ["kind"]}
@@ -104,7 +103,6 @@ def schema() -> Schema:
 
 
 def closed(properties: Schema) -> Schema:
-    """Return an object that has these properties and no others."""
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 

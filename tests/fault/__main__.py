@@ -22,7 +22,6 @@ from tests.kit.turn import Box, turn
 
 
 def main() -> int:
-    """Do what the arguments say; return the exit code."""
     wanted = _arguments()
     if wanted.command == "list":
         return _list(as_json=wanted.json)

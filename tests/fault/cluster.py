@@ -71,7 +71,6 @@ class Cluster:
                 broker.resume()
 
     def places(self, topics: Iterable[str]) -> list[Place]:
-        """Return all partitions of these topics."""
         found = self._admin.list_topics(timeout=ASK_S).topics
         return [(name, each) for name in topics for each in found[name].partitions]
 
@@ -97,7 +96,6 @@ class Cluster:
         return time.monotonic() - began_s
 
     def move_leaders(self, places: Sequence[Place]) -> int:
-        """Make another replica of each partition the leader; return how many have moved."""
         orders = {}
         for place in places:
             led_by = self.leader(*place).node_id

@@ -94,7 +94,6 @@ class Member:
         self.start()
 
     def terminate(self, timeout_s: float = 30.0) -> int:
-        """SIGTERM; return the exit code."""
         self.away = True
         return self.process.terminate(timeout_s)
 

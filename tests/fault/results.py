@@ -75,7 +75,6 @@ class Strike(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
     @property
     def late(self) -> bool:
-        """Whether all went on later than was promised."""
         return self.promised_s is not None and self._recovered_s > self.promised_s
 
     @property
@@ -129,7 +128,6 @@ class Judgement(msgspec.Struct, kw_only=True):
 
     @property
     def anomalies(self) -> dict[str, list[str]]:
-        """Return the classes of which there is anything, with their examples."""
         return {name: self.examples.get(name, []) for name, n in self.violations.items() if n}
 
 
@@ -158,7 +156,6 @@ class Run(msgspec.Struct, kw_only=True):
 
     @property
     def as_judged(self) -> bool:
-        """Whether it is clean, or shows what it must."""
         found = self.judgement.anomalies
         return bool(found.keys() & set(self.expected)) if self.expected else not found
 
@@ -212,7 +209,6 @@ def write_kept(kept: Kept, path: Path) -> None:
 
 
 def read_kept(path: Path) -> Kept:
-    """Return what a packed file holds; nothing where there is none."""
     if not path.exists():
         return Kept()
     return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Kept)
@@ -230,7 +226,6 @@ def write_run(run: Run, folder: Path) -> Path:
 
 
 def read_runs(folder: Path) -> list[Run]:
-    """Return all runs that a folder holds, oldest first."""
     runs = [msgspec.json.decode(p.read_bytes(), type=Run) for p in folder.glob("run-*.json")]
     return sorted(runs, key=lambda run: run.began)
 

@@ -40,7 +40,6 @@ def encode(content: Content, size: int = 0) -> bytes:
 
 
 def decode(value: bytes) -> Content | None:
-    """Return the fields of an input value; None when it is damaged."""
     head, _space, check = value.rstrip().rpartition(b" ")
     if check != b"%08x" % crc32(head):
         return None

@@ -59,7 +59,6 @@ class DriverDoor:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Spark's, which make a driver listen behind this door."""
         calls, blocks = self._ports
         return {
             "spark.driver.host": ADDRESS,
@@ -75,7 +74,6 @@ class DriverDoor:
         return sum(door.lead_to(0) for door in self._doors)
 
     def open(self) -> None:
-        """Let connections through again."""
         for door, port in zip(self._doors, self._ports, strict=True):
             door.lead_to(port)
 
@@ -301,5 +299,4 @@ class Scene:
         return None if seen_s is None else seen_s - self.since_s
 
     def events(self, name: str) -> int:
-        """Return how often members have logged an event since the strike began."""
         return sum(each.read_log()[name] - before[name] for each, before in self._before.items())

@@ -111,8 +111,7 @@ def _committed_outside(group: Consumer, offset: TopicPartition) -> bool:
 def test_an_output_that_is_deleted_stops_the_worker_and_nothing_is_skipped_once_it_is_back(
     sandbox, route, proof
 ):
-    worker = route.worker()
-    at_work(worker)
+    worker = at_work(route.worker())
     route.await_lag_0()
     delete_topic(route, route.target)
     later = numbers(range(10, 20))
@@ -189,8 +188,7 @@ def test_while_one_output_partition_is_offline_nothing_of_a_batch_is_visible(clu
     finally:
         broker.start()
         broker.await_ready()
-    route.await_lag_0()
-    assert worker.terminate() == 0
+    route.end(worker)
     assert values(route) == sorted([b"a", b"b"] * 20)
     aborted = len(worker.lines("batch_aborted"))
     proof.note(struck=aborted, note="batches aborted while one of two partitions was offline")
@@ -243,8 +241,7 @@ def _in_sync(route: PipelineUnderTest) -> list[int]:
 def test_retention_that_overtakes_a_frozen_worker_makes_it_leave_with_6_and_skip_nothing(
     sandbox, route, proof
 ):
-    worker = route.worker()
-    at_work(worker)
+    worker = at_work(route.worker())
     worker.freeze()
     time.sleep(0.5)  # the fetch that is under way brings nothing: brokers hold it for 100 ms
     route.write(*TEN)

@@ -63,8 +63,7 @@ def test_a_store_that_hangs_holds_the_batch_and_a_slow_one_only_costs_time(route
 def test_a_full_store_counts_as_away_and_nothing_is_evicted(route, store, proof):
     port = free_port()
     route.write(*map(event, EVENTS))
-    worker = route.worker(TELEMETRY__PORT=str(port))
-    at_work(worker, 2)
+    worker = at_work(route.worker(TELEMETRY__PORT=str(port)), 2)
     tell(store, "config", "set", "maxmemory", 1)
     await_told(worker, "claims_unavailable")
     await_(lambda: not ready(port)[0], 10, worker.text)
@@ -83,7 +82,6 @@ def test_a_full_store_counts_as_away_and_nothing_is_evicted(route, store, proof)
 
 
 def _refused(store: Redis) -> int:
-    """Return how many calls the server has refused."""
     stats = admin(store).info("errorstats")
     return sum(int(entry["count"]) for name, entry in stats.items() if "OOM" in name)
 
@@ -156,14 +154,12 @@ def test_claims_that_move_to_another_node_of_a_cluster_hold_the_batch_until_they
         request.addfinalizer(route.close)
         route.create()
         route.write(*map(event, EVENTS), *map(event, EVENTS[:100]))
-        worker = route.worker()
-        at_work(worker)
+        worker = at_work(route.worker())
         keys = move_slot(f"hapax:{{{route.app}}}:claims", ours, other)
         await_told(worker, "claims_unavailable")
         assert "another node of its cluster" in worker.text()
         assert move_slot(f"hapax:{{{route.app}}}:claims", other, ours) == keys
-        route.await_lag_0()
-        assert worker.terminate() == 0
+        route.end(worker)
     assert values(route) == NAMES
     proof.note(struck=keys, note="keys of claims moved to another node and back")
 
@@ -208,8 +204,7 @@ def test_a_failover_that_lost_claims_lets_only_their_twins_pass_and_loses_nothin
         tell(replica, "replicaof", "no", "one")
         route.await_lag_0()
         route.write(*map(event, (*BEFORE, *LAST, *AFTER)))
-        route.await_lag_0()
-        assert worker.terminate() == 0
+        route.end(worker)
     seen = Counter(values(route))
     assert {seen[b"event-%d" % number] for number in (*BEFORE, *AFTER)} == {1}
     assert {seen[b"event-%d" % number] for number in LAST} == {2}

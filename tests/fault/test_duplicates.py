@@ -30,7 +30,6 @@ def place_of(worker: WorkerProcess) -> int:
 
 
 def shared(route: PipelineUnderTest) -> tuple[WorkerProcess, WorkerProcess, int]:
-    """Return two workers with a partition each, and that of the first."""
     first = route.worker("w-0")
     await_told(first, "partitions_assigned")
     second = route.worker("w-1")
@@ -163,8 +162,7 @@ def test_a_worker_whose_name_is_taken_again_and_again_leaves_with_4_instead_of_f
     slow, proof
 ):
     slow.write(*MANY)
-    worker = slow.worker()
-    at_work(worker)
+    worker = at_work(slow.worker())
     hijacks = 0
     deadline_s = time.monotonic() + 60
     while worker.running and time.monotonic() < deadline_s:
@@ -202,8 +200,7 @@ def test_a_worker_that_waits_for_its_brokers_lives_and_goes_on_when_they_are_bac
     port = free_port()
     (broker,) = sandbox.kafka.brokers
     slow.write(*MANY[:1500])
-    worker = slow.worker(TELEMETRY__PORT=str(port))
-    at_work(worker, 2)
+    worker = at_work(slow.worker(TELEMETRY__PORT=str(port)), 2)
     broker.kill()
     try:
         # Longer than the transaction's and the group's timeout, and than a message may wait.
@@ -219,7 +216,6 @@ def test_a_worker_that_waits_for_its_brokers_lives_and_goes_on_when_they_are_bac
     assert set(alive) == {200}
     assert lines < 2000, "it must not spin"
     await_(lambda: ready(port)[0], 60, worker.text)
-    slow.await_lag_0()
-    assert worker.terminate() == 0
+    slow.end(worker)
     assert values(slow) == sorted(MANY[:1500])
     proof.note(struck=1, note=f"all brokers away for 8 s; asked {len(alive)} times, always alive")

@@ -156,8 +156,7 @@ def test_a_commit_that_is_held_up_until_the_broker_has_given_up_is_done_anew(
     fault.wait_hit()
     await_told(worker, "producer_died")
     proxied_broker.proxy.clear()
-    route.await_lag_0()
-    assert worker.terminate() == 0
+    route.end(worker)
     assert values(route) == sorted(TWENTY)
     proof.note(struck=fault.hits)
 
@@ -173,8 +172,7 @@ def test_a_new_owner_waits_for_what_a_killed_one_left_between_offsets_and_commit
     fault.wait_hit()
     dead.kill()
     began_s = time.monotonic()
-    heir = route.worker("w-1", GROUP__MEMBERSHIP="dynamic")
-    at_work(heir)
+    at_work(route.worker("w-1", GROUP__MEMBERSHIP="dynamic"))
     waited_s = time.monotonic() - began_s
     route.await_lag_0()
     assert values(route) == sorted(TWENTY)

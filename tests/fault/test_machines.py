@@ -74,7 +74,6 @@ route = a_route(redis=True, **QUICK)
 
 
 def away_h(worker: WorkerProcess) -> int:
-    """Return by how many hours a worker's last line is off, rounded."""
     last = datetime.fromisoformat(str(worker.lines()[-1]["timestamp"]))
     return round((last - datetime.now(last.tzinfo)).total_seconds() / HOUR_S)
 
@@ -90,14 +89,12 @@ def test_a_worker_whose_clock_jumps_back_and_forth_by_an_hour_goes_on_as_if_noth
 ):
     route.write(*MANY)
     slow = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
-    worker = route.start(skewed, "w-0", **slow)
-    at_work(worker, 2)
+    worker = at_work(route.start(skewed, "w-0", **slow), 2)
     for hours in JUMPS_H:
         clock.jump_to(hours)
         at_work(worker, 3)
         await_away(worker, hours)
-    route.await_lag_0()
-    assert worker.terminate() == 0
+    route.end(worker)
     assert values(route) == sorted(MANY)
     for trouble in ("batch_aborted", "producer_died", "partitions_lost", "watchdog_fired"):
         assert worker.lines(trouble) == []
@@ -119,8 +116,7 @@ def test_an_idle_worker_whose_clock_is_set_back_goes_on_or_leaves_by_its_watchdo
     if not went_on:
         worker.ends_with(7)
         worker.start()
-    route.await_lag_0()
-    assert worker.terminate() == 0
+    route.end(worker)
     assert values(route) == sorted(MANY[:200])
     proof.note(struck=1, note="goes on" if went_on else "exit 7, goes on after its restart")
 
@@ -158,8 +154,7 @@ def test_a_coordinator_whose_clock_jumps_by_an_hour_ends_transactions_and_double
             at_work(worker, 3)
             clock.jump_to(hours)
         at_work(worker, 1)
-        route.await_lag_0()
-        assert worker.terminate() == 0
+        route.end(worker)
         assert values(route) == sorted(MANY)
         now_s = time.time()
         written_h = {round((one.timestamp_ms / 1000 - now_s) / HOUR_S) for one in route.outputs()}

@@ -43,7 +43,6 @@ def route(apart, route_of):
 
 
 def in_sync(route: PipelineUnderTest, *topics: str) -> dict[tuple[str, int], int]:
-    """Return for each partition of these topics how many replicas are in sync."""
     return {
         (topic, number): len(each.isrs)
         for topic in topics
@@ -71,8 +70,7 @@ def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all
     apart, route, proof, deaf
 ):
     sandbox, proxy = apart
-    worker = route.worker()
-    at_work(worker)
+    worker = at_work(route.worker())
     first = (route.source, 0)
     leader = Cluster(sandbox).leader(*first)
     alone: list[int] = []
@@ -89,8 +87,7 @@ def test_while_brokers_cannot_hear_each_other_nothing_is_lost_and_afterwards_all
         await_(stands_alone, 60, worker.text)
     topics = (route.source, route.target)
     await_(lambda: min(in_sync(route, *topics).values()) == 3, 60, worker.text)
-    route.await_lag_0()
-    assert worker.terminate() == 0
+    route.end(worker)
     assert values(route) == sorted([*MANY, *late])
     proof.note(struck=alone[-1], note=f"partitions whose leader stood alone ({deaf} deaf)")
 
@@ -103,13 +100,11 @@ def test_markers_that_come_late_or_twice_delay_readers_and_nothing_else(
 ):
     """The answer to EndTxn comes before the markers: the next transaction must wait for them."""
     _sandbox, proxy = apart
-    worker = route.worker()
-    at_work(worker)
+    worker = at_work(route.worker())
     rule = proxy.add(Rule("WriteTxnMarkers", action, times=ALWAYS, delay_ms=300))
     await_(lambda: rule.hits >= 20, 60, worker.text)
     proxy.remove(rule)
-    route.await_lag_0()
-    assert worker.terminate() == 0
+    route.end(worker)
     assert values(route) == sorted(MANY)
     proof.note(struck=rule.hits, note=f"requests for markers: {action}")
 
@@ -120,15 +115,13 @@ def test_outputs_that_are_reassigned_to_one_replica_and_back_to_three_are_writte
 ):
     """Brokers ask for no more in-sync replicas than a partition has."""
     cluster = Cluster(apart[0])
-    worker = route.worker()
-    at_work(worker)
+    worker = at_work(route.worker())
     places = cluster.places([route.target])
     for replicas in ([1], [3, 1, 2]):
         cluster.reassign(dict.fromkeys(places, replicas))
         await_(lambda: cluster.replicas([route.target]) == {len(replicas)}, 60, worker.text)  # noqa: B023 - asked within this turn
         route.write(*MANY)
         at_work(worker)
-    route.await_lag_0()
-    assert worker.terminate() == 0
+    route.end(worker)
     assert values(route) == sorted(3 * MANY)
     proof.note(struck=2 * len(places), note="outputs reassigned, 3 to 1 to 3 replicas")

@@ -125,7 +125,6 @@ def test_a_mirror_is_exact_after_kills_of_workers_and_brokers_of_both_clusters_a
 
 
 def struck(mirror: Mirror, there: Cluster, here: Broker) -> int:
-    """Kill and freeze while records come, await all of them, and return how often."""
     first, second = mirror.worker("w-0"), mirror.worker("w-1")
     writing = Writing(mirror)
     writing.start()
@@ -158,6 +157,5 @@ def struck(mirror: Mirror, there: Cluster, here: Broker) -> int:
 
 
 def assigned(worker: WorkerProcess) -> list[object]:
-    """Return the partitions that the worker has, as far as it has told."""
     told = worker.lines("partitions_assigned")[-1:]
     return [None] * int(str(told[0]["ours"])) if told else []

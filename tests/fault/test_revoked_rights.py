@@ -72,8 +72,7 @@ def test_a_worker_whose_right_is_revoked_says_so_and_goes_on_exactly_once_after_
 ):
     right = needed(route)[which]
     route.write(*numbers(range(3000)))
-    worker = route.worker()
-    at_work(worker, 2)
+    worker = at_work(route.worker(), 2)
     revoked = rights.withdraw(USER, right)
     await_exit(worker, 1, "not allowed", right.reason)
     (done,) = route.committed().values()
@@ -94,8 +93,7 @@ def login_failures(worker: WorkerProcess) -> list[str]:
 @pytest.mark.row("A2")
 def test_a_password_that_changes_stops_nothing_once_it_is_known_again(route, rights, proof):
     route.write(*numbers(range(3000)))
-    worker = route.worker()
-    at_work(worker, 2)
+    worker = at_work(route.worker(), 2)
     rights.set_password(USER, ANOTHER)
     try:
         # A producer between two transactions has nothing to build: only the refusals are certain.
@@ -103,8 +101,7 @@ def test_a_password_that_changes_stops_nothing_once_it_is_known_again(route, rig
         assert worker.running
     finally:
         rights.set_password(USER, PASSWORD)
-    route.await_lag_0()
-    assert worker.terminate() == 0
+    route.end(worker)
     assert values(route) == sorted(numbers(range(3000)))
     proof.note(
         struck=len(login_failures(worker)),

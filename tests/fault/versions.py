@@ -74,7 +74,6 @@ def unpacked(server: str, suite: str, folder: Path) -> Path:
 
 
 def _apt(root: Path, suite: str) -> list[str]:
-    """Return apt-get with lists and sources of its own."""
     sources = root / "sources.list"
     sources.write_text(f"deb [signed-by={_KEYS}] {_MIRROR} {suite} main\n")
     (root / "lists/partial").mkdir(parents=True, exist_ok=True)
@@ -205,7 +204,6 @@ def _is_wanted(name: str, wanted: argparse.Namespace) -> bool:
 
 
 def lines_by_name(page: Path) -> dict[str, str]:
-    """Return the rows that a page has now, by their names."""
     _, _, rest = page.read_text().partition(BEGIN + HEAD)
     lines = rest.partition(END)[0].splitlines(keepends=True)
     return {line.split("|")[1].strip(): line for line in lines}

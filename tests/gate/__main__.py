@@ -19,7 +19,6 @@ from tests.gate.running import Outcome
 
 
 def main() -> int:
-    """Run what the command line says; 0: all is right."""
     wanted = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the parts are ended as well
     began = time.monotonic()
@@ -83,7 +82,6 @@ def _full(minutes: float) -> list[Outcome]:
 
 
 def _is_fresh() -> bool:
-    """Warn when a part of make full was not played for long; in CI that ends in a failure."""
     commits, part = full.age()
     if commits >= full.WARNS_AT_COMMITS:
         print(f"make full: '{part}' was last played {commits} commits ago; type make full")

@@ -16,7 +16,7 @@ SOURCES = (
     "examples",
     "requirements",
     "fast/hapax_fast",
-    "fast/setup.py",
+    "hatch_build.py",
 )
 PYTEST = (PYTHON, "-m", "pytest", "-q", "--durations", "10")
 
@@ -60,11 +60,9 @@ def tests(layer: str, *, lanes: int) -> tuple[str, ...]:
 
 
 def commit() -> str:
-    """Return the commit that is checked out, in short."""
     return git("rev-parse", "--short=8", "HEAD")
 
 
 def git(*words: str) -> str:
-    """Return what git answers; nothing where it refuses."""
     command = ("git", "-C", str(ROOT), *words)
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

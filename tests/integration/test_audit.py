@@ -459,7 +459,6 @@ def judged(
 
 
 def found_in(audit: Audit, number: int) -> dict[str, int]:
-    """Return what was found in the history with this number."""
     found: dict[str, int] = {}
     for one in audit.inputs[number * PARTITIONS : (number + 1) * PARTITIONS]:
         for name in NAMES:

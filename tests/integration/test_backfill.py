@@ -262,8 +262,7 @@ def test_the_span_is_kept_by_workers_that_take_over_and_a_later_start_ends_at_on
     if find_spec("hapax_fast"):
         assert str(line["record_path"]).startswith("native")  # what is cut is cut there, too
     shared.write(*(Given(b"later", partition=number) for number in range(PARTITIONS)))
-    shared.await_lag_0()
-    assert worker.terminate() == 0
+    shared.end(worker)
     texts = beside(shared.bootstrap, shared.app, shared.source).values()
     spans = [CommittedMetadata.decode(text).span for text in texts]
     assert [(span.start, span.stop) for span in spans if span] == [(0, EACH)] * PARTITIONS

@@ -325,14 +325,12 @@ def bad(event: str, *, partition: int = 0) -> Given:
 
 
 def failed(route: PipelineUnderTest, *records: Given) -> list[Record]:
-    """Write records, let them fail, and return the dead letters."""
     route.write(*records)
     ran(route)
     return route.dead()
 
 
 def mended(route: PipelineUnderTest) -> list[bytes | None]:
-    """Let a worker with another transform go to the end; return all outputs."""
     ran(route, TRANSFORM=None)
     return [record.value for record in route.outputs()]
 

@@ -59,7 +59,6 @@ class Clinic:
         )
 
     def topic(self, partitions: int = PARTITIONS, **config: str) -> str:
-        """Make a topic of its own; ``__`` in a name stands for a dot."""
         name = f"clinic-{uuid.uuid4().hex[:12]}"
         changed = {key.replace("__", "."): value for key, value in config.items()}
         self.cluster.create_topic(name, partitions, {**KEPT, **changed})
@@ -81,7 +80,6 @@ class Clinic:
         return {each["check"] for each in found}
 
     def checks(self, verdict: str) -> set[str]:
-        """Return the names of the checks with a finding of that verdict."""
         found = json.loads(self.run("--json").stdout)["findings"]
         return {each["check"] for each in found if each["verdict"] == verdict}
 
@@ -102,7 +100,6 @@ class Clinic:
 
 @contextmanager
 def clinic(cluster: Sandbox, folder: Path) -> Iterator[Clinic]:
-    """Build it, let a worker do some work, and wait until everything is as it should be."""
     with ExitStack() as stack:
         stores = tuple(
             stack.enter_context(redis_server(folder / name)) for name in ("primary", "replica")
@@ -441,6 +438,13 @@ def told(route, check: str, **settings: str) -> list[tuple[str, str]]:
     return [(one["verdict"], one["saw"]) for one in found if one["check"] == check]
 
 
+def judged(route, check: str, verdict: str) -> str:
+    """Return the one sentence of a check, which must come to this verdict."""
+    [(found, saw)] = told(route, check)
+    assert found == verdict
+    return saw
+
+
 def write_by(route, partitioner: str, *keys: bytes | None) -> None:
     """Write a record of each key with librdkafka's partitioner of that name."""
     given = {"bootstrap.servers": route.bootstrap, "partitioner": partitioner}
@@ -463,8 +467,7 @@ def test_the_partitioner_that_explains_all_keys_is_named_without_a_warning(
 ):
     route.create()
     write_by(route, partitioner, *KEYS, *[None] * 20)
-    [(verdict, saw)] = told(route, "keys")
-    assert verdict == "PASS"
+    saw = judged(route, "keys", "PASS")
     assert "60 sampled keys" in saw, "a record without a key is no evidence"
     assert whose in saw
     assert outputs in saw
@@ -474,8 +477,7 @@ def test_keys_of_two_partitioners_in_one_topic_are_a_warning_that_names_the_othe
     route.create()
     write_by(route, "murmur2_random", *KEYS[:30])
     write_by(route, "consistent_random", *KEYS[30:])
-    [(verdict, saw)] = told(route, "keys")
-    assert verdict == "WARN"
+    saw = judged(route, "keys", "WARN")
     assert "60 sampled keys:" in saw
     assert "a producer uses CRC32" in saw
 
@@ -483,8 +485,7 @@ def test_keys_of_two_partitioners_in_one_topic_are_a_warning_that_names_the_othe
 def test_a_key_in_two_partitions_is_a_warning_whoever_wrote_it(route):
     route.create()
     route.write(*[Given(b"{}", key, partition=at) for key in KEYS[:3] for at in (0, 1)])
-    [(verdict, saw)] = told(route, "keys")
-    assert verdict == "WARN"
+    saw = judged(route, "keys", "WARN")
     assert "3 are seen in two partitions" in saw
 
 
@@ -504,8 +505,7 @@ def test_timestamps_out_of_the_range_of_either_topic_are_named(route):
     assert "1 have no timestamp" in none[1]
     assert "up to 9.0 days old, were older than retention.ms=86400000" in old[1]
 
-    [(verdict, saw)] = told(route, "output-timestamps")
-    assert verdict == "WARN"
+    saw = judged(route, "output-timestamps", "WARN")
     assert "2 sampled records of the input have a timestamp" in saw, "one ahead, one behind"
     assert told(route, "output-timestamps", OUTPUT__TIMESTAMP="now")[0][0] == "PASS"
 
@@ -513,8 +513,7 @@ def test_timestamps_out_of_the_range_of_either_topic_are_named(route):
 def test_an_output_that_takes_no_record_as_old_as_the_input_keeps_them_is_named(route):
     limit = {"message.timestamp.before.max.ms": str(DAY_MS)}
     route.create(target=limit, source={"retention.ms": str(2 * DAY_MS)})
-    [(verdict, saw)] = told(route, "output-timestamps")
-    assert verdict == "WARN"
+    saw = judged(route, "output-timestamps", "WARN")
     assert "and the input keeps records for longer" in saw
 
 
@@ -542,8 +541,7 @@ def test_a_reader_that_markers_keep_from_the_end_is_named_with_its_number(route)
     reader(route, names["lag"], 4)
     commit_raw(route.bootstrap, names["end"], route.target, {0: (17, 0, "")})
     commit_raw(route.bootstrap, names["midst"], route.target, {1: (13, 0, "")})
-    [(verdict, saw)] = told(route, "readers")
-    assert verdict == "WARN"
+    saw = judged(route, "readers", "WARN")
     assert saw.startswith(f"group {names['rest']} has read every record of 1 partitions, and end")
     assert "committed says 7" in saw
     assert f"({route.target}/0/10)" in saw
@@ -555,13 +553,11 @@ def test_offsets_of_another_client_in_our_group_are_named_until_hapax_has_its_ow
     assert route.committed() == dict.fromkeys(range(4)), "the coordinator is up"
     member = "kgo-1f6686ee-ac7d-4b08-8374-1f81a76bccbe"
     commit_raw(route.bootstrap, route.app, route.source, {0: (2, 0, member), 3: (3, 0, member)})
-    [(verdict, saw)] = told(route, "group-offsets")
-    assert verdict == "WARN"
+    saw = judged(route, "group-offsets", "WARN")
     assert "of another client (franz-go) in 2 of 4 partitions" in saw
     assert "begins 2 by HAPAX_INPUT__START=earliest" in saw
     worker = route.run_to_end()
     (passed,) = worker.lines("preflight_passed")
     assert any("offsets are another client's" in one for one in passed["remarks"])
-    [(verdict, saw)] = told(route, "group-offsets")
-    assert verdict == "PASS"
+    saw = judged(route, "group-offsets", "PASS")
     assert "another client in 1 of 4 partitions" in saw, "nothing came there since"

@@ -123,7 +123,6 @@ class Trial:
         self.parts.__exit__()
 
     def renew(self, **more: Any) -> None:
-        """Build a producer with other properties."""
         self.reset()
         self.more |= {name.replace("_", "."): value for name, value in more.items()}
         self.replace()
@@ -207,7 +206,6 @@ class Table:
         return "\n".join(lines)
 
     def note(self, folder: Path) -> None:
-        """Leave it where a person can copy it from."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "doubts.md").write_text(self.text())
 

@@ -52,7 +52,6 @@ class Writer:
         )
 
     def write(self, value: bytes) -> KafkaError | None:
-        """Write one record and wait for its outcome."""
         self.producer.produce(
             self.topic,
             value,

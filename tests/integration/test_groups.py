@@ -194,7 +194,6 @@ def events(which: range) -> list[Given]:
 
 
 def forget_offsets(route) -> None:
-    """Do what brokers do when the group has been empty for long enough."""
     client = admin(route)
     client.delete_consumer_groups([route.app])[route.app].result(30)
     assert route.committed() == {0: None, 1: None}

@@ -73,7 +73,6 @@ def stop_redis(command: subprocess.Popen[str], port: str) -> Stopped:
 
 @contextmanager
 def redis_with_its_data(stopped: Stopped) -> Iterator[None]:
-    """Start a Redis where the other one was, from the same append-only file."""
     options = ["--bind", "127.0.0.1", "--port", stopped.port, "--dir", stopped.folder]
     policy = ["--appendonly", "yes", "--maxmemory-policy", "noeviction"]
     with subprocess.Popen(
@@ -137,12 +136,10 @@ class Operator:
         return json.loads(answer.stdout)
 
     def doctor(self) -> dict[str, str]:
-        """Return what the doctor finds failing, and how to mend it."""
         findings = self.hapax("doctor")["findings"]
         return {one["check"]: one["fix"] for one in findings if one["verdict"] == "FAIL"}
 
     def await_doctor_content(self) -> None:
-        """Wait until the doctor finds nothing wrong with the claim store."""
         await_(lambda: "claim-store" not in self.doctor(), PATIENCE_S, self.worker.text)
 
 

@@ -339,8 +339,7 @@ def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_se
 @pytest.mark.long
 def test_a_lane_that_cannot_be_opened_says_so_once_a_minute_and_goes_on_when_it_can(mirror):
     mirror.write(*given(30))
-    worker = mirror.worker("w-0", **QUICK)
-    at_work(worker)
+    worker = at_work(mirror.worker("w-0", **QUICK))
     (broker,) = mirror.other.kafka.brokers
     broker.pause()
     try:
@@ -360,8 +359,7 @@ def test_a_lane_that_cannot_be_opened_says_so_once_a_minute_and_goes_on_when_it_
 @pytest.mark.parametrize("struck", ["recreated", "cut off"])
 def test_an_input_topic_that_is_struck_while_it_is_mirrored_stops_with_6(mirror, struck):
     mirror.write(*given(30))
-    worker = mirror.worker("w-0")
-    at_work(worker)
+    worker = at_work(mirror.worker("w-0"))
     await_mirrored(mirror)
     if struck == "recreated":
         delete_topic(mirror, mirror.source)

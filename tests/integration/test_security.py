@@ -202,8 +202,7 @@ def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
         since = len(written)
         await_(lambda: len(written) > since + 3 * tokens.lifetime_s / 3.0, WITHIN_S, worker.text)
         route.write(*TEN)
-        route.await_lag_0()
-        assert worker.terminate() == 0, worker.text()
+        route.end(worker)
         assert not worker.lines("producer_rebuilt"), worker.text()
     finally:
         stop.set()
@@ -227,8 +226,7 @@ def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
         # its token, and after 3 s in any case.
         await_(lambda: tokens.served >= served + 6, WITHIN_S, worker.text)
         route.write(*TEN)
-        route.await_lag_0()
-        assert worker.terminate() == 0, worker.text()
+        route.end(worker)
         assert not worker.lines("producer_rebuilt"), worker.text()
     finally:
         tokens.lifetime_s = lifetime_s

@@ -166,15 +166,13 @@ class Renewing(NamedTuple):
     def finish(self) -> None:
         """Process ten more with what the files hold now; nothing is lost, doubled or shown."""
         self.route.write(*events(range(10, 20)))
-        self.route.await_lag_0()
-        assert self.worker.terminate() == 0, self.worker.text()
+        self.route.end(self.worker)
         values = sorted(int(record.value or b"") for record in self.route.outputs())
         assert values == list(range(20))
         assert "sesame" not in self.worker.text()
 
 
 def renewed(worker: WorkerProcess) -> int:
-    """Return how often clients were built anew because of their files."""
     return sum(line["cause"] == "files" for line in worker.lines("producer_rebuilt"))
 
 

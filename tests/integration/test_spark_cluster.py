@@ -139,7 +139,6 @@ def values(route: PipelineUnderTest) -> list[bytes]:
 
 
 def refused(route: PipelineUnderTest, code: int) -> str:
-    """Run a driver that must leave with this exit code; return its sentence."""
     driver = route.worker()
     driver.ends_with(code)
     (line,) = driver.lines("service_stopped")
@@ -391,7 +390,6 @@ def _kill_master(servers: Sandbox) -> int:
 
 
 def _kill(servers: Sandbox, most: int) -> int:
-    """Kill executors; return how many."""
     pids = {worker.pid for worker in servers.spark.workers}
     await_(lambda: len(executors(pids)) >= most, 60, lambda: "executors do not come back")
     found = executors(pids)[:most]

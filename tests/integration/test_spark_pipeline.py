@@ -212,8 +212,7 @@ def test_a_driver_shows_executors_lanes_and_the_way_to_sparks_own_pages(route_of
         3, kind=SparkProcess, TELEMETRY__PORT=str(port), SPARK__PROPERTIES=json.dumps(PROPERTIES)
     )
     route.write(*(b"%d" % number for number in range(STATUS_RECORDS)))
-    driver = route.worker("s-0")
-    at_work(driver, 1)
+    driver = at_work(route.worker("s-0"), 1)
     route.await_lag_0()
 
     def spark() -> dict[str, Any]:
@@ -266,7 +265,6 @@ class Stage:
         return self.checkpoint / "hapax"
 
     def write(self, count: int) -> None:
-        """Write so many more numbers, spread over the partitions."""
         numbers = range(self.written, self.written + count)
         self.written += count
         topics.produce(

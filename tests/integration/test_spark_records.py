@@ -268,7 +268,6 @@ def drivers(sandbox, tmp_path_factory):
 
 @pytest.fixture
 def pair(drivers):
-    """Return both at work, each with partitions of its own."""
     flow, *both = drivers
     for driver in both:
         if not driver.running:
@@ -282,8 +281,6 @@ def pair(drivers):
 
 @pytest.fixture
 def judged(pair):
-    """Return what brings the flow to its end and judges it."""
-
     def judge() -> None:
         pair.flow.stop_feeding()
         pair.flow.await_lag_0()
@@ -304,8 +301,7 @@ def test_two_drivers_share_and_workers_that_come_and_go_take_their_part(pair, ju
     flow, first, second = pair
     assert ours(first) + ours(second) == PARTITIONS
     before = revocations(first, second)
-    worker = flow.worker("w-0")
-    at_work(worker, 4)
+    worker = at_work(flow.worker("w-0"), 4)
     at_work(first, 2)
     at_work(second, 2)
     assert worker.terminate() == 0
@@ -378,7 +374,6 @@ route = a_route(partitions=2, kind=SparkProcess, TRANSFORM="tests.kit.killers:ob
 
 
 def write(route: PipelineUnderTest, culprits: list[bytes]) -> None:
-    """Write innocents to both partitions, and the culprits among those of the first."""
     records = []
     for number, value in enumerate(INNOCENT):
         if number % 100 == 50 and number // 100 < len(culprits):

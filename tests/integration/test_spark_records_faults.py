@@ -39,7 +39,6 @@ def only_driver(flow):
 
 @pytest.fixture
 def driver(flow, only_driver):
-    """Return the driver, at work; what the test has done to it must not show in the topics."""
     if not only_driver.running:
         only_driver.start()
     flow.feed_beside(EVENTS_PER_S)
@@ -49,7 +48,6 @@ def driver(flow, only_driver):
 
 
 def judge(flow: Flow) -> None:
-    """Bring the flow to its end; nothing is lost or doubled."""
     flow.stop_feeding()
     flow.await_lag_0()
     assert flow.judge().anomalies == {}
@@ -85,8 +83,7 @@ def test_a_driver_frozen_past_its_session_finds_its_partitions_taken_and_doubles
     flow, driver
 ):
     lost = len(driver.lines("partitions_lost"))
-    worker = flow.worker("w-0")
-    at_work(worker, 4)
+    worker = at_work(flow.worker("w-0"), 4)
     assert driver.strike(signal.SIGSTOP, "driver") == 1  # its tasks go on: nobody tells them
     await_(lambda: ours(worker) == PARTITIONS, 30, worker.text)
     driver.thaw()
@@ -133,8 +130,7 @@ def test_sigterm_to_all_and_once_more_under_load_leaves_with_0_within_seconds(
     driver.ends_with(0)
     in_time(time.monotonic() - began_s, 12)  # of the 10 s that a stop may take, and the JVM
     driver.await_gone()
-    worker = flow.worker(driver.instance)
-    at_work(worker, 4)
+    worker = at_work(flow.worker(driver.instance), 4)
     judge(flow)
     worker.terminate()
 
@@ -175,7 +171,6 @@ def only_cluster_driver(cluster_flow):
 
 @pytest.fixture
 def cluster_driver(cluster_flow, only_cluster_driver):
-    """Return the driver, at work; it must live through all of it."""
     cluster_flow.feed_beside(CLUSTER_EVENTS_PER_S)
     at_work(only_cluster_driver, 4)
     yield only_cluster_driver
@@ -267,6 +262,13 @@ def told_in_json(driver: SparkProcess) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines]
 
 
+def under_load(route: PipelineUnderTest) -> SparkProcess:
+    driver = route.start(SparkProcess, "s-0")
+    await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
+    route.write(*(b"%d" % number for number in range(20_000)))
+    return at_work(driver, 2)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_spark_starts_leaves_with_0_and_no_jvm_behind(route, number):
     driver = route.start(SparkProcess, "s-0")
@@ -278,10 +280,7 @@ def test_a_signal_while_spark_starts_leaves_with_0_and_no_jvm_behind(route, numb
 
 
 def test_a_driver_whose_group_is_told_to_stop_finishes_its_ranges_without_a_trace(route):
-    driver = route.start(SparkProcess, "s-0")
-    await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
-    route.write(*(b"%d" % number for number in range(20_000)))
-    at_work(driver, 2)
+    driver = under_load(route)
     os.killpg(driver.process.pid, signal.SIGTERM)
     left_in_peace(driver)
     assert not driver.lines("batch_abandoned")
@@ -304,10 +303,7 @@ def test_what_business_code_prints_in_a_task_is_an_event_of_its_own(route_of) ->
 
 
 def test_a_python_worker_that_is_killed_under_load_prints_nothing_but_events(route):
-    driver = route.start(SparkProcess, "s-0")
-    await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
-    route.write(*(b"%d" % number for number in range(20_000)))
-    at_work(driver, 2)
+    driver = under_load(route)
     assert driver.strike(signal.SIGKILL, "worker") > 0
     route.await_lag_0()
     os.killpg(driver.process.pid, signal.SIGTERM)
@@ -315,10 +311,7 @@ def test_a_python_worker_that_is_killed_under_load_prints_nothing_but_events(rou
 
 
 def test_a_jvm_that_is_killed_under_load_ends_the_driver_with_events_only(route):
-    driver = route.start(SparkProcess, "s-0")
-    await_(lambda: bool(driver.lines("service_ready")), 90, driver.text)
-    route.write(*(b"%d" % number for number in range(20_000)))
-    at_work(driver, 2)
+    driver = under_load(route)
     assert driver.strike(signal.SIGKILL, "jvm") == 1
     driver.ends_with(1)
     assert told_in_json(driver)[-1]["event"] == "service_stopped"

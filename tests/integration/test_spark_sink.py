@@ -358,7 +358,6 @@ class App:
         return [one.value or b"" for one in topics.read_back(self.servers, self.topic)]
 
     def check(self, batches: int) -> None:
-        """Require each row once, each with a header of its own, in the order of its task."""
         found = topics.read_back(self.servers, self.topic)
         values = [one.value or b"" for one in found]
         wanted = [b"%d-%d" % (n, row) for n in range(batches) for row in range(ROWS)]
@@ -434,12 +433,17 @@ def test_killed_at_any_commit_the_next_start_publishes_the_rest_of_the_same_rows
     assert list(app.folder.iterdir()) == []
 
 
-@pytest.mark.usefixtures("_a_transaction_for_each_parcel")
-def test_without_markers_of_lanes_a_repetition_doubles(app, monkeypatch):
+def killed(app: App, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Publish micro-batch 0, and die after this step."""
     with monkeypatch.context() as patch:
-        Killing(patch, 3, after=True)
+        Killing(patch, step, after=True)
         with pytest.raises(Killed):
             app.publish(0)
+
+
+@pytest.mark.usefixtures("_a_transaction_for_each_parcel")
+def test_without_markers_of_lanes_a_repetition_doubles(app, monkeypatch):
+    killed(app, monkeypatch, 3)
     monkeypatch.setattr(micro_batch, "published_parcels", lambda *_: 0)
     app.publish(0)
     assert len(app.values()) > len(set(app.values())) == ROWS
@@ -477,10 +481,7 @@ def test_an_attempt_that_comes_back_while_its_lane_publishes_costs_that_one_atte
 
 
 def test_a_lane_whose_marker_is_gone_is_not_published(app, monkeypatch):
-    with monkeypatch.context() as patch:
-        Killing(patch, 2, after=True)  # lane 0 has published
-        with pytest.raises(Killed):
-            app.publish(0)
+    killed(app, monkeypatch, 2)  # lane 0 has published
     app.forget_lane(0)
     with pytest.raises(PositionLostError, match=r"in part \(0 of 2 .*its marker is gone"):
         app.publish(0)
@@ -488,10 +489,7 @@ def test_a_lane_whose_marker_is_gone_is_not_published(app, monkeypatch):
 
 
 def test_rows_that_were_fixed_and_are_gone_stop_it_and_say_what_is_published(app, monkeypatch):
-    with monkeypatch.context() as patch:
-        Killing(patch, 1, after=True)
-        with pytest.raises(Killed):
-            app.publish(0)
+    killed(app, monkeypatch, 1)
     gone = min(app.folder.glob("0-3-*.arrow"))
     content = gone.read_bytes()
     gone.unlink()
@@ -506,10 +504,7 @@ def test_rows_that_were_fixed_and_are_gone_stop_it_and_say_what_is_published(app
 
 
 def test_a_manifest_that_is_gone_or_damaged_stops_it(app, monkeypatch):
-    with monkeypatch.context() as patch:
-        Killing(patch, 1, after=True)
-        with pytest.raises(Killed):
-            app.publish(0)
+    killed(app, monkeypatch, 1)
     (manifest,) = app.folder.glob("*.manifest")
     content = manifest.read_bytes()
     manifest.write_bytes(content + b"x")
@@ -524,10 +519,7 @@ def test_a_manifest_that_is_gone_or_damaged_stops_it(app, monkeypatch):
 
 
 def test_a_person_may_give_up_what_lanes_have_not_published(app, monkeypatch):
-    with monkeypatch.context() as patch:
-        Killing(patch, 2, after=True)
-        with pytest.raises(Killed):
-            app.publish(0)
+    killed(app, monkeypatch, 2)
     held = len(app.values())
     assert 0 < held < ROWS
     with open_publisher(app.settings) as publisher:
@@ -540,10 +532,7 @@ def test_a_person_may_give_up_what_lanes_have_not_published(app, monkeypatch):
 
 
 def test_a_refresh_keeps_markers_and_what_is_fixed(app, monkeypatch):
-    with monkeypatch.context() as patch:
-        Killing(patch, 2, after=True)
-        with pytest.raises(Killed):
-            app.publish(0)
+    killed(app, monkeypatch, 2)
     before = app.lane_marker(0), app.lane_marker(1)
     with open_publisher(app.settings) as publisher:
         first, second = publisher.refresh(), publisher.refresh()

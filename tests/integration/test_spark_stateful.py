@@ -79,7 +79,6 @@ class Route:
         }
 
     def found(self) -> Counter[bytes]:
-        """Return what a reader of the output sees."""
         return Counter(one.value or b"" for one in topics.read_back(self.servers, self.out))
 
     def under_way(self) -> bool:

@@ -32,7 +32,6 @@ def text_of(browser: Browser, told: Told) -> str:
 
 
 def lags(count: int) -> Told:
-    """Return a worker with partitions whose lag grows with their number."""
     told = Told()
     told.events.partitions_assigned([("orders", at) for at in range(count)])
     told.work(

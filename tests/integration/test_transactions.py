@@ -3,9 +3,10 @@
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.core.cluster_state import Right
@@ -27,13 +28,18 @@ from tests.kit.waiting import await_
 route = a_route()
 
 
+def hidden(route: PipelineUnderTest, producer: Producer, desk: Desk) -> Any:
+    """Write a record that stays hidden, and list the transactions."""
+    producer.produce(route.target, b"hidden")
+    assert producer.flush(60) == 0
+    return desk.ask("transactions", "list")
+
+
 def test_an_open_transaction_is_told_and_aborted_by_hand(route):
     name = f"{route.app}:gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:
-        producer.produce(route.target, b"hidden")
-        assert producer.flush(60) == 0
-        told = desk.ask("transactions", "list")
+        told = hidden(route, producer, desk)
         (one,) = told["transactions"]
         assert one | {"transactional_id": name, "state": "open"} == one
         assert one["partitions"] == [f"{route.target}/0"]
@@ -55,9 +61,7 @@ def test_an_open_transaction_is_told_and_aborted_by_hand(route):
 def test_what_another_program_has_open_is_blamed_on_nobody_of_ours(route):
     desk = Desk(route)
     with transaction(route.bootstrap) as producer:
-        producer.produce(route.target, b"hidden")
-        assert producer.flush(60) == 0
-        told = desk.ask("transactions", "list")
+        told = hidden(route, producer, desk)
         assert told["transactions"] == []
         (gap,) = told["undecided"]
         assert gap["transactional_ids"][0].startswith("test-")
@@ -90,9 +94,7 @@ def test_without_the_right_to_the_states_gaps_are_told_and_an_abort_still_works(
     name = f"{route.app}:gone"
     desk = Desk(route)
     with transaction(route.bootstrap, name) as producer:
-        producer.produce(route.target, b"hidden")
-        assert producer.flush(60) == 0
-        told = desk.ask("transactions", "list")
+        told = hidden(route, producer, desk)
         assert (told["states_known"], told["transactions"]) == (False, [])
         assert "hidden-from-us" in told["reason"]
         assert [gap["transactional_ids"] for gap in told["undecided"]] == [[]]
@@ -106,9 +108,7 @@ def test_what_cannot_be_examined_is_named_and_the_rest_is_told(route, monkeypatc
     monkeypatch.setattr("hapax.operations.transactions.OFFSETS", "hidden-from-us")
     desk = Desk(route, INPUT__TOPICS="elsewhere")  # as where the input is on another cluster
     with transaction(route.bootstrap, f"{route.app}:gone") as producer:
-        producer.produce(route.target, b"hidden")
-        assert producer.flush(60) == 0
-        told = desk.ask("transactions", "list")
+        told = hidden(route, producer, desk)
         assert [gap["topic"] for gap in told["undecided"]] == [route.target]
         missing = "it does not exist here or may not be read"
         unseen, offsets = told["not_examined"]

@@ -127,7 +127,6 @@ class Fleet:
         self._running[instance] = worker
 
     def replace(self, instance: str, version: str, *, kill: bool = False) -> None:
-        """Start another version under the same name, and wait until all make progress."""
         if kill:
             self._running[instance].kill()
         else:
@@ -136,7 +135,6 @@ class Fleet:
         self.await_progress()
 
     def await_progress(self) -> None:
-        """Wait until every worker commits something from now on."""
         before = {name: self._commits(name) for name in self._running}
         await_(
             lambda: all(self._commits(name) > count for name, count in before.items()),

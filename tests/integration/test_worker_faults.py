@@ -84,8 +84,7 @@ def _ours(worker: object) -> list[object]:
 @pytest.mark.parametrize("membership", ["static", "dynamic"])
 def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(flow, membership):
     flow.feed_beside(1000)
-    first = flow.worker("twin", GROUP__MEMBERSHIP=membership)
-    at_work(first, 4)
+    first = at_work(flow.worker("twin", GROUP__MEMBERSHIP=membership), 4)
     began_s = time.monotonic()
     second = flow.worker("twin", GROUP__MEMBERSHIP=membership)
     await_(lambda: not (first.running and second.running), 30, lambda: first.text() + second.text())

@@ -491,7 +491,6 @@ def murmur2(key: bytes) -> int:
 
 
 def java_partition(key: bytes, partitions: int) -> int:
-    """Return where a Java producer puts a record with this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 

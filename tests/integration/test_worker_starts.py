@@ -87,14 +87,12 @@ route = a_route(servers="mortal")
 
 
 def seconds(worker: WorkerProcess, event: str) -> float:
-    """Return how long after its first line a worker logged an event for the first time."""
     first, line = worker.lines()[0], worker.lines(event)[0]
     began, came = (datetime.fromisoformat(str(each["timestamp"])) for each in (first, line))
     return (came - began).total_seconds()
 
 
 def reasons(port: int, path: str) -> tuple[int, str]:
-    """Return a probe's status and all its reasons in one text."""
     status, body = ask(port, path)
     return status, "; ".join(json.loads(body)["reasons"])
 
@@ -176,7 +174,6 @@ def ages(port: int) -> list[float]:
 
 
 def seen(port: int) -> tuple[str, list[int | None]]:
-    """Return the state of a worker and the lag of its partitions, as its page has them."""
     try:
         status = json.loads(ask(port, "/status.json")[1])
     except OSError:

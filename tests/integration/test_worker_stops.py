@@ -147,8 +147,9 @@ class NeverClosed(WorkerProcess):
 def test_a_stop_whose_farewell_hangs_ends_with_7_after_its_time_and_nothing_is_doubled(
     route, in_time
 ):
-    worker = route.start(NeverClosed, "w-0", SHUTDOWN__TIMEOUT="1s", TRANSACTION__TIMEOUT="1s")
-    at_work(worker)
+    worker = at_work(
+        route.start(NeverClosed, "w-0", SHUTDOWN__TIMEOUT="1s", TRANSACTION__TIMEOUT="1s")
+    )
     began_s = time.monotonic()
     worker.process.terminate()
     worker.ends_with(7)

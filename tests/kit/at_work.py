@@ -1,6 +1,6 @@
 """Workers at work, workers that must leave, records with ids, and what came of them."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 
@@ -11,16 +11,18 @@ from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import WORDS_MAX, await_, patient
 
+Worker = TypeVar("Worker", bound=WorkerProcess)
 QUICK: dict[str, Any] = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
 """Names after ``HAPAX_``: as a route takes them."""
 LEAVES_WITHIN_S = 15
 
 
-def at_work(worker: WorkerProcess, more: int = 1) -> None:
-    """Wait for so many transactions more; a process that has left never comes to them."""
+def at_work(worker: Worker, more: int = 1) -> Worker:
+    """Return it after so many transactions more; a process that has left never comes to them."""
     settled = len(worker.lines("transaction_committed"))
     await_told(worker, "transaction_committed", settled + more, within_s=120)
     assert worker.running, worker.text()
+    return worker
 
 
 def await_told(worker: WorkerProcess, event: str, times: int = 1, within_s: float = 60) -> None:
@@ -89,7 +91,6 @@ def admin(route: PipelineUnderTest) -> AdminClient:
 
 @patient
 def partitions_known(route: PipelineUnderTest, topic: str) -> dict[int, PartitionMetadata]:
-    """Return what the brokers tell of a topic's partitions, by number."""
     known: dict[int, PartitionMetadata] = (
         admin(route).list_topics(topic, timeout=10).topics[topic].partitions
     )

@@ -46,7 +46,6 @@ class Pipeline(NamedTuple):
         return f"{self.app}-dead"
 
     def commit(self, *offsets: int) -> None:
-        """Set the group's offsets, from partition 0 on."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.app})
         progress = [TopicPartition(self.source, at, offset) for at, offset in enumerate(offsets)]
         consumer.commit(offsets=progress, asynchronous=False)
@@ -86,14 +85,12 @@ def _pairs(one: Audit, other: Audit) -> Iterator[tuple[InputFindings, InputFindi
 
 
 def check_equal(one: Audit, other: Audit) -> None:
-    """Both engines must find the same: all counts of all partitions, and the same examples."""
     for here, there in _pairs(one, other):
         assert here.counts == there.counts, here.bounds
     assert one == other
 
 
 def judged_rows(spark: SparkSession, inputs: list[Row], effects: list[Row], scope: Scope) -> Audit:
-    """Return the verdict on given rows; both engines must agree on it."""
     there = SparkAudit(spark, _silent)
     there.load("inputs", INPUTS, inputs)
     there.load("effects", EFFECTS, effects)
@@ -103,7 +100,6 @@ def judged_rows(spark: SparkSession, inputs: list[Row], effects: list[Row], scop
 
 
 def judged_here(inputs: list[Row], effects: list[Row], scope: Scope) -> Audit:
-    """Return the verdict of the engine without Spark."""
     with LocalAudit.opened(_silent) as engine:
         engine.add("inputs", inputs)
         engine.add("effects", effects)

@@ -70,7 +70,6 @@ def admin(server: Redis) -> redis.Redis:
 
 
 def tell(server: Redis, *command: object) -> None:
-    """Send a command for which the client has no typed call."""
     admin(server).execute_command(*map(str, command))  # type: ignore[no-untyped-call]
 
 
@@ -94,7 +93,6 @@ def changed(text: str, changes: dict[str, str]) -> str:
 
 
 def live(server: Redis, app: str = "shop") -> dict[bytes, dict[bytes, bytes]]:
-    """Return the hashes of claims of an app, by key."""
     with admin(server).pipeline() as asked:
         keys: Any = admin(server).keys(f"hapax:{{{app}}}:claims:*:*")
         for key in keys:
@@ -118,7 +116,6 @@ def make_older(server: Redis, ms: int, app: str = "shop") -> None:
 
 
 def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
-    """Return the store as a worker would have it, with an hour to remember."""
     apart = {name: options.pop(name) for name in ("monotonic",) if name in options}
     return RedisClaims(url, StoreOptions(app, **{"ttl_ms": HOUR_MS, **options}), **apart)
 

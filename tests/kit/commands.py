@@ -4,6 +4,9 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+import typer
+from typer.testing import CliRunner, Result
+
 
 def run_captured(
     command: Sequence[Any], *, timeout: float = 300.0, **how: Any
@@ -12,3 +15,10 @@ def run_captured(
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=timeout, **how
     )
+
+
+def invoked(app: typer.Typer, words: Sequence[str], *, code: int = 0, **how: Any) -> Result:
+    """Run it in this process; it must leave with this exit code."""
+    done = CliRunner().invoke(app, words, **how)
+    assert done.exit_code == code, done.output
+    return done

@@ -139,7 +139,6 @@ def source(
 
 
 def metadata(generation: int, member: str) -> bytes:
-    """Return group metadata in librdkafka's layout."""
     return b"CGMDv2:" + struct.pack("=i", generation) + b"app\0" + member.encode() + b"\0\0"
 
 

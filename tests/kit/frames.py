@@ -128,7 +128,6 @@ def _error_places(request: Request, reader: "_Reader") -> Iterator[int]:
 
 
 def correlation_id(answer: bytes) -> int:
-    """Read which request a frame answers."""
     (number,) = struct.unpack_from(">i", answer)
     return int(number)
 
@@ -177,7 +176,6 @@ class _Reader:
         return self._fixed(">h", 2)
 
     def array(self) -> int:
-        """Return the number of elements that follow."""
         return self._varint() - 1 if self._flexible else self._fixed(">i", 4)
 
     def string(self) -> None:

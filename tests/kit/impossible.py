@@ -34,7 +34,6 @@ ONLY_THE_CLIENT_KNOWS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def order(record: Record) -> Output:
-    """Return the output that the record names by its value."""
     name = (record.value or b"").decode()
     given, _ = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}.get(name, ({}, ""))
     if given.get("topic") == "raise":

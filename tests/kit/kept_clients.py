@@ -44,14 +44,12 @@ _lock = Lock()
 
 
 def administrator(bootstrap_servers: str) -> AbstractContextManager[AdminClient]:
-    """Give what asks for topics, offsets and groups."""
     return _kept(AdminClient, {"bootstrap.servers": bootstrap_servers})
 
 
 def reader(
     bootstrap_servers: str, isolation: str, group: str = "reader"
 ) -> AbstractContextManager[Consumer]:
-    """Give what is assigned partitions by hand, tells their ends, and a group's offsets."""
     more = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation, "group.id": group}
     return _kept(Consumer, {**_READER, **more})
 

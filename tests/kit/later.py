@@ -32,7 +32,6 @@ def waits(records: Iterable[Record]) -> dict[str, list[tuple[Record, Retried]]]:
 
 
 def assigned(worker: WorkerProcess) -> set[str]:
-    """Return the partitions that a worker has now, by its own lines."""
     held: set[str] = set()
     for line in worker.lines():
         places: Any = line.get("partitions")

@@ -17,7 +17,6 @@ HANG_S = 240.0
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment of this process without any settings of the service."""
     return {name: value for name, value in os.environ.items() if not name.startswith("HAPAX_")}
 
 

@@ -82,7 +82,6 @@ def given(count: int, first: int = 0) -> list[Given]:
 
 
 def differences(source: list[Record], target: list[Record]) -> list[str]:
-    """Compare a topic with its mirror, partition by partition, record by record."""
     found = []
     for number in sorted({record.partition for record in [*source, *target]}):
         there = [_content(record) for record in target if record.partition == number]

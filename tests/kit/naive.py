@@ -91,7 +91,6 @@ class AtLeastOnce:
             pass
 
     def send(self, records: Sequence[Message]) -> None:
-        """Write one output per record, and wait until all are acknowledged."""
         for record in records:
             source = f"{record.topic()}/{record.partition()}/{record.offset()}".encode()
             self.producer.produce(
@@ -196,6 +195,5 @@ def coordinates(record: Message) -> tuple[str, int, int]:
 
 
 def progress(records: Sequence[Message]) -> list[TopicPartition]:
-    """Return per partition the next offset to read."""
     following = {(topic, at): offset + 1 for topic, at, offset in map(coordinates, records)}
     return [TopicPartition(topic, at, offset) for (topic, at), offset in following.items()]

@@ -4,7 +4,6 @@
 """
 
 import shutil
-import subprocess
 import sys
 import sysconfig
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hatch_build import compile_native
 from tests.kit.requests_hooks import compiler
 
 ROOT = Path(__file__).parents[2]
@@ -30,17 +30,7 @@ def build(folder: Path, *flags: str, replaced: dict[str, tuple[str, str]] | None
         text = (sources / name).read_text()
         assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times"
         (sources / name).write_text(text.replace(old, new))
-    subprocess.run(
-        [
-            *("cc", "-shared", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden"),
-            *flags,
-            f"-I{sysconfig.get_path('include')}",
-            *sorted(map(str, sources.glob("*.c"))),
-            *("-o", str(target / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")),
-            *("-ldl", "-lpthread"),
-        ],
-        check=True,
-    )
+    compile_native(sources, target, *flags)
 
 
 def buildable() -> bool:

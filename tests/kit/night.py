@@ -41,7 +41,6 @@ class Desk:
         self.environment = route._with(settings) | {"HAPAX_INSTANCE": "desk"}
 
     def type(self, *words: str, given: str = "") -> Result:
-        """Run a command, whatever comes of it."""
         return CliRunner().invoke(app, list(words), env=self.environment, input=given)
 
     def ask(self, *words: str, given: str = "") -> Any:

@@ -55,6 +55,5 @@ def _output(record: Record, order: dict[str, Any]) -> Output:
 
 
 def hang(_record: Record) -> Output:
-    """Never return: a kill finds the record claimed and not committed."""
     time.sleep(3600)
     raise AssertionError

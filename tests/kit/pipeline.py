@@ -207,6 +207,10 @@ class Pipeline:
             self.transaction.open()
         self.worker.run()
 
+    def run_judged(self, *, open_first: bool = True) -> None:
+        self.run(open_first=open_first)
+        self.judge()
+
     def drained(self) -> bool:
         ends = {where: end for where, end in self.broker.ends().items() if end}
         return {where: self.broker.committed.get(where) for where in ends} == ends

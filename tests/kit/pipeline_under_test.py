@@ -92,6 +92,11 @@ class PipelineUnderTest:
         worker.ends_with(0)
         return worker
 
+    def end(self, worker: WorkerProcess) -> None:
+        """Let a worker do all there is, and leave when it is asked to."""
+        self.await_lag_0()
+        assert worker.terminate() == 0, worker.text()
+
     def close(self) -> None:
         for worker in self.workers:
             worker.close()

@@ -8,7 +8,6 @@ from typing import Any
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
@@ -21,7 +20,6 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 
 def ready(port: int) -> tuple[bool, list[Any]]:
-    """Return whether a worker says that it is ready, and why not."""
     try:
         status, body = ask(port, "/readyz")
     except OSError:

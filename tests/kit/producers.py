@@ -71,7 +71,6 @@ def commit_of(progress: Mapping[tuple[str, int], int]) -> OffsetCommit:
 def transaction(
     patch: pytest.MonkeyPatch, **fail: list[Exception | None]
 ) -> tuple[KafkaTransaction, FakeProducer, Ticking]:
-    """Return a real, opened KafkaTransaction on a fake producer."""
     FakeProducer.fail = fail
     patch.setattr(kafka_producer, "Producer", FakeProducer)
     patch.setattr(base, "topic_settings", lambda *_asked: {})  # no broker to ask
@@ -96,7 +95,6 @@ def transactional(producer: FakeProducer) -> list[str]:
 
 
 def message(value: bytes = b"v") -> Message:
-    """Return a message ready for the wire."""
     from hapax.core.ports import Message  # noqa: PLC0415 - its name is taken by this function
 
     return Message("out", value, None, -1, 0, [])

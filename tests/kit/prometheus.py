@@ -12,7 +12,6 @@ ALERTS = Path(__file__).parents[2] / "deploy/monitoring/alerts.yaml"
 
 
 def query(url: str, expression: str) -> list[dict[str, Any]]:
-    """Return the series that an expression has now."""
     result: list[dict[str, Any]] = _asked(url, f"query?{urlencode({'query': expression})}")[
         "result"
     ]

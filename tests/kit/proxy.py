@@ -128,7 +128,6 @@ async def _write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST, the way a crashed machine or a firewall does it."""
     if not writer.is_closing():
         writer.get_extra_info("socket").setsockopt(
             socket.SOL_SOCKET, socket.SO_LINGER, _ZERO_LINGER

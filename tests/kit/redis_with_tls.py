@@ -6,7 +6,6 @@ from hapax.sandbox import SandboxError, machine
 
 
 def is_there() -> bool:
-    """Return whether there is one: the server in a wheel was built without."""
     try:
         return machine.redis_server(tls=True) is not None
     except SandboxError:

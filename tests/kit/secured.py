@@ -78,7 +78,6 @@ def token_file(sandbox: Sandbox) -> Path:
 
 
 def login(sandbox: Sandbox, mechanism: str, **more: str) -> dict[str, Any]:
-    """Return the settings of a login over TLS."""
     return security(sandbox, LOGIN, PROTOCOL="sasl_ssl", SASL_MECHANISM=mechanism, **more)
 
 
@@ -98,7 +97,6 @@ def security(sandbox: Sandbox, listener: str, **more: str) -> dict[str, Any]:
 
 
 def settings_of(route: PipelineUnderTest, **more: str | None) -> Settings:
-    """Return the settings that a worker of the route starts with."""
     environment = route.environment(**more) | {"HAPAX_INSTANCE": INSTANCE}
     return load_settings({name: text for name, text in environment.items() if "HAPAX" in name})
 
@@ -114,5 +112,4 @@ def stand_in(
 
 
 def needed(route: PipelineUnderTest, **more: str | None) -> tuple[Right, ...]:
-    """Return the mandatory rights, as they are printed."""
     return tuple(right for right in kafka_rights(settings_of(route, **more)) if not right.optional)

@@ -196,7 +196,6 @@ class FakeJobs:
         return future
 
     def release(self) -> None:
-        """Run the calls that were held."""
         held, self._held = self._held, []
         for function, future in held:
             try:
@@ -216,11 +215,9 @@ class FakeJobs:
             raise self.gone
 
     def end(self, lane: int = 0, outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> None:
-        """Let the task of a lane report."""
         self.running.pop(lane).set_result(reported(lane, outcome, **facts))
 
     def lose(self, lane: int = 0, reason: str = "Python worker exited unexpectedly") -> None:
-        """Let the task of a lane end without a report."""
         self.running.pop(lane).set_exception(RuntimeError(reason))
 
 
@@ -322,7 +319,6 @@ class Driver:
         self.member.news.assigned = [*(self.member.news.assigned or []), *logs]
 
     def revoke(self, *partitions: TopicPartition, lost: bool = False) -> None:
-        """Take partitions away."""
         self.member.ours -= set(partitions)
         (self.member.news.lost if lost else self.member.news.revoked).extend(partitions)
 
@@ -355,7 +351,6 @@ class Driver:
             raise AssertionError("the driver ended before its scenario did")
 
     def until(self, condition: Callable[[], object], turns_max: int = 400) -> Scenario:
-        """Go around until something is so."""
         for _ in range(turns_max):
             if condition():
                 return
@@ -363,17 +358,25 @@ class Driver:
         raise StuckError(f"{self.journal[-20:]}")
 
     def turns(self, count: int) -> Scenario:
-        """Go around so many times."""
         for _ in range(count):
             yield
 
     def started(self, *lanes: int) -> Scenario:
-        """Go around until tasks of these lanes run."""
         yield from self.until(lambda: set(lanes) <= set(self.jobs.running))
+
+    def working(self, logs: Progress, *lanes: int, **committed: int) -> Scenario:
+        """Assign, and go around until tasks of these lanes run; none: of lane 0."""
+        self.assign(logs, **committed)
+        yield from self.started(*lanes or (0,))
+
+    def ended(self, *lanes: int) -> Generator[str, str | None, None]:
+        """Let the tasks of these lanes report, and stop."""
+        for lane in lanes:
+            self.jobs.end(lane)
+        yield STOP
 
     @property
     def plan(self) -> RangePlan:
-        """The newest plan."""
         return self.jobs.plans[-1]
 
 
@@ -397,7 +400,6 @@ def played(lanes: int = 2, **options: Any) -> Callable[[Callable[..., Scenario]]
 def settled(
     spans: dict[TopicPartition, tuple[int, int]], records: int | None = None, **facts: Any
 ) -> BatchResult:
-    """Return what one committed transaction came to."""
     count = sum(offset - first for first, offset in spans.values()) if records is None else records
     return BatchResult(offsets=spans, records=count, **facts)
 

@@ -100,7 +100,6 @@ class SparkProcess(WorkerProcess):
             self.kill()
 
     def await_gone(self, timeout_s: float = GONE_S) -> None:
-        """Wait until nothing that it started lives."""
         await_(lambda: not self.part("all"), timeout_s, lambda: f"still there: {self.part('all')}")
 
     def _everything(self) -> list[psutil.Process]:

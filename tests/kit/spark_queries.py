@@ -32,7 +32,6 @@ def opened_session() -> Iterator[SparkSession]:
 
 
 def records(session: SparkSession, servers: str, topic: str, **options: str) -> DataFrame:
-    """Return a topic as a streaming DataFrame."""
     reader = session.readStream.format("kafka").options(
         **{
             "kafka.bootstrap.servers": servers,

@@ -75,7 +75,6 @@ class Application:
         return member
 
     def settle(self, newest: int) -> None:
-        """Attend to all members until the newest has so many partitions and all are shared out."""
         deadline_s = time.monotonic() + JOIN_TIMEOUT_S
         while True:
             for member in self._members:
@@ -90,7 +89,6 @@ class Application:
         member.close()
 
     def commit(self, progress: Progress) -> None:
-        """Set the group's offsets from outside; only while it has no members."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.app})
         offsets = [TopicPartition(*where, offset) for where, offset in progress.items()]
         consumer.commit(offsets=offsets, asynchronous=False)
@@ -99,7 +97,6 @@ class Application:
     # -- tasks ----------------------------------------------------------------------------
 
     def plan(self, member: KafkaMember, **facts: Any) -> RangePlan:
-        """Return a plan of all partitions of a member, as the driver would make it."""
         ours = sorted(member.assignment())
         defaults: dict[str, Any] = {
             "lane": 0,

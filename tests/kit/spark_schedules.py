@@ -512,7 +512,6 @@ class World:
             self.broker.write("in", value, key=value, partition=where)
 
     def judge(self) -> None:
-        """Hold the broker's topics against the promise; AssertionError names the record."""
         assert self.drained(), f"committed {self.broker.committed}, ends {self.broker.ends()}"
         judge(self.broker, claims=False)
 

@@ -51,7 +51,6 @@ ELSE = "_and_nothing_else"
 
 
 def catalogue() -> str:
-    """Return all of it, one line each."""
     kinds: dict[str, Iterable[str]] = {
         "class of the audit": NAMES,
         "class of the checker": VIOLATIONS,

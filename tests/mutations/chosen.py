@@ -16,7 +16,6 @@ SHOWN = 60
 
 
 def package(file: str) -> str:
-    """Return which of the packages a file is of."""
     inside = file.removeprefix("service/hapax/")
     return next(name for name in PACKAGES if inside.startswith(f"{name}/"))
 

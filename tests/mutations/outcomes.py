@@ -37,7 +37,6 @@ class Outcome(NamedTuple):
 
 @functools.cache
 def state() -> str:
-    """Return a hash of the service and of its tests."""
     digest = hashlib.sha256()
     for folder in ("service/hapax", "tests/unit", "tests/contract", "tests/kit"):
         for file in sorted((ROOT / folder).rglob("*.py")):

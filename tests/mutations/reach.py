@@ -40,7 +40,6 @@ def reached_file(kind: str) -> Path:
 
 
 def without_values(node_id: str) -> str:
-    """Return the function of a test, without its parameters."""
     return node_id.partition("[")[0]
 
 
@@ -135,7 +134,6 @@ class Recorded:
         return found
 
     def begin(self, seconds: Mapping[str, float]) -> None:
-        """Forget what is known of the tests that were played, and take their times."""
         again = seconds.keys() & self.seconds.keys()
         self.processes -= again
         for lines in self.lines.values():
@@ -161,7 +159,6 @@ class Recorded:
 
 
 def service() -> str:
-    """Return a hash of the packages that are recorded."""
     digest = hashlib.sha256()
     for file in modules():
         digest.update(file.read_bytes())

@@ -36,7 +36,6 @@ class Reached:
         self._processes = set(recorded["processes"])
 
     def of(self, mutation: Mutation) -> Chosen:
-        """Return the tests of a mutation; none when no test reaches it."""
         if mutation.file in ENDED_BY_KILL:
             return Chosen([ENDED_BY_KILL[mutation.file]], 15.0, processes=True)
         lines = self._lines.get(mutation.file, {})

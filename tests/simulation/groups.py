@@ -118,7 +118,6 @@ class Group(ABC):
         return shift
 
     def forget(self, name: str) -> None:
-        """Let a client end; its seat stays until the session times out."""
         self._clients.pop(name, None)
 
     def leave(self, name: str) -> None:
@@ -128,7 +127,6 @@ class Group(ABC):
             self._remove(client.member_id)
 
     def expel(self, name: str) -> None:
-        """Drop a member, as a missed session timeout does."""
         client = self._clients.get(name)
         if client is not None and client.member_id is not None:
             self._remove(client.member_id)

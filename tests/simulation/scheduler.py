@@ -32,11 +32,9 @@ class Scheduler:
         return self.now_s
 
     def at(self, when_s: float, event: Callable[[], None]) -> None:
-        """Let something happen at a moment."""
         self._push(when_s, event)
 
     def sleep(self, seconds: float) -> None:
-        """Let the calling greenlet go on after so long."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             self.stopped = True

@@ -71,8 +71,7 @@ def settled(pipeline: Pipeline) -> list[int]:
 
 def test_behind_a_full_batch_the_next_one_asks_before_the_first_is_answered():
     pipeline, claims = backlog(7)
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     asked = [("ask", 0), ("ask", 3), ("answer", 0), ("ask", 6), ("answer", 3), ("answer", 6)]
     assert claims.notes == asked, "each asks once, in the order in which they were read"
     assert settled(pipeline) == [3, 3, 1]
@@ -85,8 +84,7 @@ def test_without_a_backlog_a_batch_is_answered_before_the_next_one_is_taken():
     script.then = lambda step: (
         pipeline.write(b"c") if step == "take" and script.steps.count("take") == 2 else None
     )
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert claims.notes == [("ask", 0), ("answer", 0), ("ask", 2), ("answer", 2)]
 
 
@@ -94,8 +92,7 @@ def test_where_nothing_is_claimed_nothing_is_taken_ahead():
     script = Script()
     pipeline = Pipeline(faults=script, claims=False, batch_max=2)
     pipeline.write(b"a", b"b", b"c", b"d")
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     steps = [step for step in script.steps if step in {"take", "commit"}]
     assert steps[:4] == ["take", "commit", "take", "commit"]
 
@@ -120,8 +117,7 @@ def test_when_a_batch_fails_the_one_ahead_is_dropped_and_asks_again(step, error,
     fault: InjectedFault | None = InjectedFault(error, after=after)  # one of three
     script = Script(**{step: [fault]})
     pipeline, claims = backlog(6, 2, script)
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert ("drop", 3) in claims.notes
     assert claims.notes.count(("ask", 3)) >= 2
 
@@ -129,8 +125,7 @@ def test_when_a_batch_fails_the_one_ahead_is_dropped_and_asks_again(step, error,
 def test_partitions_of_the_batch_ahead_alone_are_read_again_when_the_first_one_aborts():
     script = Script(send=[InjectedFault("aborted")])
     pipeline, _claims = backlog(3, 2, script)
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.told.of("batch_aborted")[0]["rewound_to"] == {("in", 0): 0, ("in", 1): 0}
 
 
@@ -146,8 +141,7 @@ def test_an_end_that_was_met_ahead_is_committed_although_the_first_batch_aborts(
             log.mark("upstream", commit=False)
 
     script.then = hide
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert ("drop", 3) in claims.notes
     assert pipeline.committed()[("in", 1)] == 2
 
@@ -175,8 +169,7 @@ def test_when_a_batch_is_cut_the_one_ahead_waits_for_its_rest():
         return work(record)
 
     pipeline, claims = backlog(6, transform=cut)
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert settled(pipeline)[0] == 2
     assert ("drop", 3) in claims.notes
 
@@ -215,8 +208,7 @@ def test_a_batch_that_waits_while_its_partition_is_away_is_not_run():
             expelled.append(step)
 
     script.then = elsewhere
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert expelled
     assert ("drop", 3) in claims.notes
 
@@ -253,8 +245,7 @@ def test_a_pause_lets_the_batch_ahead_through_and_takes_none_after_it():
             pipeline.lifecycle.resume()
 
     pipeline._watch = resume  # type: ignore[method-assign]
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.told.names().count("intake_paused") == 1
 
 
@@ -267,15 +258,13 @@ def test_a_batch_ahead_of_a_stop_is_left_to_the_successor():
     pipeline.told.on.clear()
     pipeline.source.close()
     pipeline.start("w2")
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
 
 
 def test_a_duplicate_in_the_batch_ahead_costs_no_look_at_its_owner():
     pipeline, _claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"b/2", b"d")
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.outputs() == [b"A", b"B", b"C", b"D"]
     assert pipeline.owners is not None
     assert pipeline.owners.asked == {"committed": 0, "records": 0}
@@ -290,8 +279,7 @@ def test_of_two_batches_whose_claims_arrive_in_the_other_order_the_first_counts(
     pipeline, claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"d", b"e")
     claims.claim([claim], pipeline.broker.fetch(("in", 0), 3, 1), {})
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.owners is not None
     assert pipeline.owners.asked["records"] == 0, "that its owner comes later is known"
     assert pipeline.outputs() == [b"A", b"B", b"C", b"D", b"E"]
@@ -308,8 +296,7 @@ def test_an_outage_that_begins_while_a_claim_travels_holds_or_passes_its_own_bat
             claims.lost_answers = 1  # of the batch after the one that is ahead now
 
     pipeline.told.on["transaction_committed"] = lose
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     unchecked = [facts["settled"].unchecked for facts in pipeline.told.of("transaction_committed")]
     assert unchecked == ([0, 0, 3] if policy else [0, 0, 0])
     assert pipeline.told.names().count("claims_unavailable") == (0 if policy else 1)
@@ -323,8 +310,7 @@ def test_claims_that_are_emptied_while_a_batch_is_ahead_double_nothing():
             claims.empty()
 
     pipeline.told.on["transaction_committed"] = empty
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert settled(pipeline) == [3, 3, 3]
 
 
@@ -339,6 +325,5 @@ def test_a_mark_is_written_for_a_partition_when_its_own_batch_is_due():
         end(progress, wanted)
 
     pipeline.core.end = note  # type: ignore[assignment, method-assign]
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert marks == [({("in", 0): 0}, []), ({("in", 1): 0}, [3])]

@@ -13,6 +13,7 @@ from hapax.engines.spark.jvm import cause
 from hapax.operations.audit import topics as wiring
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.audit.topics import STRETCH_MAX, STRETCH_MIN, cut
+from tests.kit.commands import invoked
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
@@ -56,16 +57,14 @@ def test_records_whose_lack_of_an_effect_nothing_explains_are_not_called_kept():
 
 def test_a_clean_audit_leaves_with_0_and_says_so(answers):
     answers(found())
-    done = RUN.invoke(app, ["audit"], env=REQUIRED)
-    assert done.exit_code == 0
+    done = invoked(app, ["audit"], env=REQUIRED)
     assert "Kept: 9 records judged" in done.stdout
     assert "Remark: this and that." in done.stdout
 
 
 def test_an_anomaly_leaves_with_1_and_names_class_and_place(answers):
     answers(found(missing=2, torn=1))
-    done = RUN.invoke(app, ["audit"], env=REQUIRED)
-    assert done.exit_code == 1
+    done = invoked(app, ["audit"], env=REQUIRED, code=1)
     assert "BROKEN: 2 missing, 1 torn; 9 records judged." in done.stdout
     assert "  in/0/3" in done.stdout
 
@@ -98,8 +97,7 @@ def test_what_stands_in_the_way_is_one_sentence_and_a_code_that_is_no_verdict(an
 def test_brokers_that_do_not_answer_leave_with_3(monkeypatch):
     monkeypatch.setattr("hapax.kafka.read.offsets_client.BROKERS_TIMEOUT_S", 0.3)
     env = {**REQUIRED, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    done = RUN.invoke(app, ["audit"], env=env)
-    assert done.exit_code == 3
+    done = invoked(app, ["audit"], env=env, code=3)
     assert "no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.0.1:1" in done.stderr
 
 

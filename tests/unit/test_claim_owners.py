@@ -160,7 +160,6 @@ def test_after_a_start_one_look_at_the_offsets_is_enough_for_all_that_is_committ
 
 
 def only(batch: Batch, *, partition: int) -> Batch:
-    """Return the part of a batch that lies in one partition."""
     batch.records = [record for record in batch.records if record.partition == partition]
     for places in (batch.first, batch.next):
         for where in [where for where in places if where[1] != partition]:

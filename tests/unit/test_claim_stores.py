@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from hapax.claims.store import KINDS, kind_of
 from hapax.commands.tree import app
@@ -16,6 +15,7 @@ from hapax.settings import Settings, load_settings
 from hapax.testing.claims import MemoryClaims
 from hapax.wiring.claims import claim_store
 from tests.kit.claim_stores import Hand, registered
+from tests.kit.commands import invoked
 from tests.kit.doctor import healthy
 from tests.kit.pipeline import Pipeline
 from tests.unit.test_settings import REQUIRED
@@ -59,14 +59,11 @@ def test_a_worker_claims_in_the_store_of_the_address_and_drops_what_is_claimed_t
 
 def test_commands_show_and_forget_claims_of_the_store_of_the_address(settings):
     opened(settings).claim([b"header:id\0e-1"], [record(7)], {})
-    run = CliRunner()
-    shown = run.invoke(app, ["claims", "show", "e-1", "--json"], env=ENVIRONMENT)
-    assert shown.exit_code == 0, shown.output
+    shown = invoked(app, ["claims", "show", "e-1", "--json"], env=ENVIRONMENT)
     assert "in/0/7" in json.dumps(json.loads(shown.stdout))
-    done = run.invoke(app, ["claims", "forget", "e-1", "--yes"], env=ENVIRONMENT)
-    assert done.exit_code == 0, done.output
+    invoked(app, ["claims", "forget", "e-1", "--yes"], env=ENVIRONMENT)
     assert opened(settings).owner(b"header:id\0e-1") is None
-    assert run.invoke(app, ["claims", "show", "e-1"], env=ENVIRONMENT).exit_code == 1
+    invoked(app, ["claims", "show", "e-1"], env=ENVIRONMENT, code=1)
 
 
 def test_claims_of_another_cluster_are_refused_until_they_are_adopted(settings):

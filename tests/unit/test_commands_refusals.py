@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import hapax
 from hapax.commands.tree import app
-from tests.kit.commands import run_captured
+from tests.kit.commands import invoked, run_captured
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
@@ -117,8 +117,7 @@ def test_where_nothing_listens_a_command_exits_with_3_and_one_sentence_within_tw
 
 def test_programs_get_the_sentence_as_json():
     env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    done = RUN.invoke(app, ["offsets", "--json"], env=env)
-    assert done.exit_code == 3
+    done = invoked(app, ["offsets", "--json"], env=env, code=3)
     told = json.loads(done.stdout)
     assert told["ok"] is False
     assert len(told["problems"]) == 1
@@ -127,8 +126,7 @@ def test_programs_get_the_sentence_as_json():
 @pytest.mark.parametrize("command", WRONG)
 def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
     words = ["" if word == "''" else word for word in command.split()]
-    done = RUN.invoke(app, words, env=ENVIRONMENT, input="{}\n")
-    assert done.exit_code == 2, done.output
+    done = invoked(app, words, env=ENVIRONMENT, input="{}\n", code=2)
     assert done.stdout == ""
     (told,) = done.stderr.splitlines()
     assert WRONG[command] in told
@@ -136,8 +134,7 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
 
 def test_an_id_that_looks_like_a_place_is_given_by_name():
     env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    done = RUN.invoke(app, ["trace", "--id", "2030/01/31"], env=env)
-    assert done.exit_code == 3, done.output
+    done = invoked(app, ["trace", "--id", "2030/01/31"], env=env, code=3)
     assert "no broker answered" in done.stderr
 
 
@@ -153,8 +150,7 @@ def test_an_id_that_looks_like_a_place_is_given_by_name():
     ],
 )
 def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(arguments):
-    done = RUN.invoke(app, ["sandbox", "up", *arguments])
-    assert done.exit_code == 2, done.output
+    done = invoked(app, ["sandbox", "up", *arguments], code=2)
     (told,) = done.stderr.splitlines()
     assert told.startswith("hapax sandbox up: Invalid value for ")
 
@@ -209,8 +205,7 @@ def test_a_name_alone_shows_the_help_and_no_error():
 
 @pytest.mark.parametrize("command", ["claims show e-1", "claims forget e-1 --yes"])
 def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command):
-    done = RUN.invoke(app, command.split(), env={**ENVIRONMENT, **REDIS})
-    assert done.exit_code == 1, done.output
+    done = invoked(app, command.split(), env={**ENVIRONMENT, **REDIS}, code=1)
     assert done.stderr.splitlines() == [
         "Redis at 127.0.0.1:1/0 does not answer: connection refused"
     ]
@@ -257,8 +252,7 @@ def test_the_help_of_every_command_has_examples_and_json(command):
 
 @cache
 def help_of(*command: str) -> str:
-    done = RUN.invoke(app, [*command, "--help"])
-    assert done.exit_code == 0
+    done = invoked(app, [*command, "--help"])
     return done.stdout
 
 

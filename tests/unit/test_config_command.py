@@ -12,7 +12,7 @@ from hapax.core.errors import ConfigurationError
 from hapax.kafka.properties import nearest_property, property_names
 from hapax.settings import VARIABLES
 from hapax.settings.env_file import assignment, read_env_file
-from tests.kit.commands import run_captured
+from tests.kit.commands import invoked, run_captured
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
@@ -33,8 +33,7 @@ def test_fine_settings_are_said_to_be_fine():
 
 @pytest.mark.parametrize("command", ["check", "show"])
 def test_problems_are_listed_on_standard_error_and_the_exit_code_is_2(command):
-    result = RUN.invoke(app, [command], env=REQUIRED | {"HAPAX_APP": "a b", "HAPAX_AP": "c"})
-    assert result.exit_code == 2
+    result = invoked(app, [command], env=REQUIRED | {"HAPAX_APP": "a b", "HAPAX_AP": "c"}, code=2)
     assert result.stdout == ""
     assert [line.split("=")[0].split()[0] for line in result.stderr.splitlines()] == [
         "HAPAX_AP",
@@ -60,8 +59,7 @@ def test_calls_beside_which_the_group_is_attended_to_may_take_longer_than_the_po
 
 @pytest.mark.parametrize("more", [{}, {"HAPAX_TRANSFORM": "tests.kit.calls:function"}])
 def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval(more):
-    result = RUN.invoke(app, ["check"], env=REQUIRED | LONG | more)
-    assert result.exit_code == 2
+    result = invoked(app, ["check"], env=REQUIRED | LONG | more, code=2)
     (told,) = result.stderr.splitlines()
     assert told.startswith(
         "HAPAX_CALL__TIMEOUT=10m must be shorter than HAPAX_GROUP__MAX_POLL_INTERVAL=5m: while"
@@ -79,8 +77,7 @@ def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval
 )
 def test_a_transform_of_another_shape_is_named_with_what_is_wrong(name, why):
     named = {"HAPAX_TRANSFORM": f"tests.kit.calls:{name}"}
-    result = RUN.invoke(app, ["check"], env=REQUIRED | named)
-    assert result.exit_code == 2
+    result = invoked(app, ["check"], env=REQUIRED | named, code=2)
     assert f'HAPAX_TRANSFORM="tests.kit.calls:{name}": {name} ' in result.stderr
     assert why in result.stderr
 
@@ -88,8 +85,7 @@ def test_a_transform_of_another_shape_is_named_with_what_is_wrong(name, why):
 def test_a_check_answers_programs_in_json():
     fine = RUN.invoke(app, ["check", "--json"], env=REQUIRED)
     assert json.loads(fine.stdout) == {"ok": True, "problems": []}
-    wrong = RUN.invoke(app, ["check", "--json"], env=REQUIRED | {"HAPAX_APP": "a b"})
-    assert wrong.exit_code == 2
+    wrong = invoked(app, ["check", "--json"], env=REQUIRED | {"HAPAX_APP": "a b"}, code=2)
     answer = json.loads(wrong.stdout)
     assert answer["ok"] is False
     assert len(answer["problems"]) == 1
@@ -97,8 +93,7 @@ def test_a_check_answers_programs_in_json():
 
 def test_show_prints_every_value_and_where_it_is_from():
     environ = REQUIRED | {"HAPAX_DEDUP__REDIS_URL": "redis://:hunter2@cache:6379/0"}
-    result = RUN.invoke(app, ["show"], env=environ)
-    assert result.exit_code == 0
+    result = invoked(app, ["show"], env=environ)
     lines = [line.split() for line in result.stdout.splitlines()]
     assert ["HAPAX_APP", "orders", "environment"] in lines
     assert ["HAPAX_DEDUP__TTL", "24h", "default"] in lines

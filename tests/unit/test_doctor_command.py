@@ -22,6 +22,7 @@ from hapax.settings import Settings
 from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
+from tests.kit.commands import invoked
 from tests.kit.doctor import (
     ENVIRON,
     KAFKA,
@@ -49,8 +50,7 @@ def looks(monkeypatch):
 
 def test_a_healthy_pipeline_gets_one_line_and_exit_code_0(looks):
     looks(lambda case: case)
-    done = RUN.invoke(app, ["doctor"], env=ENVIRON)
-    assert done.exit_code == 0
+    done = invoked(app, ["doctor"], env=ENVIRON)
     assert done.stderr == ""
     (line,) = done.stdout.splitlines()
     assert line.startswith("All ")
@@ -59,8 +59,7 @@ def test_a_healthy_pipeline_gets_one_line_and_exit_code_0(looks):
 
 def test_what_passed_is_listed_on_demand(looks):
     looks(lambda case: case)
-    done = RUN.invoke(app, ["doctor", "--all"], env=ENVIRON)
-    assert done.exit_code == 0
+    done = invoked(app, ["doctor", "--all"], env=ENVIRON)
     listed = [line.split()[:2] for line in done.stdout.splitlines()]
     assert ["PASS", "durability:"] in listed
     assert "UNTOLD" not in {verdict for verdict, _ in listed}
@@ -68,8 +67,7 @@ def test_what_passed_is_listed_on_demand(looks):
 
 def test_a_failure_leaves_with_1_and_says_how_it_is_mended(looks):
     looks(with_claims(settings={"maxmemory-policy": "allkeys-lru"}))
-    done = RUN.invoke(app, ["doctor"], env=ENVIRON)
-    assert done.exit_code == 1
+    done = invoked(app, ["doctor"], env=ENVIRON, code=1)
     first, second, last = done.stdout.splitlines()
     assert first.startswith("FAIL   claim-eviction: maxmemory-policy=allkeys-lru")
     assert second.strip().startswith("fix: redis-cli CONFIG SET maxmemory-policy noeviction")
@@ -78,15 +76,13 @@ def test_a_failure_leaves_with_1_and_says_how_it_is_mended(looks):
 
 def test_a_warning_alone_leaves_with_0(looks):
     looks(with_topic("in", retention__bytes="1000"))
-    done = RUN.invoke(app, ["doctor"], env=ENVIRON)
-    assert done.exit_code == 0
+    done = invoked(app, ["doctor"], env=ENVIRON)
     assert done.stdout.startswith("WARN   retention-bytes: in: retention.bytes=1000")
 
 
 def test_json_holds_every_finding(looks):
     looks(with_topic("out", unclean__leader__election__enable="true"))
-    done = RUN.invoke(app, ["doctor", "--json"], env=ENVIRON)
-    assert done.exit_code == 1
+    done = invoked(app, ["doctor", "--json"], env=ENVIRON, code=1)
     told = json.loads(done.stdout)
     assert told["ok"] is False
     assert told["counts"]["FAIL"] == 1
@@ -104,8 +100,7 @@ def test_text_of_strangers_cannot_command_the_terminal(looks):
 
 def test_settings_that_contradict_each_other_are_named_and_leave_with_2():
     env = {**ENVIRON, "HAPAX_TRANSACTION__TIMEOUT": "1m", "HAPAX_APPP": "x"}
-    done = RUN.invoke(app, ["doctor"], env=env)
-    assert done.exit_code == 2
+    done = invoked(app, ["doctor"], env=env, code=2)
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL   settings: ")]
     assert len(failed) == 3  # against the session timeout, the watchdog, and a name
     assert any("HAPAX_TRANSACTION__TIMEOUT=60s must be shorter than" in line for line in failed)
@@ -163,15 +158,13 @@ def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting()
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(looks, words, env):
     looks(lambda case: case)
-    done = RUN.invoke(app, ["doctor", *words], env={**ENVIRON, **env})
-    assert done.exit_code == 2
+    done = invoked(app, ["doctor", *words], env={**ENVIRON, **env}, code=2)
     (line,) = done.stderr.splitlines()
     assert line.startswith("hapax doctor: ")
 
 
 def test_the_least_rights_are_printed_for_people_and_for_programs():
-    table = RUN.invoke(app, ["doctor", "--acls"], env=ENVIRON)
-    assert table.exit_code == 0
+    table = invoked(app, ["doctor", "--acls"], env=ENVIRON)
     assert "shop:0" in table.stdout
     assert "~hapax:{shop}:claims*" in table.stdout
     told = json.loads(RUN.invoke(app, ["doctor", "--acls", "--json"], env=ENVIRON).stdout)
@@ -320,8 +313,7 @@ def test_an_archive_of_settings_that_cannot_work_holds_the_findings(tmp_path):
     target = tmp_path / "b.tar.gz"
     env = {**ENVIRON, **SECRETS, "HAPAX_KAFKA__SECURITY__CA_FILE": ""}
     del env["HAPAX_KAFKA__SECURITY__USERNAME"]
-    done = RUN.invoke(app, ["doctor", "--bundle", str(target)], env=env)
-    assert done.exit_code == 2
+    invoked(app, ["doctor", "--bundle", str(target)], env=env, code=2)
     with tarfile.open(target) as archive:
         assert archive.getnames() == ["hapax-doctor/doctor.json"]
         file = archive.extractfile("hapax-doctor/doctor.json")

@@ -76,8 +76,7 @@ def test_a_crash_before_any_step_leaves_nothing_and_the_next_start_finishes(step
     script.then = lambda _reached: None
     pipeline.broker.group.expel("w")
     pipeline.start("w2")
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
 
 
 def test_a_crash_right_after_the_commit_leaves_nothing_to_do(monkeypatch):
@@ -113,20 +112,15 @@ def test_ends_of_partitions_that_are_not_ours_are_refused():
     assert pipeline.committed() == {}
 
 
-def test_progress_of_a_member_that_was_expelled_is_refused():
+@pytest.mark.parametrize(
+    ("change", "member", "reason"),
+    [("expel", "w", "no live member"), ("join", "other", "ILLEGAL_GENERATION")],
+)
+def test_progress_of_an_expelled_member_or_an_old_generation_is_refused(change, member, reason):
     pipeline = filled()
     batch = taken(pipeline)
-    pipeline.broker.group.expel("w")
-    with pytest.raises(BatchAbortedError, match="no live member"):
+    getattr(pipeline.broker.group, change)(member)
+    with pytest.raises(BatchAbortedError, match=reason):
         run(pipeline, batch)
     assert pipeline.outputs() == []
     assert pipeline.committed() == {}
-
-
-def test_progress_of_an_old_generation_is_refused():
-    pipeline = filled()
-    batch = taken(pipeline)
-    pipeline.broker.group.join("other")
-    with pytest.raises(BatchAbortedError, match="ILLEGAL_GENERATION"):
-        run(pipeline, batch)
-    assert pipeline.outputs() == []

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, DeadLetterLimitError
+from hapax.core.ports import Batch
 from hapax.core.records import Headers, Output, Record
 from hapax.core.transform import Cut, Failure
 from hapax.testing.claims import MemoryClaims
@@ -97,10 +98,8 @@ def test_a_message_that_alone_is_refused_names_its_record():
     assert caught.value.content
 
 
-def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(monkeypatch):
-    pipeline = opened(Pipeline())
-    pipeline.write(b"a", b"boom", b"b")
-    batch = taken(pipeline)
+def blamed(pipeline: Pipeline, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let the first two messages be refused; return the culprits."""
 
     def refuse(_messages: object) -> None:
         raise BatchAbortedError("refused", refused={0: "x", 1: "y"}, content=True)
@@ -108,7 +107,14 @@ def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(monkey
     monkeypatch.setattr(pipeline.transaction, "send", refuse)
     with pytest.raises(BatchAbortedError) as caught:
         run(pipeline, batch)
-    assert caught.value.culprits == {
+    return caught.value.culprits
+
+
+def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(monkeypatch):
+    pipeline = opened(Pipeline())
+    pipeline.write(b"a", b"boom", b"b")
+    batch = taken(pipeline)
+    assert blamed(pipeline, batch, monkeypatch) == {
         batch.records[0].coordinates: Failure("Refused", "x", 1),
         batch.records[1].coordinates: Failure("ValueError", "boom", 1, Cut.VALUE),
     }
@@ -118,14 +124,9 @@ def test_two_refused_parts_of_one_record_blame_it(monkeypatch):
     pipeline = opened(Pipeline())
     pipeline.write(b"two")
     batch = taken(pipeline)
-
-    def refuse(_messages: object) -> None:
-        raise BatchAbortedError("refused", refused={0: "x", 1: "y"}, content=True)
-
-    monkeypatch.setattr(pipeline.transaction, "send", refuse)
-    with pytest.raises(BatchAbortedError) as caught:
-        run(pipeline, batch)
-    assert caught.value.culprits == {batch.records[0].coordinates: Failure("Refused", "y", 1)}
+    assert blamed(pipeline, batch, monkeypatch) == {
+        batch.records[0].coordinates: Failure("Refused", "y", 1)
+    }
 
 
 def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written():

@@ -9,7 +9,7 @@ from hapax.engines.membership import ASK_S, SchemaHold
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
-from tests.kit.spark_driver import P0, P1, STOP, done, played
+from tests.kit.spark_driver import P0, P1, done, played
 
 TURNS = 20
 
@@ -29,8 +29,7 @@ def test_a_paused_worker_takes_nothing_and_goes_on_where_it_was_once_resumed():
             pipeline.lifecycle.resume()
 
     pipeline._watch = resume_later  # type: ignore[method-assign]
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.told.names().count("intake_paused") == 1
     assert pipeline.told.names().count("intake_resumed") == 1
     assert not pipeline.source.paused
@@ -67,15 +66,13 @@ def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause():
             pipeline.lifecycle.resume()
 
     pipeline._watch = resume_later  # type: ignore[method-assign]
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert not faults.unplayed
 
 
 @played(lanes=2)
 def test_a_paused_driver_hands_out_no_range_and_collects_those_that_run(driver):
-    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100, P1: 100}, p0=0, p1=0)
     driver.lifecycle.pause()
     for lane in list(driver.jobs.running):
         driver.jobs.end(lane, **done((P0, P1)[lane], 0, 4))
@@ -201,8 +198,7 @@ def test_it_is_asked_once_a_minute_and_not_for_each_batch():
 
 @played(lanes=1)
 def test_a_driver_plans_nothing_while_claims_may_be_deleted(driver):
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.jobs.end(0, **done(P0, 0, 100))
     driver.claims.outage = EVICTS
     began_s = driver.clock.now_s
@@ -213,7 +209,6 @@ def test_a_driver_plans_nothing_while_claims_may_be_deleted(driver):
     assert len(driver.jobs.plans) == 1
     driver.claims.outage = None
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert driver.told.of("claims_unavailable")[0] == {"reason": EVICTS, "policy": "pause"}
     assert driver.told.names().count("claims_recovered") == 1

@@ -205,6 +205,29 @@ def test_slow_business_code_shrinks_batches_to_the_interval(size):
     assert size.records == 1
 
 
+@pytest.mark.parametrize(
+    ("transaction_s", "records"), [(0.05, 50), (0.3, 150), (0.6, 2000), (2.0, 625)]
+)
+def test_a_batch_may_work_as_long_as_its_transaction_takes(size, transaction_s, records):
+    size.record_commit(500, 1.0, 500, transaction_s)
+    assert size.records == records
+
+
+def test_a_batch_works_ten_intervals_at_most_however_slow_its_transaction_is(size):
+    size.record_commit(500, 4.0, 500, 2.4)
+    assert size.records == 125
+
+
+def test_brokers_that_are_slow_whatever_the_size_leave_a_backlog_its_rate(size):
+    # 0.2 ms a record of its own work, 300 ms a transaction: 1,700 records/s with batches of 100 ms.
+    done = now_s = 0.0
+    while now_s < 60:
+        work_s, batch = size.records * 0.0002, size.records
+        size.record_commit(batch, work_s, batch, 0.3)
+        done, now_s = done + batch, now_s + work_s + 0.3
+    assert done / now_s > 2_500
+
+
 def test_a_full_batch_within_twice_the_interval_is_left_to_grow(size):
     size.record_commit(500, 0.2, 500, 0.01)
     assert size.records == 2000

@@ -133,8 +133,7 @@ def test_what_goes_wrong_while_recovering_is_handled_in_the_same_loop(error, scr
     pipeline.recovery.recover(error, batch)
     assert pipeline.source.take(500, 0.0).records == batch.records
     pipeline.source.rewind({P0: 0})
-    pipeline.run(open_first=False)
-    pipeline.judge()
+    pipeline.run_judged(open_first=False)
 
 
 def test_an_error_that_no_reaction_knows_is_raised():

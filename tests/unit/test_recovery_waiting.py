@@ -13,23 +13,11 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.limits import FenceBudget
-from hapax.core.ports import Batch
 from hapax.engines.membership import HOLD_S
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
-from tests.kit.pipeline import Pipeline, opened, taken
-
-ABORTED, DEAD, FENCED = InjectedFault("aborted"), InjectedFault("dead"), InjectedFault("fenced")
-P0, P1 = ("in", 0), ("in", 1)
-NOTHING = Batch([], {}, {})
-
-
-def filled(script: Script | None = None, partitions: int = 1) -> Pipeline:
-    pipeline = Pipeline(partitions, faults=script)
-    pipeline.write(b"a", b"b")
-    if partitions > 1:
-        pipeline.write(b"c", partition=1)
-    return opened(pipeline)
+from tests.kit.pipeline import Pipeline, taken
+from tests.unit.test_recovery import ABORTED, DEAD, FENCED, NOTHING, P0, P1, filled
 
 
 def answering_after(pipeline: Pipeline, attends: int) -> Callable[[str], None]:
@@ -137,8 +125,7 @@ def test_without_a_claim_store_an_outage_of_it_is_over_at_once():
 
 def test_a_fenced_member_joins_anew_and_reads_on_at_the_committed_offsets():
     pipeline = filled(Script(take=[None, FENCED]))
-    pipeline.run(open_first=False)
-    pipeline.judge()
+    pipeline.run_judged(open_first=False)
 
 
 def test_a_member_that_is_fenced_again_without_progress_has_a_twin():
@@ -185,8 +172,7 @@ def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_pro
     assert script.steps.count("open") == opens + 1
     assert pipeline.told.names().count("producer_died") == 1
     assert [each["cause"] for each in pipeline.told.of("producer_rebuilt")] == ["fenced"]
-    pipeline.run(open_first=False)
-    pipeline.judge()
+    pipeline.run_judged(open_first=False)
 
 
 def test_a_fence_that_explains_itself_costs_no_time():

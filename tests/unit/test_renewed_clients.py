@@ -189,8 +189,7 @@ def test_clients_are_built_anew_in_an_outage_that_their_old_files_keep_up():
     script.then = then
     pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
     assert script.steps.count("reopen") == 1
-    pipeline.run(open_first=False)
-    pipeline.judge()
+    pipeline.run_judged(open_first=False)
 
 
 def test_who_is_told_to_stop_builds_no_new_clients():

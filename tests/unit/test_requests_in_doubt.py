@@ -6,14 +6,12 @@ each request that was sent, then the same error for each that still waited to be
 
 import ctypes
 import os
-import shutil
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from tests.kit import ended_clients
+from tests.kit import ended_clients, native_build
 from tests.kit.commands import run_captured
 from tests.kit.requests_hooks import (
     BAD_MSG,
@@ -198,22 +196,13 @@ def test_threads_of_brokers_and_readers_at_once_are_clean_under(tmp_path, saniti
     assert ran.stdout == "sent 40000, lost 20000, answered 20000\n"
 
 
-PYTHON_H = Path(sysconfig.get_path("include"), "Python.h")
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
 @pytest.mark.deep  # needs a compiler
-@pytest.mark.skipif(
-    compiler() is None or not PYTHON_H.exists(), reason="no C compiler, or no headers of Python"
-)
+@pytest.mark.skipif(not native_build.buildable(), reason="no C compiler, or no headers of Python")
 def test_a_client_that_ends_with_requests_in_flight_leaves_no_call_to_freed_memory(tmp_path):
-    package = tmp_path / "hapax_fast"
-    shutil.copytree(SOURCES.parent / "hapax_fast", package)
-    made = package / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    base = [str(compiler()), "-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden"]
-    sources = sorted(str(each) for each in SOURCES.glob("*.c"))
-    include = f"-I{PYTHON_H.parent}"
-    ran(*base, *SANITIZED, include, *sources, "-o", str(made), "-ldl", "-lpthread")
+    native_build.build(tmp_path, "-O1", "-g", *SANITIZED)
     libraries = [
         ran(str(compiler()), f"-print-file-name={name}").strip()
         for name in ("libasan.so", "libubsan.so")

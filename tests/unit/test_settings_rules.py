@@ -422,20 +422,15 @@ def test_fractions_of_a_second_are_exact(seconds, thousandths):
     assert duration_ms(f"{seconds}.{thousandths:03}s") == seconds * 1000 + thousandths
 
 
-@given(st.text(max_size=12))
-def test_any_text_is_a_duration_or_a_plain_refusal(text):
+@pytest.mark.parametrize(
+    ("read", "hint"), [(duration_ms, "like 250ms"), (size_bytes, "like 16MiB")]
+)
+@given(text=st.text(max_size=12))
+def test_any_text_is_a_duration_or_a_size_or_a_plain_refusal(read, hint, text):
     try:
-        assert duration_ms(text) >= 0
+        assert read(text) >= 0
     except ValueError as refusal:
-        assert "like 250ms" in str(refusal) or "finer" in str(refusal)  # noqa: PT017 - either is right
-
-
-@given(st.text(max_size=12))
-def test_any_text_is_a_size_or_a_plain_refusal(text):
-    try:
-        assert size_bytes(text) >= 0
-    except ValueError as refusal:
-        assert "like 16MiB" in str(refusal) or "finer" in str(refusal)  # noqa: PT017 - either is right
+        assert hint in str(refusal) or "finer" in str(refusal)  # noqa: PT017 - either is right
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,6 @@ def publisher() -> KafkaPublisher:
 
 
 def run_lanes(world: World, plans: Sequence[Any]) -> list[LaneReport]:
-    """Run each lane as a task; what kills a task may leave the driver alive, to try again."""
     reports: list[LaneReport] = []
     for plan in world.rng.sample(plans, len(plans)):
         for _attempt in range(3):

@@ -34,8 +34,7 @@ def endless(driver: Driver) -> Scenario:
 
 @played(lanes=2, records_max=10)
 def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left(driver):
-    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100, P1: 100}, p0=0, p1=0)
     yield from driver.turns(50)
     assert list(driver.jobs.running) == [0]
     driver.jobs.end(0, **done(P0, 0, 4))
@@ -53,8 +52,7 @@ def test_where_records_are_counted_one_range_runs_at_a_time_with_what_is_left(dr
 
 @played(lanes=1, records_max=4)
 def test_a_run_whose_records_are_spent_plans_nothing_more(driver):
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.jobs.end(0, **done(P0, 0, 4))
     yield OVER
     assert len(driver.jobs.plans) == 1
@@ -62,8 +60,7 @@ def test_a_run_whose_records_are_spent_plans_nothing_more(driver):
 
 @played(lanes=1, records_max=10)
 def test_records_that_were_committed_before_a_range_failed_are_counted(driver):
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.jobs.end(0, RangeOutcome.DEAD, reason="no", settled=[settled({P0: (0, 8)}, records=7)])
     yield from driver.started(0)
     assert driver.plan.records_max == 3
@@ -73,8 +70,7 @@ def test_records_that_were_committed_before_a_range_failed_are_counted(driver):
 
 @played(lanes=1, at_end=True)
 def test_a_run_to_the_end_is_done_where_the_logs_ended_at_its_start(driver):
-    driver.assign({P0: 10, P1: 0, P2: 3}, p0=4)
-    yield from driver.started(0)
+    yield from driver.working({P0: 10, P1: 0, P2: 3}, p0=4)
     driver.member.logs[P0] = 99  # records that came later are not waited for
     driver.jobs.end(0, settled=[settled({P0: (4, 10)})], ended={P1: 0, P2: 3})
     yield from driver.until(lambda: driver.jobs.running or driver.lifecycle.stopping)
@@ -144,8 +140,7 @@ def test_a_run_to_the_end_asks_again_when_brokers_do_not_answer(driver):
 
 @played(lanes=2)
 def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for(driver):
-    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-    yield from driver.started(0, 1)
+    yield from driver.working({P0: 100, P1: 100}, 0, 1, p0=0, p1=0)
     driver.lifecycle.stop("SIGTERM")
     yield
     driver.jobs.end(1, **done(P1, 0, 5))
@@ -160,8 +155,7 @@ def test_asked_to_stop_nothing_is_planned_and_what_runs_is_waited_for(driver):
 
 @played(lanes=1)
 def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan(driver):
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.lifecycle.stop("SIGTERM")
     driver.jobs.end(0, **done(P0, 0, 5))
     yield OVER
@@ -171,8 +165,7 @@ def test_a_signal_during_the_wait_for_the_group_is_heard_before_the_next_plan(dr
 @played(lanes=1, shutdown_s=5.0)
 def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor(driver):
     before_s = driver.clock.now_s
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.lifecycle.stop("SIGTERM")
     yield OVER
     assert driver.told.of("batch_abandoned") == [
@@ -184,8 +177,7 @@ def test_a_range_that_outlasts_the_deadline_is_left_to_the_successor(driver):
 @played(lanes=1)
 def test_a_task_that_dies_while_stopping_is_no_error(driver):
     driver.jobs.gone = StopError("Spark's JVM is gone")
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.lifecycle.stop("SIGTERM")
     yield
     driver.jobs.lose(0, "the JVM is gone")
@@ -196,8 +188,7 @@ def test_a_task_that_dies_while_stopping_is_no_error(driver):
 
 @played(lanes=1)
 def test_brokers_that_are_away_while_draining_do_not_end_the_drain(driver):
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.lifecycle.stop("SIGTERM")
     yield
     driver.member.fail["attend"] = [BatchAbortedError("no answer")]
@@ -211,8 +202,7 @@ def test_brokers_that_are_away_while_draining_do_not_end_the_drain(driver):
 @played(lanes=1)
 def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being_taken(driver):
     before_s = driver.clock.now_s
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.lifecycle.stop("SIGTERM")
     yield
     driver.member.fail["attend"] = [MemberFencedError("gone", explained=True)] * 9_000
@@ -225,8 +215,7 @@ def test_a_member_that_is_fenced_while_draining_does_not_keep_reports_from_being
 @played(lanes=1)
 def test_without_spark_the_driver_leaves_and_says_so(driver):
     driver.jobs.gone = StopError("Spark's JVM is gone")
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.jobs.lose(0, "connection refused")
     with pytest.raises(StopError, match="JVM is gone"):
         yield OVER
@@ -234,11 +223,8 @@ def test_without_spark_the_driver_leaves_and_says_so(driver):
 
 @played(lanes=2)
 def test_every_lane_is_fenced_and_offsets_are_read_before_anything_is_planned(driver):
-    driver.assign({P0: 10, P1: 10})
-    yield from driver.started(0, 1)
-    driver.jobs.end(0)
-    driver.jobs.end(1)
-    yield STOP
+    yield from driver.working({P0: 10, P1: 10}, 0, 1)
+    yield from driver.ended(0, 1)
     steps = [step for step in driver.journal if step != "member"]
     assert steps == [
         "fence 0", "fence 1", "fence predecessor", "committed", "stable_ends",
@@ -248,15 +234,13 @@ def test_every_lane_is_fenced_and_offsets_are_read_before_anything_is_planned(dr
 
 @played(lanes=3)
 def test_partitions_are_spread_evenly_and_a_lane_too_many_stays_idle(driver):
-    driver.assign({P0: 9, P1: 9, P2: 9, P3: 9})
-    yield from driver.started(0, 1, 2)
+    yield from driver.working({P0: 9, P1: 9, P2: 9, P3: 9}, 0, 1, 2)
     driver.revoke(P1, P2, P3)
     for lane in range(3):
         driver.jobs.end(lane)
     yield from driver.started(0)
     yield from driver.turns(20)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert [
         {number: list(at) for number, at in facts["lanes"].items()}
         for facts in driver.told.of("lanes_assigned")
@@ -266,8 +250,7 @@ def test_partitions_are_spread_evenly_and_a_lane_too_many_stays_idle(driver):
 
 @played(lanes=2)
 def test_a_share_out_waits_for_the_running_tasks(driver):
-    driver.assign({P0: 10, P1: 10})
-    yield from driver.started(0, 1)
+    yield from driver.working({P0: 10, P1: 10}, 0, 1)
     driver.revoke(P1)
     del driver.journal[:]
     driver.jobs.end(1)
@@ -276,8 +259,7 @@ def test_a_share_out_waits_for_the_running_tasks(driver):
     driver.jobs.end(0, **done(P0, 0, 4))
     driver.member.stable[P0] = 4
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert driver.journal[:3] == ["fence 0", "fence 1", "committed"]
     assert driver.plan.starts == {P0: 4}
     assert driver.told.of("partitions_revoked") == [{"partitions": [P1]}]
@@ -291,8 +273,7 @@ def test_a_share_out_waits_until_every_fence_stands(driver):
     assert driver.journal == []
     driver.jobs.release()
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert driver.journal[:3] == ["fence 0", "fence predecessor", "committed"]
 
 
@@ -307,9 +288,7 @@ def test_partitions_that_change_while_fences_go_up_are_shared_out_as_they_are_in
     driver.jobs.release()
     driver.jobs.hold = False
     yield from driver.started(0, 1)
-    driver.jobs.end(0)
-    driver.jobs.end(1)
-    yield STOP
+    yield from driver.ended(0, 1)
     assert [plan.starts for plan in driver.jobs.plans] == [{P1: None}, {P2: 3}]
 
 
@@ -327,13 +306,11 @@ def test_partitions_that_all_leave_while_fences_go_up_leave_nothing_to_plan(driv
 
 @played(lanes=1)
 def test_a_predecessor_of_our_name_is_fenced_once_only(driver):
-    driver.assign({P0: 10})
-    yield from driver.started(0)
+    yield from driver.working({P0: 10})
     driver.assign({P1: 10})
     driver.jobs.end(0)
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert driver.journal.count("fence 0") == 2
     assert driver.journal.count("fence predecessor") == 1
 
@@ -349,8 +326,7 @@ def test_a_standby_without_partitions_fences_nobody_and_plans_nothing(driver):
 
 @played(lanes=1)
 def test_whoever_loses_everything_plans_nothing_more(driver):
-    driver.assign({P0: 10})
-    yield from driver.started(0)
+    yield from driver.working({P0: 10})
     driver.revoke(P0, lost=True)
     driver.jobs.end(0)
     yield from driver.turns(100)
@@ -363,10 +339,8 @@ def test_whoever_loses_everything_plans_nothing_more(driver):
 @played(lanes=2)
 def test_brokers_that_do_not_answer_a_fence_are_waited_for_and_all_fences_go_up_again(driver):
     driver.fences.fail = [ProducerDeadError("no answer")]
-    driver.assign({P0: 10})
-    yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.working({P0: 10})
+    yield from driver.ended(0)
     fences = [step for step in driver.journal if step.startswith("fence")]
     assert fences == ["fence 0", "fence 1", "fence predecessor"] * 2
     assert driver.told.of("producer_init_retried") == [{"reason": "no answer"}]
@@ -385,10 +359,8 @@ def test_a_fence_that_is_refused_for_good_stops_the_service(driver):
 def test_brokers_that_do_not_answer_are_asked_again_a_little_later(driver, call):
     driver.member.fail[call] = [BatchAbortedError(f"{call}: no answer"), BatchAbortedError(call)]
     before_s = driver.clock.now_s
-    driver.assign({P0: 10}, p0=2)
-    yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.working({P0: 10}, p0=2)
+    yield from driver.ended(0)
     assert driver.plan.starts == {P0: 2}
     assert [facts["reason"] for facts in driver.told.of("producer_init_retried")] == [
         f"{call}: no answer",
@@ -399,8 +371,7 @@ def test_brokers_that_do_not_answer_are_asked_again_a_little_later(driver, call)
 
 @played(lanes=2)
 def test_running_tasks_report_also_while_brokers_are_waited_for(driver):
-    driver.assign({P0: 10, P1: 10})
-    yield from driver.started(0, 1)
+    yield from driver.working({P0: 10, P1: 10}, 0, 1)
     driver.jobs.end(0, **done(P0, 0, 10))
     driver.member.fail["stable_ends"] = [BatchAbortedError("no answer")]
     yield from driver.until(lambda: driver.told.of("producer_init_retried"))
@@ -412,17 +383,14 @@ def test_running_tasks_report_also_while_brokers_are_waited_for(driver):
 
 @played(lanes=1)
 def test_a_member_whose_name_was_given_away_joins_anew_and_shares_out_again(driver):
-    driver.assign({P0: 10})
-    yield from driver.started(0)
+    yield from driver.working({P0: 10})
     driver.member.fail["attend"] = [MemberFencedError("fenced", explained=False)]
     yield
     driver.revoke(P0, lost=True)
     driver.jobs.end(0)
     yield from driver.turns(10)
-    driver.assign({P0: 10}, p0=6)
-    yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.working({P0: 10}, p0=6)
+    yield from driver.ended(0)
     assert driver.journal.count("reopen") == 1
     assert driver.journal.count("fence 0") == 2
     assert driver.plan.starts == {P0: 6}
@@ -465,8 +433,7 @@ def test_partitions_that_belong_to_nobody_are_told_once_they_are_adopted(driver)
 @played(lanes=2)
 def test_where_the_group_begins_is_committed_before_anything_is_planned(driver):
     driver.member.places = {P1: 5}
-    driver.assign({P0: 5, P1: 9}, p0=3)
-    yield from driver.started(0, 1)
+    yield from driver.working({P0: 5, P1: 9}, 0, 1, p0=3)
     assert driver.member.begun == [[P1]]
     assert [plan.starts for plan in driver.jobs.plans] == [{P0: 3}, {P1: 5}]
     assert {plan.cluster_id for plan in driver.jobs.plans} == {"the-cluster"}

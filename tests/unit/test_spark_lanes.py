@@ -86,8 +86,7 @@ def test_the_driver_spreads_as_its_group_needs_it(second, *, sticky):
     driver = Driver(lanes=2, sticky=sticky)
 
     def scenario() -> Scenario:
-        driver.assign({P0: 9, P1: 9})
-        yield from driver.started(0, 1)
+        yield from driver.working({P0: 9, P1: 9}, 0, 1)
         driver.revoke(P0)
         driver.jobs.end(0)
         driver.jobs.end(1)
@@ -103,8 +102,7 @@ def test_cores_that_come_later_get_lanes_of_their_own(lanes, *, sticky):
     driver = Driver(lanes=1, sticky=sticky)
 
     def scenario() -> Scenario:
-        driver.assign({P0: 9, P1: 9, P2: 9})
-        yield from driver.started(0)
+        yield from driver.working({P0: 9, P1: 9, P2: 9})
         driver.jobs.lanes, grown_s = 5, driver.clock.monotonic() + 11
         yield from driver.until(lambda: driver.clock.monotonic() > grown_s, 4000)
         driver.jobs.end(0)
@@ -119,8 +117,7 @@ def test_cores_that_come_later_get_lanes_of_their_own(lanes, *, sticky):
 
 @played(lanes=1)
 def test_a_range_that_no_executor_takes_is_told(driver):
-    driver.assign({P0: 9})
-    yield from driver.started(0)
+    yield from driver.working({P0: 9})
     yield from driver.until(lambda: driver.told.of("executors_awaited"), 8000)
     driver.jobs.end(0)
 

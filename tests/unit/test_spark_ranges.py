@@ -18,10 +18,8 @@ TOO_LONG_S = 2.0 + EXECUTORS_INTERVAL_S
 
 @played(lanes=1)
 def test_a_plan_goes_from_what_is_committed_to_the_last_stable_offset(driver):
-    driver.assign({P0: 10, P1: 7, P2: 5}, p0=4, p1=7)
-    yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.working({P0: 10, P1: 7, P2: 5}, p0=4, p1=7)
+    yield from driver.ended(0)
     assert driver.plan == RangePlan(
         lane=0,
         member=b"member",
@@ -41,15 +39,13 @@ def test_nothing_is_planned_where_nothing_is_new_until_something_comes(driver):
     assert driver.jobs.plans == []
     driver.member.logs[P1] = 12
     yield from driver.started(1)
-    driver.jobs.end(1)
-    yield STOP
+    yield from driver.ended(1)
     assert [(plan.starts, plan.ends) for plan in driver.jobs.plans] == [({P1: 10}, {P1: 12})]
 
 
 @played(lanes=1)
 def test_an_empty_partition_without_committed_offset_is_planned_once(driver):
-    driver.assign({P0: 0})
-    yield from driver.started(0)
+    yield from driver.working({P0: 0})
     driver.jobs.end(0, ended={P0: 0})
     yield from driver.turns(200)
     yield STOP
@@ -59,12 +55,10 @@ def test_an_empty_partition_without_committed_offset_is_planned_once(driver):
 @played(lanes=2)
 def test_ends_are_not_asked_for_at_every_turn(driver):
     before_s = driver.clock.now_s
-    driver.assign({P0: 10, P1: 10}, p1=10)
-    yield from driver.started(0)
+    yield from driver.working({P0: 10, P1: 10}, p1=10)
     del driver.journal[:]
     yield from driver.turns(100)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     asked = driver.journal.count("stable_ends")
     assert 1 < asked <= (driver.clock.now_s - before_s) / 0.05
 
@@ -73,8 +67,7 @@ def test_ends_are_not_asked_for_at_every_turn(driver):
 def test_a_plan_is_made_of_what_the_last_report_came_to(driver):
     no = Failure("Refused", "no", 1)
     condemned = {Coordinates("in", 0, 9): no, Coordinates("in", 0, 2): no}
-    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100, P1: 100}, p0=0, p1=0)
     driver.jobs.end(
         0,
         RangeOutcome.ABORTED,
@@ -88,8 +81,7 @@ def test_a_plan_is_made_of_what_the_last_report_came_to(driver):
         culprits=condemned,
     )
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert driver.plan.starts == {P0: 6, P1: 9}
     assert driver.plan.pace == 2000
     assert driver.plan.rejected[Coordinates("in", 0, 9)] == no
@@ -98,14 +90,11 @@ def test_a_plan_is_made_of_what_the_last_report_came_to(driver):
 
 @played(lanes=2)
 def test_a_lane_goes_on_at_once_without_waiting_for_others(driver):
-    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-    yield from driver.started(0, 1)
+    yield from driver.working({P0: 100, P1: 100}, 0, 1, p0=0, p1=0)
     for offset in range(10, 60, 10):
         driver.jobs.end(1, **done(P1, offset - 10, offset))
         yield from driver.started(1)
-    driver.jobs.end(0)
-    driver.jobs.end(1)
-    yield STOP
+    yield from driver.ended(0, 1)
     assert [plan.lane for plan in driver.jobs.plans[:7]] == [0, 1, 1, 1, 1, 1, 1]
     assert driver.journal.count("committed") == 1
 
@@ -113,8 +102,7 @@ def test_a_lane_goes_on_at_once_without_waiting_for_others(driver):
 @played(lanes=1)
 def test_a_lane_that_failed_rests_a_little_longer_each_time(driver):
     rests: list[float] = []
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     for _ in range(7):
         before_s = driver.clock.now_s
         driver.jobs.end(0, RangeOutcome.ABORTED, reason="no")
@@ -126,8 +114,7 @@ def test_a_lane_that_failed_rests_a_little_longer_each_time(driver):
     driver.jobs.end(0, RangeOutcome.ABORTED, reason="no")
     yield from driver.started(0)
     rests.append(driver.clock.now_s - before_s)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert rests == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.05], abs=0.11)
     assert rests == [*sorted(rests[:7]), rests[7]]
     assert rests[7] < rests[2]
@@ -135,8 +122,7 @@ def test_a_lane_that_failed_rests_a_little_longer_each_time(driver):
 
 @played(lanes=2)
 def test_nothing_is_planned_while_claims_are_away(driver):
-    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-    yield from driver.started(0, 1)
+    yield from driver.working({P0: 100, P1: 100}, 0, 1, p0=0, p1=0)
     driver.claims.outage = "away"
     driver.jobs.end(0, RangeOutcome.CLAIMS, reason="away")
     driver.jobs.end(1, RangeOutcome.CLAIMS, reason="away", **done(P1, 0, 5))
@@ -144,17 +130,14 @@ def test_nothing_is_planned_while_claims_are_away(driver):
     assert len(driver.jobs.plans) == 2
     driver.claims.outage = None
     yield from driver.started(0, 1)
-    driver.jobs.end(0)
-    driver.jobs.end(1)
-    yield STOP
+    yield from driver.ended(0, 1)
     assert [plan.starts for plan in driver.jobs.plans[2:]] == [{P0: 0}, {P1: 5}]
     assert driver.told.names().count("claims_recovered") == 1
 
 
 @played(lanes=1)
 def test_partitions_are_not_shared_out_while_claims_are_away(driver):
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     driver.claims.outage = "away"
     driver.jobs.end(0, RangeOutcome.CLAIMS, reason="away")
     driver.assign({P1: 100})
@@ -163,21 +146,18 @@ def test_partitions_are_not_shared_out_while_claims_are_away(driver):
     assert driver.journal == []
     driver.claims.outage = None
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert driver.plan.starts == {P0: 0, P1: None}
 
 
 @played(lanes=1)
 def test_a_task_that_never_reports_is_cancelled_and_planned_again(driver):
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     before_s = driver.clock.now_s
     yield from driver.until(lambda: "cancel 0" in driver.journal, turns_max=20_000)
     assert driver.clock.now_s - before_s == pytest.approx(TASK_MAX_S, abs=1.0)
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert driver.journal.count("cancel 0") == 1
     assert [facts["failures"] for facts in driver.told.of("task_lost")] == [1]
 
@@ -185,8 +165,7 @@ def test_a_task_that_never_reports_is_cancelled_and_planned_again(driver):
 @played(lanes=1)
 def test_a_task_that_resists_is_not_cancelled_at_every_turn(driver):
     driver.jobs.obeys = False
-    driver.assign({P0: 100}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 100}, p0=0)
     yield from driver.until(lambda: "cancel 0" in driver.journal, turns_max=20_000)
     yield from driver.turns(500)
     driver.jobs.lose(0)
@@ -203,16 +182,14 @@ def test_tasks_that_are_lost_after_they_committed_are_planned_again_without_limi
         driver.member.stable[P0] = offset
         driver.jobs.lose(0)
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert [plan.starts[P0] for plan in driver.jobs.plans] == list(range(31))
     assert {facts["failures"] for facts in driver.told.of("task_lost")} == {1}
 
 
 @played(lanes=2)
 def test_a_lost_task_is_fenced_before_the_group_is_asked_what_it_committed(driver):
-    driver.assign({P0: 100, P1: 100}, p0=0, p1=0)
-    yield from driver.started(0, 1)
+    yield from driver.working({P0: 100, P1: 100}, 0, 1, p0=0, p1=0)
     del driver.journal[:]
     driver.jobs.hold = True
     driver.jobs.lose(0)
@@ -243,14 +220,12 @@ def test_a_driver_that_has_nothing_to_plan_notices_that_spark_is_gone(driver):
 
 @played(lanes=1)
 def test_a_lane_whose_records_kept_coming_goes_on_at_once_and_without_a_question(driver):
-    driver.assign({P0: 10, P1: 10}, p0=0, p1=10)
-    yield from driver.started(0)
+    yield from driver.working({P0: 10, P1: 10}, p0=0, p1=10)
     del driver.journal[:]
     driver.jobs.end(0, flowing=True, **done(P0, 0, 5000))
     yield
     assert driver.journal == ["member", "submit 0"]
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert (driver.plan.starts, driver.plan.ends) == ({P0: 5000, P1: 10}, {})
 
 
@@ -258,8 +233,7 @@ def test_a_lane_whose_records_kept_coming_goes_on_at_once_and_without_a_question
 def test_the_next_range_is_on_its_way_before_the_last_one_is_told(driver):
     plans: list[int] = []
     driver.told.on["range_completed"] = lambda: plans.append(len(driver.jobs.plans))
-    driver.assign({P0: 10}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 10}, p0=0)
     driver.jobs.end(0, flowing=True, **done(P0, 0, 20))
     yield from driver.started(0)
     driver.jobs.end(0, flowing=True, **done(P0, 20, 30))
@@ -269,8 +243,7 @@ def test_the_next_range_is_on_its_way_before_the_last_one_is_told(driver):
 
 @played(lanes=1)
 def test_behind_a_range_that_waited_in_vain_the_ends_are_asked_for_again(driver):
-    driver.assign({P0: 10}, p0=0)
-    yield from driver.started(0)
+    yield from driver.working({P0: 10}, p0=0)
     driver.jobs.end(0, flowing=True, **done(P0, 0, 10))
     yield from driver.started(0)
     del driver.journal[:]
@@ -278,8 +251,7 @@ def test_behind_a_range_that_waited_in_vain_the_ends_are_asked_for_again(driver)
     driver.member.logs[P0] = 11
     yield from driver.started(0)
     assert "stable_ends" in driver.journal
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert driver.plan.ends == {P0: 11}
 
 
@@ -291,30 +263,25 @@ def test_a_partition_without_an_offset_is_not_left_out_because_others_have_recor
     driver.member.logs[P1] = 0
     driver.jobs.end(0, flowing=True, **done(P0, 0, 10))
     yield from driver.started(0)
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert [plan.starts for plan in driver.jobs.plans] == [{P0: 0}, {P0: 10, P1: None}]
 
 
 @played(lanes=3)
 def test_tasks_stay_only_where_that_keeps_no_other_lane_waiting(driver):
     driver.jobs.slots = 2
-    driver.assign({P0: 10, P1: 10, P2: 10}, p0=0, p1=0, p2=0)
-    yield from driver.started(0, 1, 2)
+    yield from driver.working({P0: 10, P1: 10, P2: 10}, 0, 1, 2, p0=0, p1=0, p2=0)
     driver.revoke(P2)
     for lane in range(3):
         driver.jobs.end(lane)
     yield from driver.started(0, 1)
-    driver.jobs.end(0)
-    driver.jobs.end(1)
-    yield STOP
+    yield from driver.ended(0, 1)
     assert [plan.stay_s for plan in driver.jobs.plans] == [0.0, 0.0, 0.0, 0.25, 0.25]
 
 
 @played(lanes=2)
 def test_running_tasks_are_recalled_while_partitions_move_and_no_longer(driver):
-    driver.assign({P0: 10, P1: 10})
-    yield from driver.started(0, 1)
+    yield from driver.working({P0: 10, P1: 10}, 0, 1)
     assert driver.jobs.recalls == 0
     driver.revoke(P1)
     yield from driver.until(lambda: driver.jobs.recalled)
@@ -323,15 +290,13 @@ def test_running_tasks_are_recalled_while_partitions_move_and_no_longer(driver):
     assert driver.jobs.recalled, "the other one still runs"
     driver.jobs.end(1)
     yield from driver.started(0)  # the double takes no plan while tasks are recalled
-    driver.jobs.end(0)
-    yield STOP
+    yield from driver.ended(0)
     assert len(driver.jobs.plans) == 3
 
 
 @played(lanes=1)
 def test_running_tasks_are_recalled_while_the_operator_pauses_and_when_asked_to_stop(driver):
-    driver.assign({P0: 10})
-    yield from driver.started(0)
+    yield from driver.working({P0: 10})
     driver.lifecycle.pause()
     yield from driver.until(lambda: driver.jobs.recalled)
     driver.jobs.end(0, **done(P0, 0, 5))

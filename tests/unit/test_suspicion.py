@@ -28,7 +28,6 @@ IN = ("in", 0)
 
 
 def deadly(record: Record) -> Any:
-    """End the process at a record that says so."""
     if (record.value or b"").startswith(b"kill"):
         raise CrashError
     return upper(record)
@@ -194,8 +193,7 @@ def test_a_batch_that_is_aborted_suspects_nobody():
     aborted = InjectedFault("aborted")
     pipeline = Pipeline(faults=Script(send=[aborted, aborted]), marked=True)
     pipeline.write(*values(20))
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.elsewhere.called == []
     assert pipeline.told.of("records_isolated") == []
 
@@ -206,8 +204,7 @@ def test_our_own_mark_is_no_death_when_the_partition_comes_back():
         faults=Script(send=[InjectedFault("aborted")], rewind=[fenced]), marked=True
     )
     pipeline.write(*values(20))
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.dead() == []
 
 

@@ -354,7 +354,6 @@ def test_a_long_text_is_cut_and_made_printable(told):
 
 
 def lags(count: int) -> list[PartitionLag]:
-    """Return rows whose lag grows with the partition."""
     return [
         msgspec.structs.replace(OURS, partition=at, log=LogOffsets(0, 5 + at, 5 + at), lag_s=at)
         for at in range(count)

@@ -111,18 +111,14 @@ def test_attempts_are_bounded_and_success_on_the_last_one_counts():
     assert len(calls) == 3
 
 
-def test_after_the_last_attempt_the_failure_tells_how_many_there_were():
+@pytest.mark.parametrize(("error", "attempts"), [(OSError("no"), 3), (Poison("never"), 1)])
+def test_a_failure_tells_how_many_attempts_there_were_and_poison_is_not_tried_again(
+    error, attempts
+):
     calls: list[Record] = []
-    failure = apply(failing(9, calls, OSError("no")), attempts_max=3)
-    assert failure == Failure("OSError", "no", 3)
-    assert len(calls) == 3
-
-
-def test_poison_is_not_tried_again():
-    calls: list[Record] = []
-    failure = apply(failing(9, calls, Poison("never")), attempts_max=3)
-    assert failure == Failure("Poison", "never", 1)
-    assert len(calls) == 1
+    failure = apply(failing(9, calls, error), attempts_max=3)
+    assert failure == Failure(type(error).__name__, str(error), attempts)
+    assert len(calls) == attempts
 
 
 def test_poison_on_a_later_attempt_ends_the_attempts():

@@ -79,8 +79,7 @@ def test_told_to_stop_with_a_request_in_doubt_the_worker_opens_no_further_transa
     assert (pipeline.outputs(), pipeline.committed()) == ([], {}), "offsets without their outputs"
     pipeline.broker.group.expel("w")
     pipeline.start("w2")  # the next start gives every record its effect
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
 
 
 def test_ends_of_a_partition_that_left_are_not_committed():
@@ -114,8 +113,7 @@ def test_partitions_that_were_lost_are_told_and_taken_again_from_the_committed_o
             pipeline.broker.group.expel("w")
 
     script.then = then
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.told.of("partitions_lost") == [{"partitions": [P0]}]
 
 

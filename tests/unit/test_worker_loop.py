@@ -35,8 +35,7 @@ def test_input_flows_through_in_batches_until_told_to_stop():
     pipeline = Pipeline(2, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
     pipeline.write(*[b"x%d" % n for n in range(5)], partition=1)
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     settled = [facts["settled"] for facts in pipeline.told.of("transaction_committed")]
     assert [each.records for each in settled] == [3, 3, 3, 3, 3]
     assert {each.attempt for each in settled} == {1}
@@ -51,13 +50,11 @@ def test_a_transaction_that_fails_anywhere_is_done_once_in_the_end(step, error, 
     pipeline = Pipeline(2, faults=script, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
     pipeline.write(b"a", b"a/2", b"boom", b"two", partition=1)
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert not script.unplayed
 
 
 def calls_in_handlers(pipeline: Pipeline) -> list[str]:
-    """Return a list that will name every call of an adapter while an exception is handled."""
     found: list[str] = []
 
     def noting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,8 +87,7 @@ def test_no_client_is_called_while_an_exception_is_handled(step, error):
     pipeline = Pipeline(2, faults=script, batch_max=3)
     pipeline.write(*[b"%d" % n for n in range(10)])
     found = calls_in_handlers(pipeline)
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert not script.unplayed
     assert found == []
 
@@ -106,8 +102,7 @@ def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doub
         faults["send"] = [InjectedFault("aborted", after=True)]
     pipeline = Pipeline(faults=Script(**faults), batch_max=2)
     pipeline.write(b"a", b"b", b"c", b"d")
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert pipeline.told.names().count("in_doubt_fenced") == 1
 
 
@@ -189,8 +184,7 @@ def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost():
             claims.outage = None
 
     script.then = then
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
 
 
 def test_slow_business_code_is_cut_and_the_rest_is_taken_next():
@@ -201,8 +195,7 @@ def test_slow_business_code_is_cut_and_the_rest_is_taken_next():
     pipeline = Pipeline(2, transform=slow)
     pipeline.write(b"a", b"b", b"c")
     pipeline.write(b"d", partition=1)
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     settled = [facts["settled"].records for facts in pipeline.told.of("transaction_committed")]
     assert settled == [2, 2]
 
@@ -242,8 +235,7 @@ def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(s
     script.then = lambda _step: None
     pipeline.source.close()
     pipeline.start("w2")
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
 
 
 @pytest.mark.parametrize("kind", ["fenced", "aborted"])
@@ -263,8 +255,7 @@ def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fi
 
     monkeypatch.setattr(ExactlyOnce, "run", run)
     pipeline.write(*[b"r%d" % number for number in range(400)])
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert len(pipeline.outputs()) == 400
     assert sizes[:3] == [400, 200, 100]
     assert len([size for size in sizes if size > 100]) == 2
@@ -282,8 +273,7 @@ def test_after_an_abort_no_record_is_called_a_second_time(step):
     faults: list[InjectedFault | None] = [InjectedFault("aborted")] * 3
     pipeline = Pipeline(faults=Script(**{step: [None, *faults]}), transform=counting, batch_max=4)
     pipeline.write(*[b"%d" % n for n in range(12)])
-    pipeline.run()
-    pipeline.judge()
+    pipeline.run_judged()
     assert sorted(called) == sorted(b"%d" % n for n in range(12))
 
 

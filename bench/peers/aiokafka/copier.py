@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RECORDS_MAX = 10_000
+RECORDS_MAX = 50_000
 
 
 async def copy(

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORDS_MAX = 10000, CALL_TIMEOUT_MS = 10000 };
+enum { RECORDS_MAX = 50000, CALL_TIMEOUT_MS = 10000 };
 enum { CONF_OK = 0, PRODUCER = 0, CONSUMER = 1, QUEUE_FULL = -184, COPY = 2, ANY_PARTITION = -1 };
 enum { V_END = 0, V_RKT = 2, V_VALUE = 4, V_KEY = 5, V_FLAGS = 7, V_HEADERS = 10 };
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 TESTED: Final = ("2.16.",)
 """Versions of librdkafka that the tests ran on, by how they begin; others take the reference."""
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 """Of hapax_fast: that of another release is not called, for it may want what this one lacks."""
 _KNOWN: Final = (b"", b"1", b"cloudevents\0a\0b", b"x" * 127, b"x" * 128, b"x" * 129, b"x" * 1000)
 _SALT: Final = bytes(range(16))
@@ -143,14 +144,22 @@ def _found(id_sources: tuple[str, ...]) -> tuple[NativePath | None, str]:
     try:
         module: Any = import_module("hapax_fast")
     except ImportError as error:
-        missing = error.name == "hapax_fast"
-        return None, "hapax_fast is not installed" if missing else f"hapax_fast: {error}"
+        return None, _why_missing() if error.name == "hapax_fast" else f"hapax_fast: {error}"
     _known, foreign = _sources(id_sources)
     version = str(libversion()[0])
     if foreign:
         return None, f"HAPAX_DEDUP__ID={foreign} is looked up in Python"
     problem = _problem(module, version)
     return (None, problem) if problem else (NativePath(module, id_sources), f"librdkafka {version}")
+
+
+def _why_missing() -> str:
+    """Return what the build of the wheel noted (hatch_build.py)."""
+    try:
+        noted = distribution("hapax-kafka").read_text("extra_metadata/hapax_fast.not_built")
+    except PackageNotFoundError:
+        noted = None
+    return f"hapax_fast was not built: {noted}" if noted else "hapax_fast is not installed"
 
 
 def _problem(module: Any, version: str) -> str:

@@ -96,9 +96,7 @@ class TransactionSettings(SettingsGroup):
     )
     """Aimed length of one batch under backlog: longer ones cost the brokers less per record,
     shorter ones are visible sooner. Without a backlog a batch is cut at once."""
-    records_max: Annotated[int, whole(1, 1_000_000)] = Field(
-        default=10_000, json_schema_extra={"default": "`10000`, on Spark `50000`"}
-    )
+    records_max: Annotated[int, whole(1, 1_000_000)] = 50_000
     """Most records of one batch: bounds memory, and what an abort repeats. With claims a process
     holds two batches under a backlog."""
     bytes_max: Annotated[int, size("1KiB", "1GiB")] = 16 << 20

@@ -1,11 +1,10 @@
 """All settings of one process."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
 from hapax.core.formats import FormatOptions
-from hapax.core.guarantees import MODES, Guarantee, Mode
 from hapax.core.span import WORDS, SpanWords
 from hapax.settings.base import SettingsGroup, variables
 from hapax.settings.kafka import GroupSettings, KafkaSettings, TransactionSettings
@@ -27,6 +26,25 @@ from hapax.settings.value_types import FUNCTION, NAME, choice
 
 Engine = Literal["worker", "spark"]
 Fast = Literal["auto", "on", "off"]
+Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+
+class Mode(NamedTuple):
+    """What follows from a guarantee.
+
+    transactional  outputs and offsets are one transaction
+    engines        that can keep it
+    """
+
+    transactional: bool
+    engines: tuple[str, ...]
+
+
+MODES: Final[dict[Guarantee, Mode]] = {
+    "exactly_once": Mode(transactional=True, engines=("worker", "spark")),
+    "at_least_once": Mode(transactional=False, engines=("worker",)),
+    "at_most_once": Mode(transactional=False, engines=("worker",)),
+}
 
 
 class Settings(SettingsGroup):
@@ -46,7 +64,7 @@ class Settings(SettingsGroup):
     guarantee: Annotated[Guarantee, choice(Guarantee)] = "exactly_once"
     """What holds for every record; the two weaker ones are for comparison."""
     fast: Annotated[Fast, choice(Fast)] = "auto"
-    """Whether records take the native path (hapax-fast), at less CPU: `auto` where it is installed
+    """Whether records take the native path (in C), at less CPU: `auto` where it is installed
     and tested; `on` refuses to start without it."""
     transform: Annotated[str | None, FUNCTION] = None
     """The business rule. Unset: records pass unchanged."""

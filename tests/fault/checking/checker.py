@@ -78,7 +78,6 @@ class Matched:
 
     @property
     def due(self) -> NDArray[np.bool_]:
-        """Return by record whether it asks for any effect."""
         return (self.outputs > 0) | self.poison
 
     @property
@@ -107,7 +106,6 @@ def match(history: History) -> Matched:
 
 
 def _slots(history: History, effects: Table) -> NDArray[np.int64]:
-    """Return the slot of each effect: by its topic and its header."""
     dead = np.array([lane.way < 0 for lane in history.lanes], bool)[effects["lane"]]
     slot = effects["slot"].astype(np.int64)
     slot = np.where((slot >= 1) & (slot <= OUTPUTS_MAX), slot, STRANGE)
@@ -317,7 +315,6 @@ class _Records:
         return np.bincount(self._number[records], minlength=self._size)
 
     def _written(self) -> None:
-        """Compare the input with what the feeder knows."""
         ledger, inputs, real = self._history.ledger, self._history.inputs, self._matched.real
         seen = np.zeros((max(len(ledger.fates), self._size), ledger.fates.shape[1]), bool)
         seen[inputs["number"][real], inputs["copy"][real]] = True

@@ -92,7 +92,6 @@ class World:
         return [effect for lane in self.lanes.values() for effect in lane]
 
     def owners(self) -> list[Given]:
-        """Return the records that have an effect."""
         return list({effect.given.where: effect.given for effect in self.effects()}.values())
 
     def done(self) -> list[Given]:
@@ -121,7 +120,6 @@ class World:
 
 
 def due(given: Given) -> list[Effect]:
-    """Return the effects that a record asks for."""
     stamp = {
         **given.headers,
         "hapax-id": given.headers["message-id"],

@@ -113,7 +113,6 @@ def judge(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> Judgement
 
 
 def read_back(topics: Topics, ledger: Ledger, live: LiveHistory | None) -> History:
-    """Return all that a run left on the brokers."""
     bootstrap, source = topics.bootstrap, topics.source
     names = [(topics.dead, DEAD_WAY), *((name, way) for way, name in enumerate(topics.outputs))]
     left = _await_settled(topics, ledger.run)
@@ -199,7 +198,6 @@ def joined(
 
 
 def _beyond(everything: Table, visible: Table) -> Table:
-    """Return the rows of ``everything`` that are not visible."""
     keys = place_keys(visible["lane"], visible["offset"])
     hidden = found_in(keys, place_keys(everything["lane"], everything["offset"])) < 0
     return everything[hidden]

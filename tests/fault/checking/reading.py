@@ -114,7 +114,6 @@ def fetch(errand: Errand) -> list[str]:
 def chunks(
     bootstrap: str, topic: str, partitions: Sequence[int], isolation: topics.Isolation
 ) -> Iterator[list[Message]]:
-    """Yield all records of these partitions, up to the ends at the time."""
     consumer = _consumer(bootstrap, isolation)
     consumer.assign([TopicPartition(topic, at, OFFSET_BEGINNING) for at in partitions])
     unfinished = set(partitions)
@@ -149,7 +148,6 @@ def _ended(messages: Sequence[Message]) -> set[int]:
 
 
 def _consumer(bootstrap: str, isolation: str) -> Consumer:
-    """Return a consumer for reading a lot, that commits nothing."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -171,12 +169,10 @@ def _consumer(bootstrap: str, isolation: str) -> Consumer:
 
 
 def ends(bootstrap: str, topic: str) -> list[Ends]:
-    """Return by partition where it begins and ends."""
     stable = topics.watermarks(bootstrap, topic, "read_committed")
     high = topics.watermarks(bootstrap, topic, "read_uncommitted")
     return [Ends(low, end, high[number][1]) for number, (low, end) in sorted(stable.items())]
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for rows on their way between processes."""
     return tempfile.TemporaryDirectory(prefix="fault-reading-")

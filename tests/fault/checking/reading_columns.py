@@ -85,7 +85,6 @@ class Names(NamedTuple):
 
 
 def inputs(messages: Sequence[Message]) -> Table:
-    """Return INPUT rows of input records."""
     values = [message.value() or b"" for message in messages]
     table = np.zeros(len(values), INPUT)
     _place_in(table, messages, "offset")
@@ -113,7 +112,6 @@ def _place_in(table: Table, messages: Sequence[Message], name: str) -> None:
 
 
 def outputs(messages: Sequence[Message], names: Names) -> Table:
-    """Return EFFECT rows of the records of output topics."""
     values = [message.value() or b"" for message in messages]
     table, headers = _effects(messages, values, names)
     fields = texts.numbers([value[: -CHECK_DIGITS - 1] for value in values], b" ", 3)

@@ -29,7 +29,6 @@ INSIDE = "CONTROL_PEER"
 
 
 def main(words: list[str]) -> int:
-    """Be a control, or play the trials of all."""
     if words[0].startswith("-"):
         # A peer's environment has nothing of what this needs.
         from tests.fault.controls import trials  # noqa: PLC0415

@@ -46,7 +46,6 @@ class Effect(NamedTuple):
 
 
 def contract() -> Contract:
-    """Read the environment of this process."""
     given = os.environ
     return Contract(
         bootstrap=given["HAPAX_KAFKA__BOOTSTRAP_SERVERS"],

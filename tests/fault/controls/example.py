@@ -76,7 +76,6 @@ class Example:
             )
 
     def commit(self) -> None:
-        """Commit the outputs and the positions, and begin the next transaction."""
         self.producer.send_offsets_to_transaction(
             self.consumer.position(self.consumer.assignment()),
             self.consumer.consumer_group_metadata(),

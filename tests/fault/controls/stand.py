@@ -87,7 +87,6 @@ class Stand:
     # -- input ----------------------------------------------------------------------------
 
     def feed(self, rate: int, seed: int) -> None:
-        """Begin to write events, so many a second."""
         self.feeder = Feeder(
             self.topics.bootstrap,
             self.topics.source,
@@ -164,7 +163,6 @@ class Stand:
     def arm(
         self, api: str, action: str, instance: str = "w-0", **more: int | bool | str | None
     ) -> Rule:
-        """Add a rule for the requests of one member."""
         rule = Rule(api, action, client_id=self.client(instance), **more)  # type: ignore[arg-type]
         return self.proxy.add(rule)
 
@@ -178,7 +176,6 @@ class Stand:
     # -- what can be seen -----------------------------------------------------------------
 
     def note(self, kind: str, text: str) -> None:
-        """Say that something was wrong while it ran."""
         self.found.setdefault(kind, []).append(text)
 
     def visible(self) -> int:
@@ -200,7 +197,6 @@ class Stand:
         return sum(answer.result().offset for answer in asked.values())
 
     def committed(self) -> dict[int, int | None]:
-        """Return the group's committed offset of each partition."""
         return committed(self.topics.bootstrap, self.topics.app, self.topics.source)
 
     def _last(self) -> dict[int, int]:
@@ -220,6 +216,5 @@ class Stand:
         assert reaches(or_back, PATIENCE_S), f"{self.name}: not within {PATIENCE_S:.0f} s: {what}"
 
     def await_progress(self, records: int = 50) -> None:
-        """Wait until so many further outputs are visible."""
         before = self.visible()
         self.await_(lambda: self.visible() >= before + records, "further outputs")

@@ -126,7 +126,6 @@ def _strike(trial: Trial, stand: Stand, began_s: float) -> Strike:
 
 
 def main(trials: Sequence[Trial], words: Sequence[str]) -> int:
-    """Play the trials that the command line names, on one cluster; return the exit code."""
     asked = parsed(trials, words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing it started stays
     box = Box.of(asked)

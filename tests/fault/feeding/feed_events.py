@@ -54,7 +54,6 @@ class Book:
         return range(start, start + count)
 
     def note(self, places: list[int], fate: Fate) -> None:
-        """Write down one fate for many copies."""
         fates = self.fates
         for at in places:
             fates[at] = fate

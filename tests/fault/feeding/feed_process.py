@@ -316,7 +316,6 @@ class Lane(threading.Thread):
 
 
 def main(task: Task) -> None:
-    """Write until told to stop, or until nobody is left to tell."""
     folder = Path(task.folder)
     cells = shared(folder / "feed.state")
     parent = os.getppid()

@@ -56,11 +56,9 @@ class Ledger:
         return np.isin(self.fates, (Fate.ABORTED,))
 
     def save(self, path: Path) -> None:
-        """Write everything into one file."""
         np.savez(path, fates=self.fates, run=np.array(self.run), hidden=np.array(self.hidden))
 
     @classmethod
     def load(cls, path: Path) -> Ledger:
-        """Read what ``save`` wrote."""
         with np.load(path) as file:
             return cls(str(file["run"]), file["fates"], int(file["hidden"]))

@@ -19,7 +19,6 @@ MUTANTS: dict[str, Callable[[], None]] = {
 
 
 def main(words: list[str]) -> int:
-    """Be a mutant, or play the trials of all; return the exit code."""
     if words[0].startswith("-"):
         # A worker that starts again must not wait for what only the trials need.
         from tests.fault.controls import trials  # noqa: PLC0415

@@ -14,7 +14,6 @@ _LIBRARIES = ("confluent-kafka", "redis", "pyspark")
 
 
 def facts() -> dict[str, str]:
-    """Return name and value of what the figures depend on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": str(os.cpu_count()),

@@ -53,7 +53,6 @@ def page(runs: Sequence[Run], cases: Sequence[Case]) -> str:
 
 
 def problems(runs: Sequence[Run], cases: Sequence[Case]) -> list[str]:
-    """Return everything that is not as it must be."""
     found = [text for run in runs for text in run.problems]
     found += [f"{case.test}: {case.outcome}" for case in cases if case.outcome not in FINE]
     gaps = tables.gaps(runs, cases)
@@ -75,7 +74,6 @@ def keep(runs: Sequence[Run], cases: Sequence[Case]) -> None:
 
 
 def _pictured(runs: Sequence[Run]) -> list[Run]:
-    """Return the longest runs of the service."""
     drawable = [run for run in runs if run.kind == "service" and run.samples]
     return sorted(drawable, key=lambda run: -run.seconds)[:PICTURES_MAX]
 
@@ -122,7 +120,6 @@ def _notes(runs: Sequence[Run]) -> str:
 
 
 def main() -> int:
-    """Print or keep the report; return the exit code."""
     parser = argparse.ArgumentParser(description="The report of the fault suite.")
     parser.add_argument("--folder", type=Path, default=BUILD, help="what runs and tests have left")
     parser.add_argument("--keep", action="store_true", help="join it to docs/proof, write the page")

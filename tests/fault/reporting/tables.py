@@ -160,7 +160,6 @@ def violations_list(runs: Sequence[Run]) -> str:
 
 
 def controls_table(runs: Sequence[Run]) -> str:
-    """Return one line for each control and mutant: what it showed, and whether that is enough."""
     return table(
         ("control", "records#", "showed", "verdict"),
         (
@@ -176,7 +175,6 @@ def controls_table(runs: Sequence[Run]) -> str:
 
 
 def matrix_table(runs: Sequence[Run], cases: Sequence[Case]) -> str:
-    """Return one line for each row of the matrix, and one for what its tests have to report."""
     struck: dict[str, int] = defaultdict(int)
     for run in runs:
         for strike in run.strikes:

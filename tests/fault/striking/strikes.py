@@ -50,7 +50,6 @@ def fault(
     *values: P.args,
     **how: P.kwargs,
 ) -> Fault:
-    """Return a fault of one row that strikes in this way, at workers unless ``at`` says else."""
     return Fault((row,), name, lambda scene: strike(scene, *values, **how))
 
 

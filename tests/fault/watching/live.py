@@ -59,7 +59,6 @@ class LiveHistory:
         return found
 
     def save(self, folder: Path) -> None:
-        """Write everything into files."""
         path = folder / "live.npz"
         np.savez(path, seen=self.seen, moments=self.moments)
         rest = {name: getattr(self, name) for name in ("lanes", "complete", "partitions", "errors")}
@@ -67,7 +66,6 @@ class LiveHistory:
 
     @classmethod
     def load(cls, folder: Path) -> LiveHistory:
-        """Read what ``save`` wrote."""
         rest = json.loads((folder / "live.json").read_text())
         rest["lanes"] = [(topic, partition) for topic, partition in rest["lanes"]]
         with np.load(folder / "live.npz") as file:

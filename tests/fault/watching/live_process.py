@@ -59,7 +59,6 @@ class Eye:
         self.errors: list[str] = []
 
     def take(self, messages: list[Message]) -> None:
-        """Keep what one call gave."""
         now_ms = _now_ms()
         numbers = self._numbers
         rows = np.zeros(len(messages), SEEN)

@@ -87,7 +87,7 @@ def test_a_librdkafka_that_was_not_tested_takes_the_reference(monkeypatch):
 
 def test_a_module_of_another_release_takes_the_reference(monkeypatch):
     monkeypatch.setattr(hapax_fast, "INTERFACE", 99)
-    told = "hapax_fast is that of another release (interface 99, not 1)"
+    told = "hapax_fast is that of another release (interface 99, not 2)"
     assert chosen().reason == f"{told}: install the one of this release"
     assert told in refusal()
 

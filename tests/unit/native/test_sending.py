@@ -114,6 +114,32 @@ def test_what_was_handed_over_is_not_read_or_sent_again(stage, outbox):
             use()
 
 
+@pytest.mark.parametrize("is_native", [True, False])
+@pytest.mark.parametrize(
+    ("away", "codes"),
+    [
+        ({}, set()),
+        (
+            {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200},
+            {KafkaError._MSG_TIMED_OUT},
+        ),
+    ],
+)
+def test_what_was_not_delivered_is_known_once_flush_returns_though_nothing_asked_for_a_report(
+    stage, is_native, away, codes
+):
+    outbox = outbox_of(stage, **away)
+    ((native, batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))] * 3, ["header:id"])
+    messages = prepared(native, batch, [(Output(b"x"),)] * 3, "out-undelivered")
+    outbox.begin()
+    outbox.send(messages if is_native else list(messages), reports=False)
+    assert outbox.flush(PATIENCE_S) == 0
+    assert outbox.failures == codes
+    outbox.begin()
+    assert outbox.flush(PATIENCE_S) == 0
+    assert outbox.failures == set()
+
+
 def test_with_reports_or_turns_the_reference_sends(stage, outbox):
     topic = f"out-{uuid.uuid4().hex}"
     ((native, batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))], ["header:id"])

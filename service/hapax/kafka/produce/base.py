@@ -262,6 +262,8 @@ class KafkaProducing:
         self._topics = OutputTopics(config, clock, watch)
         self._sets = MessageSets(int(config.properties.get("batch.size", SET_BYTES)))
         self._began_s = 0.0
+        self._diagnosing = False
+        """Whether each message asks for its report, since one of the last attempt was refused."""
         self.doubts: list[str] = []
         """What may have been sent twice; always empty without transactions, where that is only a
         duplicate."""
@@ -274,7 +276,7 @@ class KafkaProducing:
     def one_by_one(self) -> bool:
         """Whether it takes messages one by one only: to report on each, judge it, or place it."""
         native = self._config.native
-        free = native is not None and not native.left
+        free = native is not None and not native.left and not self._diagnosing
         return not free or self._config.round_robin or self._topics.awake
 
     def _connect(self) -> tuple[Outbox, Any]:

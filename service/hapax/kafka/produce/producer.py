@@ -44,6 +44,8 @@ METADATA_TIMEOUT_S = 5.0
 _QUEUE_FULL_WAIT_S = 0.05
 _ASK_TIMEOUT_S = 0.5
 LOOK_S = 1.0
+PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""What is thrown away was not refused; all of an earlier batch that was late ends so."""
 _CLIENTS_NOW, _FIRST_MS = 0, 1
 
 
@@ -153,6 +155,11 @@ class Outbox:
         self._placed = placed
         self._round_robin = round_robin
         self._native = native
+        self._counts = native is not None and "transactional.id" not in properties
+        if "transactional.id" not in properties:
+            # Nothing else names what was not delivered; what was delivered costs no call.
+            reports = {"on_delivery": self._not_delivered, "delivery.report.only.error": True}
+            properties = {**properties, **reports}
         self.alone = properties.get("batch.num.messages") == 1
         """Whether each message has a set of its own, so that brokers refuse it and no other."""
         self._turns: dict[str, Iterator[int]] = {}
@@ -182,6 +189,12 @@ class Outbox:
         """Deliver lines and reports. A fatal error is raised here and by the next call."""
         with self._serving():
             self.producer.poll(wait_s)
+
+    def flush(self, timeout_s: float) -> int:
+        """Return how many messages are still on their way; ``failed`` has what was refused."""
+        left = self.producer.flush(timeout_s)
+        self._collect()
+        return left
 
     def await_deliveries(self, timeout_s: float) -> None:
         with self._serving():
@@ -229,6 +242,7 @@ class Outbox:
 
     def begin(self) -> None:
         """Forget the reports of earlier batches; those that come late are not counted either."""
+        self._collect()
         self.failed, self.unknown_topics = [], set()
         self._due_s = time.monotonic() + LOOK_S
 
@@ -302,6 +316,20 @@ class Outbox:
             f"a message was refused: {text}", refused={index: text}, content=True
         )
 
+    def _collect(self) -> None:
+        """Note what the native path has sent in vain: its messages have no reports."""
+        if self._native is not None and self._counts:
+            for code in self._native.module.failures(self._client):
+                self._not_delivered(KafkaError(code), None)
+
+    def _not_delivered(self, error: KafkaError | None, message: Any) -> None:
+        """Note a failure of a message that asked for no report of its own."""
+        if error is None or error.code() in PURGED:
+            return
+        self.failed.append(error)
+        if error.code() in UNKNOWN_TOPIC and message is not None:
+            self.unknown_topics.add(message.topic())
+
     def _reporter(self, index: int, topic: str, placed: Report | None) -> Report:
         # Bound to this batch: reports of an aborted one may come when the next is under way.
         refused, failed, unknown_topics = self.refused, self.failed, self.unknown_topics
@@ -309,7 +337,7 @@ class Outbox:
         def report(error: KafkaError | None, message: object) -> None:
             if placed is not None and error is None:
                 placed(error, message)
-            if error is None or error.code() == KafkaError._PURGE_QUEUE:
+            if error is None or error.code() in PURGED:
                 return
             failed.append(error)
             if error.code() in CONTENT:

@@ -55,13 +55,7 @@ RESEND_S = SOCKET_TIMEOUT_MS / 1000 + 1.0
 class KafkaTransaction(KafkaProducing):
     """One transactional producer at a time, rebuilt on demand under the same id."""
 
-    _diagnosing = False
     _carries_messages = False
-
-    @property
-    def one_by_one(self) -> bool:
-        """Whether it takes messages one by one only, for instance to learn which is refused."""
-        return self._diagnosing or super().one_by_one
 
     @cached_property
     def _caller(self) -> OffsetsCaller:

@@ -27,7 +27,6 @@ class KafkaAtLeastOnce(KafkaProducing):
     """Outputs are flushed before their offsets commit."""
 
     _messages: Sequence[Message] = ()
-    one_by_one = True  # each asks for its delivery report
     _offsets: OffsetCommit | None = None
 
     def __init__(
@@ -74,12 +73,12 @@ class KafkaAtLeastOnce(KafkaProducing):
         with self._watch("flush"):
             outbox.begin()
             try:
-                outbox.send(self._messages, reports=True)
+                outbox.send(self._messages, reports=self._diagnosing)
             except BatchAbortedError:
                 self._check_topics(outbox)
                 raise
             try:
-                left = outbox.producer.flush(self._deadline_s)
+                left = outbox.flush(self._deadline_s)
             except KafkaException as error:
                 raise ProducerDeadError(f"flush: {describe(error.args[0])}") from error
             except UnicodeDecodeError as error:
@@ -88,6 +87,7 @@ class KafkaAtLeastOnce(KafkaProducing):
             outbox.producer.purge()
             raise BatchAbortedError(f"{left} outputs were not delivered in time", resolved=False)
         codes = outbox.failures
+        self._diagnosing = bool(codes)
         if codes & FORBIDDEN:
             raise StopError(f"not allowed to write: {describe(outbox.failed[0])}")
         self._check_topics(outbox)

@@ -19,7 +19,7 @@ from hapax.kafka.admin.cluster import ClusterLook
 from hapax.kafka.admin.preflight import output_topics, target_settings
 from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
-from hapax.operations.doctor import brokers, connections, neighbours, positions, stores, topics
+from hapax.operations.doctor import brokers, connections, neighbours, positions, stores
 from hapax.operations.doctor.check import (
     CheckContext,
     Finding,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.check import Check, CheckResult
     from hapax.settings import Settings
 
-CHECKS = declared(connections, brokers, topics, positions, neighbours, stores)
+CHECKS = declared(connections, brokers, positions, neighbours, stores)
 
 STORE_TIMEOUT_S = 2.0
 _LIBRARIES = ("hapax-kafka", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
