@@ -81,7 +81,8 @@ class ReadAhead:
 
     def __init__(self, spool: SpoolStore, settings: Settings, id_header: str) -> None:
         self._spool = spool
-        self._limits = settings.transaction.records_max, settings.transaction.bytes_max
+        # Their size does not follow the link: 50,000 could outlive their timeout on a slow one.
+        self._limits = min(settings.transaction.records_max, 10_000), settings.transaction.bytes_max
         self._id_header = id_header
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="hapax-read-ahead")
         self._begun: tuple[int, Future[Upcoming]] | None = None
