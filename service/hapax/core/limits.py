@@ -200,9 +200,8 @@ class Pace:
         """
         self._bytes_each = max(0.5 * self._bytes_each, bytes_in / records)
         full = records >= self.records
-        aimed_s = (
-            max(1.0, min(transaction_s / self._interval_s, self.STRETCH_MAX)) * self._interval_s
-        )
+        interval_s = self._interval_s
+        aimed_s = min(max(interval_s, transaction_s), self.STRETCH_MAX * interval_s)
         if transaction_s < self._half_s / 4:
             self._proven = max(self._proven, records)
         if transaction_s > self._half_s:

@@ -155,7 +155,6 @@ class Outbox:
         self._placed = placed
         self._round_robin = round_robin
         self._native = native
-        self._counts = native is not None and "transactional.id" not in properties
         if "transactional.id" not in properties:
             # Nothing else names what was not delivered; what was delivered costs no call.
             reports = {"on_delivery": self._not_delivered, "delivery.report.only.error": True}
@@ -318,7 +317,7 @@ class Outbox:
 
     def _collect(self) -> None:
         """Note what the native path has sent in vain: its messages have no reports."""
-        if self._native is not None and self._counts:
+        if self._native is not None:
             for code in self._native.module.failures(self._client):
                 self._not_delivered(KafkaError(code), None)
 

@@ -97,7 +97,7 @@ class KafkaAtLeastOnce(KafkaProducing):
                 refused = self._sets.refuse(outbox.refused, alone=outbox.alone)
                 self._rebuild(outbox)
             raise BatchAbortedError(
-                f"{len(outbox.failed)} outputs were refused: {describe(outbox.failed[0])}",
+                f"outputs were refused: {describe(outbox.failed[0])}",
                 refused=refused,
                 content=bool(codes & CONTENT),
                 resolved=False,
