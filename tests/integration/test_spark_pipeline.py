@@ -206,7 +206,7 @@ PROPERTIES = {"spark.driver.memory": "512m", "spark.ui.enabled": "true", "spark.
 STATUS_RECORDS = 20_000
 
 
-def test_a_driver_shows_executors_lanes_and_the_way_to_sparks_own_pages(route_of):
+def test_a_driver_shows_executors_lanes_and_where_sparks_own_pages_are(route_of):
     port = free_port()
     route = route_of(
         3, kind=SparkProcess, TELEMETRY__PORT=str(port), SPARK__PROPERTIES=json.dumps(PROPERTIES)
@@ -233,8 +233,6 @@ def test_a_driver_shows_executors_lanes_and_the_way_to_sparks_own_pages(route_of
     exposition = ask(port, "/metrics")[1]
     assert metric(exposition, "hapax_executors") == 1
     assert metric(exposition, "hapax_ranges_in_flight") == 0
-    page = ask(port, "/")[1]
-    assert f'<a href="{told["ui"]}">' in page
     status, _ = ask(int(told["ui"].rpartition(":")[2]), "/jobs/")
     assert status == HTTPStatus.OK
     assert driver.terminate(60) == 0
