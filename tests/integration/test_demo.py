@@ -94,6 +94,13 @@ def _mark_of(process: psutil.Process) -> str | None:
         return None
 
 
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return ""
+
+
 def interrupted(
     command: list[str], folder: Path, mark: str, begun: str
 ) -> tuple[list[str], str, str]:
@@ -114,8 +121,9 @@ def interrupted(
         for line in demo.stderr:
             if begun in line:
                 break
-        family = marked(mark)
-        commands = [" ".join(process.cmdline()) for process in family]
+        # Redis writes its title over its environment, and what Spark starts may have left the tree.
+        family = {*psutil.Process(demo.pid).children(recursive=True), *marked(mark)}
+        commands = [_command(process) for process in family]
         demo.send_signal(signal.SIGINT)
         out, err = demo.communicate(timeout=60)
     finally:
