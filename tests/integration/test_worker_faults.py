@@ -158,23 +158,6 @@ def test_a_killed_worker_commits_again_within_5_s_of_its_start(plain, in_time):
     assert values(plain) == [*TWENTY, b"after"]
 
 
-@pytest.mark.long
-def test_a_static_member_that_left_is_replaced_within_its_session_timeout(plain, in_time):
-    quick = {"GROUP__SESSION_TIMEOUT": "6s", "TRANSACTION__TIMEOUT": "4s"}
-    plain.write(*TWENTY)
-    first = plain.worker("w-0", **quick)
-    await_(lambda: bool(first.lines("transaction_committed")), 20, first.text)
-    second = plain.worker("w-1", **quick)
-    await_(lambda: bool(second.lines("partitions_assigned")), 20, second.text)
-    assert second.lines("transaction_committed") == []
-    first.terminate()
-    plain.write(b"after")
-    began_s = time.monotonic()
-    await_(lambda: bool(second.lines("transaction_committed")), 20, second.text)
-    in_time(time.monotonic() - began_s, 6 + 6)  # without a word to the group it could be for ever
-    assert values(plain) == [*TWENTY, b"after"]
-
-
 # -- Who was once told that there are no brokers comes back when there are -----------------
 
 TOLD_S = 3.0
