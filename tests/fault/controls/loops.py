@@ -170,16 +170,14 @@ class PlainTransactions(Process):
     """Correct until a request is delayed. Goes back to what the group says is committed."""
 
     def __init__(self, ours: Contract) -> None:
-        super().__init__(
-            ours,
-            **{
-                "transactional.id": ours.name,
-                "transaction.timeout.ms": 10_000,
-                "socket.timeout.ms": 10_000,
-                "retry.backoff.ms": 5,
-                "metadata.recovery.strategy": "none",
-            },
-        )
+        settings: Settings = {
+            "transactional.id": ours.name,
+            "transaction.timeout.ms": 10_000,
+            "socket.timeout.ms": 10_000,
+            "retry.backoff.ms": 5,
+            "metadata.recovery.strategy": "none",
+        }
+        super().__init__(ours, **settings)
         self._initialise()
 
     def _renew(self) -> None:
