@@ -71,23 +71,6 @@ def test_a_twin_that_comes_before_its_owner_has_committed_is_dropped_and_the_own
 
 
 @pytest.mark.row("R10")
-def test_twins_of_one_batch_and_of_a_later_one_are_dropped_behind_the_commit_of_their_owner(
-    route, proof
-):
-    route.write(event(1, b"owner", 0), event(1, b"same batch", 0), event(2, b"else", 1))
-    worker = route.worker()
-    route.await_lag_0()
-    route.write(event(1, b"later", 0), event(1, b"elsewhere", 1), event(2, b"crossed", 0))
-    route.await_lag_0()
-    assert values(route) == [b"else", b"owner"]
-    # The offset is committed before the worker writes its line about it.
-    assert worker.terminate() == 0
-    dropped = sum(int(str(one["duplicates"])) for one in worker.lines("transaction_committed"))
-    assert dropped == 4
-    proof.note(struck=dropped, note="twins dropped")
-
-
-@pytest.mark.row("R10")
 def test_a_twin_of_a_dead_letter_is_dropped_whether_its_owner_has_committed_or_not(
     route: PipelineUnderTest, proxied_broker: ProxiedBroker, proof: Proof
 ) -> None:
@@ -111,25 +94,6 @@ def test_a_twin_of_a_dead_letter_is_dropped_whether_its_owner_has_committed_or_n
     (dead,) = route.dead()
     assert (dead.value, source(dead)) == (b"ill", 0)
     proof.note(struck=fault.hits)
-
-
-@pytest.mark.row("R7", "P20", "P21")
-def test_every_event_on_both_partitions_has_one_effect_while_owners_are_killed(route, proof):
-    count = 1500
-    for partition in (0, 1):
-        route.write(*(event(number, b"", partition) for number in range(count)))
-    slow = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
-    workers = [route.worker("w-0", **slow), route.worker("w-1", **slow)]
-    kills = 0
-    for worker in (*workers, *workers):
-        at_work(worker, 1)
-        if route.lag():
-            worker.kill()
-            worker.start()
-            kills += 1
-    route.await_lag_0()
-    assert values(route) == sorted(b"event-%d" % number for number in range(count))
-    proof.note(struck=kills, note="owners killed between claim and commit, at random")
 
 
 @pytest.mark.row("R10")
