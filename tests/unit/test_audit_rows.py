@@ -115,12 +115,9 @@ def test_poison_of_the_identity_and_unreadable_headers_ask_for_a_dead_letter():
     assert [row.id for row in rows] == [None, None]
 
 
-def test_without_a_transform_nothing_is_known():
+def test_without_a_transform_nothing_is_known_and_counts_alone_compare_no_content():
     (row,) = asked(given(message_id=b"1"), known=False)
     assert (row.outputs, row.content) == (None, None)
-
-
-def test_counts_alone_compare_no_content():
     (row,) = asked(given(), answer=Output(b"a"), compare=Compare.COUNTS)
     assert (row.outputs, row.content) == (1, None)
     assert content(effect(b"a", compare=Compare.COUNTS, hapax_source=b"in/0/7")) == 0
@@ -186,18 +183,13 @@ def test_a_part_that_cannot_be_is_part_of_nothing(part):
     assert (row.slot, row.parts) == (1, 0)
 
 
-def test_only_what_names_a_record_that_is_gone_keeps_its_id():
-    there = effect(b"a", hapax_source=b"in/0/5", hapax_id=b"1")
+def test_only_what_names_a_record_that_is_gone_keeps_its_id_and_an_unchecked_output_is_marked():
+    there = effect(b"a", hapax_source=b"in/0/5", hapax_id=b"1", hapax_unchecked=b"1")
     gone = effect(b"a", hapax_source=b"in/0/4", hapax_id=b"1")
     assert there is not None
     assert gone is not None
     assert (there.id, gone.id) == (None, id_hash(b"1"))
-
-
-def test_an_unchecked_output_is_marked():
-    row = effect(b"a", hapax_source=b"in/0/5", hapax_unchecked=b"1")
-    assert row is not None
-    assert row.unchecked
+    assert there.unchecked
 
 
 def test_what_waits_stands_for_its_original_until_the_group_is_beyond_it():

@@ -4,12 +4,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import hapax
@@ -192,7 +188,7 @@ def test_settings_after_another_command_are_refused_with_the_right_order(typed, 
 
 @pytest.mark.parametrize("command", ["", "run", "dev"])
 def test_settings_are_options_at_the_root_and_of_run_and_dev(command):
-    shown = help_of(*command.split())
+    shown = invoked(app, [*command.split(), "--help"]).stdout
     assert "--env-file" in shown
     assert "--set" in shown
 
@@ -221,51 +217,6 @@ def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command):
     confirm(f"Do {command}?", yes=True)
     help_ = RUN.invoke(app, [*command.split(), "--help"])
     assert "--yes" in help_.stdout
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "offsets",
-        "offsets set",
-        "offsets rewind",
-        "offsets skip",
-        "dead-letters list",
-        "dead-letters show",
-        "dead-letters replay",
-        "claims show",
-        "claims forget",
-        "claims rebuild",
-        "transactions list",
-        "transactions abort",
-        "trace",
-        "publish",
-    ],
-)
-def test_the_help_of_every_command_has_examples_and_json(command):
-    shown = help_of(*command.split())
-    assert "Examples:" in shown
-    assert f"hapax {command}" in shown
-    assert "--json" in shown
-    assert "--env-file" not in shown
-
-
-@cache
-def help_of(*command: str) -> str:
-    done = invoked(app, [*command, "--help"])
-    return done.stdout
-
-
-def commands_below(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    yield path
-    for name, each in getattr(command, "commands", {}).items():
-        yield from commands_below(each, (*path, name))
-
-
-def test_no_help_shows_the_marks_of_a_markup():
-    shown = {path: help_of(*path) for path in commands_below(typer.main.get_command(app))}
-    assert len(shown) > 30
-    assert [path for path, text in shown.items() if "**" in text or "`" in text] == []
 
 
 STAND_IN = """

@@ -3,6 +3,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from io import StringIO
 from itertools import repeat
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -60,26 +61,13 @@ def printed(result: DemoSummary) -> str:
 # -- what is shown -----------------------------------------------------------------------------
 
 
-def test_faults_are_counted_by_kind_and_hand_overs_beside_them():
+def test_faults_are_counted_by_kind_and_hand_overs_where_there_were_some():
     words = printed(outcome(0, hand_overs=[HAND_OVER, HAND_OVER]))
     assert "2 Python worker kills," in words
     assert re.search(r"\n +1 driver kill +\n +hand-overs +2 +\n", words)
-
-
-def test_without_hand_overs_none_are_spoken_of():
     result = outcome(0, hand_overs=[])
     assert "hand-over" not in printed(result)
     assert sentences(result)[0] == "Exactly once: every event had its whole effect once, in order."
-
-
-def test_the_sentence_of_a_hand_over_says_how_long_it_took_under_which_load():
-    (told,) = [
-        words for words in sentences(outcome(0, hand_overs=[HAND_OVER])) if "Hand-over" in words
-    ]
-    assert told == (
-        "Hand-over: Spark left 1.5 s after SIGTERM, worker commits after 2.0 s;"
-        " 5,850 records came in meanwhile."
-    )
 
 
 def test_who_did_not_leave_with_0_for_a_hand_over_breaks_the_promise():
@@ -89,8 +77,14 @@ def test_who_did_not_leave_with_0_for_a_hand_over_breaks_the_promise():
     assert any("[0, 1], not 0" in words for words in sentences(outcome(0, hand_overs=[left_badly])))
 
 
-def test_the_figures_hold_the_hand_overs():
-    found = json.loads(json.dumps(figures(outcome(0, hand_overs=[HAND_OVER]))))
+def test_the_figures_and_a_sentence_of_a_hand_over_say_how_long_it_took_under_which_load():
+    result = outcome(0, hand_overs=[HAND_OVER])
+    (told,) = [words for words in sentences(result) if "Hand-over" in words]
+    assert told == (
+        "Hand-over: Spark left 1.5 s after SIGTERM, worker commits after 2.0 s;"
+        " 5,850 records came in meanwhile."
+    )
+    found = json.loads(json.dumps(figures(result)))
     assert found["engine"] == "spark"
     assert found["hand_overs"][0]["commits_after_s"] == 2.0
 
@@ -266,18 +260,18 @@ def test_what_no_record_of_the_demo_asks_for_is_wrong(found):
 # -- what it needs -----------------------------------------------------------------------------
 
 
-def test_without_pyspark_it_says_what_to_install_and_starts_nothing(monkeypatch):
-    monkeypatch.setattr(spark, "find_spec", lambda _name: None)
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        (
+            ("find_spec", lambda _name: None),
+            "hapax demo: PySpark is not installed. Run: pip install 'hapax-kafka[spark]'\n",
+        ),
+        (("PROC", Path("/nowhere")), "Run it on Linux"),
+    ],
+)
+def test_without_pyspark_or_proc_it_says_what_to_do_and_starts_nothing(monkeypatch, patch, said):
+    monkeypatch.setattr(spark, *patch)
     result = CliRunner().invoke(APP, ["--engine", "spark"])
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr == (
-        "hapax demo: PySpark is not installed. Run: pip install 'hapax-kafka[spark]'\n"
-    )
-
-
-def test_without_proc_it_says_where_to_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(spark, "PROC", tmp_path)
-    result = CliRunner().invoke(APP, ["--engine", "spark"])
-    assert result.exit_code == 1
-    assert "Run it on Linux" in result.stderr
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from hapax.telemetry.health import Executor
 
 WITHIN_S = 10.0
-
-
-class FakeJava:
-    """An object of Java: a method for each fact."""
-
-    def __init__(self, facts: dict[str, Any]) -> None:
-        for name, value in facts.items():
-            setattr(self, name, lambda value=value: value)
 
 
 class FakeContext:
@@ -52,20 +45,19 @@ class FakeContext:
     def size(self) -> int:
         return len(self.found)
 
-    def apply(self, at: int) -> FakeJava:
+    def apply(self, at: int) -> SimpleNamespace:
         one = self.found[at]
-        return FakeJava(
-            {
-                "id": one.name,
-                "hostPort": one.address,
-                "totalCores": one.cores,
-                "activeTasks": one.running,
-                "completedTasks": one.done,
-                "failedTasks": one.failed,
-                "memoryUsed": one.memory_bytes,
-                "maxMemory": one.memory_max_bytes,
-            }
-        )
+        facts = {
+            "id": one.name,
+            "hostPort": one.address,
+            "totalCores": one.cores,
+            "activeTasks": one.running,
+            "completedTasks": one.done,
+            "failedTasks": one.failed,
+            "memoryUsed": one.memory_bytes,
+            "maxMemory": one.memory_max_bytes,
+        }
+        return SimpleNamespace(**{name: lambda value=value: value for name, value in facts.items()})
 
 
 def watched(context: FakeContext, wait: Callable[[float], object]) -> list[dict[str, Any]]:

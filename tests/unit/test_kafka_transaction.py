@@ -21,7 +21,7 @@ from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce import transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
-from hapax.kafka.produce.producer import ClientLog, Outbox
+from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.producers import (
     FakeProducer,
@@ -67,27 +67,12 @@ def test_a_timestamp_of_0_is_not_taken_for_now(monkeypatch):
     assert producer.timestamps == [0, 1, 1, 5]  # to the client 0 is now
 
 
-def committed_after_timeouts(patch: Patch) -> None:
+def test_a_commit_that_timed_out_is_only_ever_committed_again(monkeypatch):
     late = [failing(K._TIMED_OUT, retriable=True) for _ in range(3)]
-    kafka, producer, _ = transaction(patch, commit_transaction=[*late])
+    kafka, producer, _ = transaction(monkeypatch, commit_transaction=[*late])
     whole(kafka)
     assert transactional(producer)[2:] == ["commit_transaction"] * 4
     assert len(kafka.doubts) == 3
-
-
-def test_a_commit_that_timed_out_is_only_ever_committed_again(monkeypatch):
-    committed_after_timeouts(monkeypatch)
-
-
-def test_a_transaction_that_aborts_an_unknown_commit_is_caught(monkeypatch):
-    def commit(self: KafkaTransaction) -> None:
-        if self._call(self._producer(), "commit_transaction", 3.0) is not None:
-            self.abort()
-            raise BatchAbortedError("aborted after a time-out", resolved=False)
-
-    monkeypatch.setattr(KafkaTransaction, "commit", commit)
-    with pytest.raises(BatchAbortedError):
-        committed_after_timeouts(monkeypatch)
 
 
 def test_a_commit_past_its_deadline_is_left_to_a_new_producer(monkeypatch):
@@ -134,19 +119,15 @@ def test_an_answer_that_names_no_broker_is_none(monkeypatch):
     assert caught.value.unanswered
 
 
-def refused_on_the_spot(patch: Patch) -> FakeProducer:
+def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch):
     fail: list[Exception | None] = [None, failing(K.MSG_SIZE_TOO_LARGE)]
-    kafka, producer, _ = transaction(patch, produce=fail)
+    kafka, producer, _ = transaction(monkeypatch, produce=fail)
     kafka.begin()
     with pytest.raises(BatchAbortedError) as caught:
         kafka.send([message(b"a"), message(b"b"), message(b"c")])
     assert list(caught.value.refused) == [1]
     assert caught.value.content
-    return producer
-
-
-def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch):
-    assert "abort_transaction" in refused_on_the_spot(monkeypatch).calls
+    assert "abort_transaction" in producer.calls
 
 
 def test_a_message_that_the_broker_refused_costs_the_producer(monkeypatch):
@@ -155,20 +136,6 @@ def test_a_message_that_the_broker_refused_costs_the_producer(monkeypatch):
     with pytest.raises(BatchAbortedError):
         whole(kafka)
     assert kafka.doubts == ["commit: a message was refused"]
-
-
-def test_an_outbox_that_ignores_a_failed_produce_is_caught(monkeypatch):
-    send = Outbox.send
-
-    def careless(self: Outbox, messages: list[object], *, reports: bool) -> None:
-        try:
-            send(self, messages, reports=reports)  # type: ignore[arg-type] # a mutant
-        except BatchAbortedError:
-            return
-
-    monkeypatch.setattr(Outbox, "send", careless)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        refused_on_the_spot(monkeypatch)
 
 
 def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_record(monkeypatch):

@@ -129,14 +129,11 @@ def test_an_end_before_the_end_is_none_unless_the_caller_says_so():
     assert (reading.poll(), reading.ends) == ([], {})
 
 
-def test_nothing_after_a_set_that_cannot_be_decoded_is_read():
+def test_nothing_after_a_set_that_cannot_be_decoded_is_read_and_an_event_without_offset_is_none():
     reading = fetch(Saying([Said(2), Said(3, KafkaError._BAD_MSG), Said(4)]))
     assert [message.offset() for message in reading.poll()] == [2]
     assert reading.undecodable[P0].offset == 3
     assert reading.ends == {P0: 5, P1: 9}
-
-
-def test_an_event_without_an_offset_is_no_set_at_offset_0():
     reading = fetch(Saying([Said(None, KafkaError._CRIT_SYS_RESOURCE, partition=1)]))
     assert (reading.poll(), reading.undecodable) == ([], {})
     assert reading.ends == {P0: 5, P1: 9}
@@ -245,12 +242,9 @@ def client(*stable: int) -> Any:
     return cast("Any", Offsets(*stable))
 
 
-def test_only_partitions_whose_end_readers_do_not_reach_are_undecided():
+def test_it_waits_until_all_whose_end_readers_do_not_reach_is_decided():
     assert undecided(client(5), [A, B]) == {A: (5, 9)}
     assert undecided(client(9), [A, B]) == {}
-
-
-def test_it_waits_until_all_that_was_begun_is_decided():
     waits: list[None] = []
     ends, behind = await_decided(client(5, 7, 11), [A, B], 60_000, lambda: waits.append(None))
     assert (ends, behind, len(waits)) == ({A: 11, B: 4}, {}, 2)
@@ -343,6 +337,12 @@ def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(owners):
     assert (log.paused, log.unassigned) == ([], 1)
 
 
+def test_the_end_of_a_broker_that_leads_no_more_is_read_past(owners):
+    found, _log = owners([Said(3), Said(4, EOF)], [Said(5), Said(6)])
+    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
+    assert [record.offset for record in batch.records] == [3, 5, 6]
+
+
 def test_a_topic_that_is_deleted_meanwhile_holds_no_more_owners(owners):
     found, _log = owners([Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)])
     batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
@@ -367,12 +367,6 @@ def test_from_a_broker_that_leads_no_more_nothing_is_concluded(owners, monkeypat
     with pytest.raises(BatchAbortedError, match=text):
         found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
     assert log.unassigned == 1
-
-
-def test_the_end_of_a_broker_that_leads_no_more_is_read_past(owners):
-    found, _log = owners([Said(3), Said(4, EOF)], [Said(5), Said(6)])
-    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
-    assert [record.offset for record in batch.records] == [3, 5, 6]
 
 
 @pytest.mark.parametrize("marks", [(6, 9), (0, 5), KafkaError._UNKNOWN_PARTITION])

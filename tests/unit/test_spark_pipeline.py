@@ -126,7 +126,8 @@ def test_a_password_is_quoted_for_java():
     )
 
 
-def test_tokens_are_fetched_where_the_settings_say():
+def test_tokens_are_fetched_where_the_settings_say_and_checked_by_the_authority_there(tmp_path):
+    (tmp_path / "login").write_text("-- begin\nend --\n")
     security = {
         f"{SECURITY}PROTOCOL": "sasl_ssl",
         f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER",
@@ -137,18 +138,7 @@ def test_tokens_are_fetched_where_the_settings_say():
     properties = client_properties(load_settings(REQUIRED | security))
     assert properties["sasl.oauthbearer.token.endpoint.url"] == "https://login.example/token"
     assert 'clientId="c" clientSecret="s";' in properties["sasl.jaas.config"]
-
-
-def test_the_token_service_is_checked_by_the_authority_that_is_named(tmp_path):
-    (tmp_path / "login").write_text("-- begin\nend --\n")
-    security = {
-        f"{SECURITY}PROTOCOL": "sasl_ssl",
-        f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER",
-        f"{SECURITY}OAUTH_TOKEN_URL": "https://login.example/token",
-        f"{SECURITY}OAUTH_CLIENT_ID": "c",
-        f"{SECURITY}OAUTH_CLIENT_SECRET": "s",
-        f"{SECURITY}OAUTH_CA_FILE": str(tmp_path / "login"),
-    }
+    security[f"{SECURITY}OAUTH_CA_FILE"] = str(tmp_path / "login")
     settings = load_settings(REQUIRED | security)
     said = client_properties(settings)["sasl.jaas.config"]
     assert 'ssl.truststore.type="PEM"' in said

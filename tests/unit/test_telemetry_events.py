@@ -97,6 +97,7 @@ CASES = [
         facts={"engine": "worker", "librdkafka": "2"},
     ),
     Case("preflight_passed", line={"level": "info", "remarks": []}),
+    Case("preflight_passed", {"remarks": ["one replica"]}, {"level": "warning"}),
     Case("preflight_refused", {"problems": ["no topic"]}),
     Case("service_ready", line={"level": "info"}),
     Case("query_started", {"query": "q", "run": "r", "checkpoint": "/c"}),
@@ -214,6 +215,7 @@ CASES = [
     Case("batch_abandoned", {"reason": "unresolved"}),
     Case("service_draining", {"reason": "SIGTERM"}),
     Case("service_stopped", {"exit_code": 4, "reason": "twin"}, {"level": "error"}),
+    Case("service_stopped", {"exit_code": 0, "reason": "drained"}, {"level": "info"}),
     Case("service_crashed", line={"error": "ValueError"}, facts={"error": ValueError("no")}),
     Case(
         "watchdog_fired",

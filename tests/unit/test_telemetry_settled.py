@@ -41,16 +41,11 @@ def told():
     return Told("info")
 
 
-def test_the_line_has_the_agreed_keys_time_level_and_event_first(told):
+def test_the_line_has_the_agreed_keys_and_says_offsets_phases_and_latency(told):
     told.events.transaction_committed(SETTLED)
     (line,) = told.lines
     assert line.keys() == KEYS
     assert list(line)[:3] == ["timestamp", "level", "event"]
-
-
-def test_the_line_says_offsets_phases_and_latency(told):
-    told.events.transaction_committed(SETTLED)
-    (line,) = told.lines
     assert line["offsets"] == {"orders/0": [100, 107], "orders/3": [9, 12]}
     assert line["phases_ms"] == {"identify": 1.0, "claim": 2.0, "commit": 4.0}
     assert line["duration_ms"] == 7.0

@@ -62,9 +62,12 @@ def test_for_ever_is_infinite_and_what_cannot_be_told_any_more_is_not_shown(told
 
 
 def test_a_partition_that_left_is_not_shown_any_more(told):
-    survey(told, OURS, OUT_LAG)
+    other = msgspec.structs.replace(OURS, partition=1)
+    told.events.partitions_assigned([("orders", 1)])
+    survey(told, OURS, other, OUT_LAG)
     told.events.partitions_revoked([ORDERS])
     assert gauges(told, OURS) == [None] * 5
+    assert gauges(told, other)[0] == OURS.lag
     survey(told, OURS, OUT_LAG)  # asked for before it left
     assert gauges(told, OURS) == [None] * 5
     assert gauges(told, OUT_LAG)[4] == 3
