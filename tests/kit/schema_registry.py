@@ -26,7 +26,8 @@ class RegistryDouble:
     """One registry on a port of its own, also while it is dead.
 
     status   answered to everything; None: what is asked for
-    hidden   ids that it does not know yet
+    location where everything is redirected to
+    hidden   ids that it does not know yet; denied: id or subject → status and error code in their place
     asked    paths that were asked, in order; logins: with which authorization
     hang     take questions and answer none, until it is killed
     slow_s   each answer takes so long
@@ -39,7 +40,9 @@ class RegistryDouble:
         self.schemas: list[dict[str, Any]] = []
         self.status: int | None = None
         self.body = b"{}"
+        self.location: str | None = None
         self.hidden: set[int] = set()
+        self.denied: dict[str, tuple[int, int]] = {}
         self.asked: list[str] = []
         self.logins: list[str] = []
         self.compatibility = "BACKWARD"
@@ -108,6 +111,8 @@ class RegistryDouble:
                     answer = json.dumps(found).encode()
                 with suppress(OSError):
                     self.send_response(code)
+                    if double.location is not None:
+                        self.send_header("Location", double.location + self.path)
                     self.send_header("Content-Length", str(len(answer)))
                     self.end_headers()
                     self.wfile.write(answer)
@@ -137,6 +142,9 @@ class RegistryDouble:
 
     def _found(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         match unquote(urlsplit(path).path).strip("/").split("/"):
+            case [_, name, *_] | [_, "ids", name] if name in self.denied:
+                code, error = self.denied[name]
+                return code, {"error_code": error, "message": "User:me may not read Subject:pay"}
             case ["schemas", "ids", number]:
                 wanted = [one for one in self.schemas if one["id"] == int(number)]
                 known = [one for one in wanted if one["id"] not in self.hidden]
@@ -145,6 +153,8 @@ class RegistryDouble:
                 return self._last([one for one in self.schemas if one["guid"] == guid], 40403)
             case ["subjects", subject, *rest]:
                 return self._of_subject(subject, rest, body)
+            case ["subjects"]:
+                return 200, [one["subject"] for one in self.schemas]  # type: ignore[return-value]
             case ["config", *_subject]:
                 return 200, {"compatibilityLevel": self.compatibility}
         return 404, {}
