@@ -206,6 +206,31 @@ def test_a_reference_is_one_of_those_in_the_registry():
     assert not fits(content, '{"price": -5}', amount, price)
 
 
+AT = "https://shop.example/s/"
+
+
+@pytest.mark.parametrize(
+    ("own", "ref", "name", "other"),
+    [
+        (f"{AT}order.json", "item.json", "item.json", None),
+        (f"{AT}order.json", "../t/item.json", "../t/item.json", None),
+        (f"{AT}order.json", f"{AT}item.json", "item.json", None),
+        (f"{AT}order.json", "item.json", "item.json", "https://other.example/item.json"),
+        (None, f"{AT}item.json", "item.json", f"{AT}item.json"),
+        ("order.json", "item.json", "item.json", None),
+        ("urn:shop:order", "item.json", "item.json", "urn:shop:item"),
+    ],
+)
+@pytest.mark.parametrize("key", ["$id", "id"])
+def test_a_reference_is_relative_to_the_id_of_its_schema(own, ref, name, other, key):
+    draft = {"$schema": "http://json-schema.org/draft-04/schema#"} if key == "id" else {}
+    item = {**draft, "$ref": "sku.json"} | ({key: other} if other else {})
+    order = {**draft, "properties": {"item": {"$ref": ref}}} | ({key: own} if own else {})
+    referred = Referred("sku.json", '{"type": "string"}'), Referred(name, json.dumps(item))
+    assert fits(order, '{"item": "a"}', *referred)
+    assert not fits(order, '{"item": 1}', *referred)
+
+
 @pytest.mark.parametrize("where", ["http://127.0.0.1:9/x.json", "file:///etc/hostname", "x.json"])
 def test_a_reference_to_anything_else_is_an_error_and_nothing_is_fetched(where, monkeypatch):
     monkeypatch.setattr("socket.socket.connect", None)

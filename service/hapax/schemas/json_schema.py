@@ -89,8 +89,10 @@ def _validator(schema: Schema) -> Callable[[Any], object]:
     text = json.loads(schema.text)
     named = {one.name: json.loads(one.text) for one in schema.references}
     ids = {_id(each): each for each in (text, *named.values())}
-    # A reference is named as it is written, and arrives resolved against the id of its schema.
-    known = {urljoin(base, name): each for name, each in named.items() for base in ids}
+    # A reference is named as it is written, and arrives resolved against the id or the address of
+    # the schema around it.
+    folders = {urljoin(urljoin(base, name), ".") for name in ("", *named) for base in ids}
+    known = {urljoin(base, name): each for name, each in named.items() for base in folders}
     known |= ids | named
 
     def retrieve(uri: str) -> Any:
