@@ -380,13 +380,13 @@ def test_a_deleted_leaves_as_deleted_and_garbage_is_a_dead_letter(sandbox, tmp_p
             REGISTRY__URL=registry.url,
         )
         route.create()
-        union, more = EVENTS, {}
-        if referred:
-            union = names = [one["name"] for one in EVENTS]
-            for name, event in zip(names, EVENTS, strict=True):
-                registry.add(name, event)
-            more = {"references": [{"name": one, "subject": one, "version": 1} for one in names]}
-        number = registry.add(f"{route.target}-value", union, **more)
+        union: list[Any] = list(EVENTS)
+        references: list[dict[str, Any]] = []
+        for place, event in enumerate(EVENTS if referred else []):
+            union[place] = name = event["name"]
+            registry.add(str(name), event)
+            references.append({"name": name, "subject": name, "version": 1})
+        number = registry.add(f"{route.target}-value", union, references=references)
         head = b"\0" + number.to_bytes(4, "big")
         events = [head + b"\0\2a", head + b"\2\2a", head + b"\2\2b"]
         route.write(*events, head + b"\4\2a")

@@ -79,17 +79,17 @@ def reader(
         return bytes
     if resolved_to is not None:
         given, read = _held(text, known), _held(json.loads(resolved_to), {}, defaults=True)
-        return lambda content: schemaless_reader(BytesIO(content), given, read)[_VALUE]
+        return lambda content: _one(schemaless_reader(BytesIO(content), given, read))
     node, ambiguous = with_branches(written, known, marked=marked)
     if ambiguous:
         branches, shape = _held(node.schema, {}), node.read
         return lambda content: shape(
-            schemaless_reader(BytesIO(content), branches, None, return_record_name=True)[_VALUE]
+            _one(schemaless_reader(BytesIO(content), branches, None, return_record_name=True))
         )
     if isinstance(written, dict) and "__fastavro_parsed" in written:
         return lambda content: schemaless_reader(BytesIO(content), written, None)
     given = _held(text, known)
-    return lambda content: schemaless_reader(BytesIO(content), given, None)[_VALUE]
+    return lambda content: _one(schemaless_reader(BytesIO(content), given, None))
 
 
 def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
@@ -161,6 +161,10 @@ def _held(
         if "null" in field["type"]:
             field.setdefault("default", None)
     return made
+
+
+def _one(held: Any) -> Any:
+    return held[_VALUE]
 
 
 def _is_bytes(schema: Any) -> bool:
