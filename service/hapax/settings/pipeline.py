@@ -119,7 +119,7 @@ class RegistrySettings(SettingsGroup):
     """Folder in which fetched schemas are kept, so that a start needs no registry. Unset: in memory
     alone."""
     grace_ms: Annotated[int, duration("0ms", "24h")] = 60_000
-    """How long a record waits for a schema id that the registry does not know."""
+    """How long a record waits for a schema that the registry does not know or denies."""
     after_grace: Annotated[AfterGrace, choice(AfterGrace)] = "hold"
     """What becomes of it then: its partition waits on, or it is a dead letter."""
     subjects: Annotated[SubjectNames, choice(SubjectNames)] = "topic"
