@@ -9,7 +9,6 @@ from tests.kit.at_work import QUICK, at_work, await_exit, await_told, event, num
 from tests.kit.faults import Rule
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest, source
-from tests.kit.probes import ask, free_port, ready
 from tests.kit.proof import Proof
 from tests.kit.proxy import ProxiedBroker
 from tests.kit.routes import a_route
@@ -103,7 +102,7 @@ def test_control_without_claims_every_twin_has_an_effect(route):
     assert values(route) == [b"elsewhere", b"owner", b"twin"]
 
 
-# -- Two processes of one name, and a supervisor that asks whether a waiting worker lives --
+# -- Two processes of one name -------------------------------------------------------------
 
 MANY = numbers(range(3000))
 slow = a_route(TRANSFORM="tests.kit.orders:slow", TRANSACTION__RECORDS_MAX="100", **QUICK)
@@ -155,31 +154,3 @@ def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else
     assert worker.terminate() == 0
     assert values(slow) == sorted(MANY)
     proof.note(struck=3, note="progress in between: the process stays")
-
-
-@pytest.mark.row("H1", "B5")
-def test_a_worker_that_waits_for_its_brokers_lives_and_goes_on_when_they_are_back(
-    sandbox, slow, proof
-):
-    port = free_port()
-    (broker,) = sandbox.kafka.brokers
-    slow.write(*MANY[:1500])
-    worker = at_work(slow.worker(TELEMETRY__PORT=str(port)), 2)
-    broker.kill()
-    try:
-        # Longer than the transaction's and the group's timeout, and than a message may wait.
-        until_s = time.monotonic() + 8
-        alive = []
-        while time.monotonic() < until_s:
-            alive.append(ask(port, "/livez")[0])
-            time.sleep(0.5)
-        lines = len(worker.lines())
-    finally:
-        broker.start()
-        broker.await_ready()
-    assert set(alive) == {200}
-    assert lines < 2000, "it must not spin"
-    await_(lambda: ready(port)[0], 60, worker.text)
-    slow.end(worker)
-    assert values(slow) == sorted(MANY[:1500])
-    proof.note(struck=1, note=f"all brokers away for 8 s; asked {len(alive)} times, always alive")

@@ -164,6 +164,7 @@ def kill_all(scene: Scene, seconds: float) -> None:
     before = {member: member.usage() for member in stage.members if member.running}
     began_s = time.time()
     time.sleep(seconds)
+    _look(scene)
     for member, first in before.items():
         if not member.running:
             continue
