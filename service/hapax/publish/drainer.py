@@ -19,6 +19,7 @@ import time
 from bisect import bisect_left
 from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.core.errors import (
@@ -40,7 +41,7 @@ from hapax.spool.errors import SpoolDisagreesError, SpoolFullError
 from hapax.spool.spool import FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from hapax.core.ports import Message
     from hapax.publish.stored import Upcoming
@@ -51,7 +52,9 @@ KEEP_ALIVE_S = 12 * 3600.0
 """Brokers forget offsets of a group that commits nothing for a week (offsets.retention.minutes)."""
 REST_MIN_S, REST_MAX_S = 0.1, 2.0
 FENCED_MAX = 2
+SLOW_S = 1.0
 _DOUBTS = (BatchAbortedError, ProducerDeadError, SpoolFullError, TransactionTooLongError)
+_log = logging.getLogger("hapax.publish")
 _FORM = "hapax-spool1"
 _NONE = "-"
 _WORDS = 3
@@ -97,9 +100,12 @@ class Drainer:
         linger_s: float,
         drained: Callable[[], None],
         resume_at: int | None = None,
+        skip_at: Collection[int] = (),
     ) -> None:
         """``drained``: called after each transaction, and when it stops."""
         self._resume_at = resume_at
+        self._skip_at = sorted(skip_at)
+        self.skipped = 0
         self._spool = spool
         self._settings = settings
         self._ahead = ReadAhead(spool, settings, id_header)
@@ -113,8 +119,12 @@ class Drainer:
         """Set once folder and marker are compared, or cannot be for now."""
         self._marked: MarkedTransaction | None = None
         self._placed: dict[int, Placement] = {}
+        self._left_out: dict[int, Message] = {}
         self._reports: dict[int, Callable[[Any, Any], None]] = {}
         self._committed_s = float("-inf")  # a start renews the marker
+        self._timeout_s = settings.transaction.timeout_ms / 1000
+        self._under_way = 0
+        """Records of a transaction that has begun and has no outcome."""
         self._fenced = 0
         self._wake = threading.Condition()
         self._ending = False
@@ -142,11 +152,11 @@ class Drainer:
                 try:
                     self._publish_all()
                 except _DOUBTS as error:
-                    self._doubt(error)
+                    reason = self._doubt(error)
                     rest_s = (
                         REST_MIN_S if self.state == "publishing" else min(rest_s * 2, REST_MAX_S)
                     )
-                    self.state, self.reason = "waiting", str(error)
+                    self.state, self.reason = "waiting", reason
                     self.checked.set()
                     self._pause(rest_s)
         except StopError as error:
@@ -164,19 +174,32 @@ class Drainer:
     def _stop(self, error: StopError) -> None:
         self.state, self.reason, self.problem = "stopped", str(error), error
 
-    def _doubt(self, error: HapaxError) -> None:
-        refusal = None if self._marked is None else self._marked.transaction.refusal()
+    def _doubt(self, error: HapaxError) -> str:
+        """Return why nothing is published for now; raise what does not pass by itself."""
+        size, self._under_way = self._under_way, 0
+        transaction = None if self._marked is None else self._marked.transaction
+        refusal = None if transaction is None else transaction.refusal()
         if refusal is not None:
-            raise StopError(
-                f"record {self.next + refusal[0]} of the spool was refused by the brokers:"
-                f" {refusal[1]}. It and those after it are safe in the spool: let the topic take"
-                " it, then open the publisher again (docs/publish.md, section Stops)"
-            ) from error
-        self._fenced += isinstance(error, ProducerDeadError) and error.fenced
+            sequence = self.next + refusal[0]
+            for skipped in self._skip_at:  # in order: these were not sent
+                sequence += self.next <= skipped <= sequence
+            raise _refused(sequence, refusal[1]) from error
+        age_s = 0.0 if transaction is None or not size else transaction.age_s
+        # A transaction that outlives its timeout is ended, and its producer fenced, by brokers.
+        if isinstance(error, ProducerDeadError) and error.fenced and age_s < self._timeout_s:
+            self._fenced += 1
         if self._fenced >= FENCED_MAX:
             raise DuplicateInstanceError(
                 f"another process publishes from a copy of spool {self._spool.path}: stop it"
             ) from error
+        smaller = self._ahead.pace.fail(size, age_s)
+        if not smaller and age_s < self._timeout_s:
+            return str(error)
+        what = f"the next one holds {self._ahead.pace.records:,}" if smaller else "raise it"
+        return (
+            f"a transaction of {size:,} records took {age_s:.1f} s of its {self._timeout_s:g} s"
+            f" (HAPAX_TRANSACTION__TIMEOUT) and failed, {what}: {error}"
+        )
 
     def _publish_all(self) -> None:
         topic = self._marker_topic()
@@ -193,16 +216,17 @@ class Drainer:
                 self._publish(taken)
 
     def _marker_topic(self) -> str | None:
-        """Return the topic that the marker is kept for: that of the first record of all."""
-        if self._spool.meta.topic is not None:
-            return self._spool.meta.topic
+        """Return the topic that the marker is kept for: that of the first record that is sent."""
         spool = self._spool
+        if spool.meta.topic:
+            return spool.meta.topic
         while not self._ending:
-            if rows := spool.read(spool.first, 1, 1):
-                return messages(rows[0], "", "")[0].topic
+            first = next(each for each in count(spool.first) if each not in self._skip_at)
+            if rows := spool.read(first, 1, 1):
+                return messages(rows[0], "", "")[first - rows[0].first].topic
             self.checked.set()  # a new spool: there is nothing to compare
             with self._wake:
-                if spool.next == spool.first and not self._ending:
+                if spool.next <= first and not self._ending:
                     self._wake.wait()
         return None
 
@@ -214,7 +238,7 @@ class Drainer:
                 spool_names(self._settings.app, self._spool.meta.id),
                 clock=time,
                 forward=lambda *_line: None,
-                logger=logging.getLogger("hapax.publish"),
+                logger=_log,
                 watch=lambda _call: nullcontext(),
                 placed=self._reports,
             )
@@ -236,8 +260,13 @@ class Drainer:
             agree(marker, self._spool)
             self.next = marker.next
         self._resume_at = None
-        if known is None:
-            self._spool.settle(cluster or "", self._marker_topic() or "")
+        passed = [each for each in self._skip_at if each < self.next]
+        if passed:
+            _log.warning("skip_at=%s: nothing is skipped, these numbers are passed", passed)
+        self._skip_at = [each for each in self._skip_at if each >= self.next]
+        # It has no name at an end that has just been asked for: the next start settles it.
+        if not self._spool.meta.topic and (topic := self._marker_topic()):
+            self._spool.settle(cluster or "", topic)
         self._settle()
 
     def _begin(self, marked: MarkedTransaction, cluster: str | None) -> None:
@@ -254,6 +283,9 @@ class Drainer:
             raise SpoolDisagreesError(
                 f"resume_at={first}: the spool has records {spool.first} to {spool.next - 1}"
             )
+        if cluster is None and (topic := self._marker_topic()) and marked.lacks(topic):
+            number = next(each for each in count(first) if each not in self._skip_at)
+            raise _refused(number, f"topic {topic} does not exist: create it")
         marked.send(())
         marked.commit(first, SpoolMarker(first, spool.meta.id, nonce).metadata)
         self.next, self._committed_s = first, time.monotonic()
@@ -271,13 +303,19 @@ class Drainer:
         nonce = self._spool.nonce_before(following)
         assert nonce is not None
         marker = SpoolMarker(following, self._spool.meta.id, nonce)
+        self._under_way, began_s = taken.size, time.monotonic()
         self._marked.send(self._pieces(taken, wanted))
         self._ahead.begin(following)
         self._marked.commit(marker.next, marker.metadata)
-        self.next, self._committed_s, self._fenced = following, time.monotonic(), 0
+        self.receipts.place(calls, self._placed)
+        self.next, self._committed_s = following, time.monotonic()
+        self._under_way = self._fenced = 0
+        self._leave_out()
+        taken_s = self._committed_s - began_s
+        self._ahead.record_commit(taken, taken_s)
         self.state, self.reason = "publishing", ""
-        for call in calls:
-            call.place(self._placed)
+        if taken_s > SLOW_S and following < self._spool.next:
+            self.reason = f"a transaction of {taken.size:,} records took {taken_s:.1f} s"
         self._settle()
 
     def _pieces(self, taken: Upcoming, wanted: list[int]) -> Iterator[list[Message]]:
@@ -288,8 +326,28 @@ class Drainer:
             here = wanted[bisect_left(wanted, begin) : bisect_left(wanted, end)]
             self._reports.clear()
             self._reports.update((each - begin, partial(self._delivered, each)) for each in here)
+            for skipped in reversed(self._skip_at):  # no record of this process: none has a report
+                if begin <= skipped < end:
+                    self._left_out[skipped] = piece.pop(skipped - begin)
             yield piece
             begin = end
+
+    def _leave_out(self) -> None:
+        """Say what this transaction has left out for good."""
+        for sequence, message in sorted(self._left_out.items()):
+            _log.warning(
+                "record %d of spool %s was left out (skip_at): topic %s, partition %d, key %r, %d"
+                " bytes",
+                sequence,
+                self._spool.meta.id,
+                message.topic,
+                message.partition,
+                message.key,
+                len(message.value or b""),
+            )
+        self.skipped += len(self._left_out)
+        self._left_out.clear()
+        self._skip_at = [each for each in self._skip_at if each >= self.next]
 
     def _settle(self) -> None:
         if not self._ending:  # from then on the folder may be another process's
@@ -319,6 +377,15 @@ class Drainer:
         with self._wake:
             if not self._ending:
                 self._wake.wait(seconds)
+
+
+def _refused(sequence: int, why: str) -> StopError:
+    return StopError(
+        f"record {sequence} of the spool was refused by the brokers: {why}. It and those after it"
+        " are safe in the spool: let the topic take it, then open the publisher again; or leave it"
+        f" out for good: hapax publish --skip {sequence}, Publisher(…, skip_at={sequence})"
+        " (docs/publish.md, section Stops)"
+    )
 
 
 def agree(marker: SpoolMarker, spool: SpoolStore) -> None:

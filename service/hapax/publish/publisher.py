@@ -13,7 +13,7 @@ import msgspec
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.identity import id_source
 from hapax.core.ports import Message
-from hapax.publish.acceptance import Acceptance
+from hapax.publish.acceptance import Acceptance, RecordRefusedError
 from hapax.publish.drainer import Drainer
 from hapax.publish.receipts import PublishCall, Receipt
 from hapax.publish.stored import stored, with_id
@@ -21,7 +21,7 @@ from hapax.settings import load_settings
 from hapax.spool.errors import SpoolFullError
 from hapax.spool.folder import Folder
 from hapax.spool.group_commit import DISK_MIN_BYTES, GroupCommit
-from hapax.spool.spool import SpoolStore
+from hapax.spool.spool import FIRST, SpoolStore
 from hapax.telemetry.metrics import SpoolMetrics
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class PublisherOptions(TypedDict, total=False):
     linger_s            how long a transaction waits for more records: 0
     adopt               take a folder that was moved, or restored in full
     resume_at           where the marker is gone: the first sequence that is not in Kafka
+    skip_at             sequence, or several, of records that brokers refuse: left out for good
     """
 
     disk_max_bytes: int
@@ -63,6 +64,7 @@ class PublisherOptions(TypedDict, total=False):
     linger_s: float
     adopt: bool
     resume_at: int | None
+    skip_at: int | Sequence[int]
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +77,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     linger_s: float = 0.0
     adopt: bool = False
     resume_at: int | None = None
+    skip_at: int | tuple[int, ...] = ()
 
     @classmethod
     def of(cls, given: Any) -> Self:
@@ -120,13 +123,18 @@ class Publisher:
         self._settings = settings or publish_settings(os.environ)
         names = [source.header for source in map(id_source, self._settings.dedup.id)]
         self._id_header = next((name for name in names if name), "message-id")
-        self._acceptance = Acceptance(self._settings)
+        self._acceptance = Acceptance(self._settings, self._id_header)
         self._spool = SpoolStore(
             Folder(spool),
             self._settings.app,
             disk_max_bytes=given.disk_max_bytes,
             adopt=given.adopt,
         )
+        skip_at = (given.skip_at,) if isinstance(given.skip_at, int) else given.skip_at
+        if any(not FIRST <= each < self._spool.next for each in skip_at):
+            numbers = f"{self._spool.first} to {self._spool.next - 1}"
+            self._spool.close()
+            raise ConfigurationError([f"skip_at={given.skip_at}: the spool has records {numbers}"])
         self._drained = threading.Condition()
         self._drainer = Drainer(
             self._spool,
@@ -134,6 +142,7 @@ class Publisher:
             id_header=self._id_header,
             linger_s=given.linger_s,
             resume_at=given.resume_at,
+            skip_at=skip_at,
             drained=self._look,
         )
         self._gauges = _Gauges(self._spool, self._drainer, lambda: float(self._commit.full))
@@ -151,6 +160,8 @@ class Publisher:
         if self._drainer.problem is not None:
             self.close(timeout_s=0)
             raise self._drainer.problem
+        if self._drainer.state == "publishing" and self._spool.meta.topic:
+            self._acceptance.ask(self._spool.meta.topic)
 
     # -- accepting ------------------------------------------------------------------------
 
@@ -216,7 +227,7 @@ class Publisher:
     async def _submit_async(
         self, message: Message, callback: Callable[[Receipt], None] | None
     ) -> tuple[PublishCall, Future[None]]:
-        if not self._acceptance.knows(message.topic):
+        if not self._spool.forked and not self._acceptance.knows(message.topic):
             await asyncio.to_thread(self._check, [message])
         until_s = time.monotonic() + self._on_full_s
         while True:
@@ -240,6 +251,8 @@ class Publisher:
         if self._drainer.problem is not None:
             raise self._drainer.problem
         self._check(messages)
+        if type(position) is not bytes:
+            raise RecordRefusedError(f"position must be bytes, not {type(position).__name__}")
         now_ms = time.time_ns() // 1_000_000
         records = [stored(message, now_ms) for message in messages]
         ids = [_id_of(message, self._id_header) for message in messages]
@@ -247,6 +260,8 @@ class Publisher:
 
         def remember(first: int) -> None:
             call.first = first
+            if not ids:
+                return
             self._drainer.receipts.add(call)
 
         return call, self._commit.submit(records, remember, position=position, timeout_s=timeout_s)
@@ -270,6 +285,11 @@ class Publisher:
     def waiting(self) -> int:
         """How many accepted records are not known to be in Kafka."""
         return self._gauges.waiting
+
+    @property
+    def skipped(self) -> int:
+        """How many records this process has left out for good (``skip_at``)."""
+        return self._drainer.skipped
 
     @property
     def metrics(self) -> Any:
@@ -298,6 +318,8 @@ class Publisher:
 
         Raises what has stopped the publisher.
         """
+        if self._spool.forked and self._spool.failed is not None:
+            raise self._spool.failed  # whoever held a lock at the fork is not here
         until_s = time.monotonic() + timeout_s
         with self._drained:
             while self.waiting and self._drainer.problem is None:
@@ -326,9 +348,8 @@ class Publisher:
             pass  # visible in ``problem``; the records are safe
         finally:
             self._drainer.end(max(_LOOK_S, until_s - time.monotonic()))
-            self._drainer.receipts.fail(
-                StopError("the publisher was closed before: the record is safe in the spool")
-            )
+            closed = StopError("the publisher was closed before: the record is safe in the spool")
+            self._drainer.receipts.end(closed, max(_LOOK_S, until_s - time.monotonic()))
             self._spool.close()
 
     def __enter__(self) -> Self:
@@ -361,7 +382,7 @@ class _Gauges:
         self.table = SpoolMetrics()
         self._spool = spool
         self._drainer = drainer
-        self._published = 0
+        self._published = self._skipped = 0
         self._idle_s = time.monotonic()
         self.table.spool_records_waiting.of().set_function(lambda: self.waiting)
         self.table.spool_bytes.of().set_function(lambda: spool.size_bytes)
@@ -383,8 +404,10 @@ class _Gauges:
     def publish(self) -> None:
         """Take note of how far the drainer has come."""
         reached, self._idle_s = self._drainer.next, time.monotonic()
+        skipped, self._skipped = self._drainer.skipped - self._skipped, self._drainer.skipped
+        self.table.spool_records_skipped.of().inc(skipped)
         if self._published:
-            self.table.spool_records_published.of().inc(reached - self._published)
+            self.table.spool_records_published.of().inc(reached - self._published - skipped)
         self._published = reached
 
     def _waiting_s(self) -> float:

@@ -27,6 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
+from hapax.kafka.admin.topics import absent_topics
 from hapax.kafka.errors import FORBIDDEN, describe, of_group
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -197,6 +198,15 @@ class MarkedTransaction:
                 raise ProducerDeadError("the answer names no broker", unanswered=True)
         found: str | None = metadata.cluster_id
         return found
+
+    def lacks(self, topic: str) -> bool:
+        """Whether no broker knows a topic, also after a while; ProducerDeadError: none answers."""
+        with self._renewed_after_failure():
+            try:
+                return bool(absent_topics(producer_properties(self._settings), {topic}, 2.0))
+            except KafkaException as error:
+                text = f"no broker answered: {describe(error.args[0])}"
+                raise ProducerDeadError(text, unanswered=True) from error
 
     def close(self) -> None:
         self.transaction.close()
