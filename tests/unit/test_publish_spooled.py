@@ -2,10 +2,12 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from hapax.operations.publish import CONTENT, SPOOL, LineError, Lines
 from hapax.operations.publish_spooled import FileChangedError, SpooledReader, stored_place
 from hapax.operations.rows import RowForm, SourceRow, SourceRows, whole_lines
 from hapax.publish import Publisher, RecordRefusedError, SpoolFullError
+from tests.kit.sink_parts import sink_settings
 
 CSV = b'id,say\n1,"a\nb"\n2,""\n3,"""x"",\ny\n"\n4,z\n'
 CSV_ROWS = [
@@ -288,6 +291,98 @@ def test_a_record_that_is_refused_stops_it_after_those_before_it(file):
     reading.spool.bytes_max = 100
     reading.run()
     assert reading.spool.values == [b"a", b"b", b"too large", b"c"]
+
+
+@pytest.fixture
+def away(tmp_path, monkeypatch):
+    """A publisher whose brokers do not answer."""
+    monkeypatch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
+    publisher = Publisher(tmp_path / "spool", sink_settings("127.0.0.1:1", "app"))
+    yield publisher
+    publisher.close(timeout_s=0)
+
+
+MISFITS: list[tuple[dict[str, Any], str]] = [
+    ({"topic": ""}, "no topic can have this name"),
+    ({"topic": "a b"}, "no topic can have this name"),
+    ({"topic": b"in"}, "no topic can have this name"),
+    ({"value": "text"}, "value must be bytes or None, not str"),
+    ({"value": {"n": 1}}, "value must be bytes or None, not dict"),
+    ({"key": "k"}, "key must be bytes or None, not str"),
+    ({"partition": True}, "partition must be a number"),
+    ({"partition": -2}, "partition must be a number"),
+    ({"partition": -1.0}, "partition must be a number"),
+    ({"partition": None}, "partition must be a number"),
+    ({"timestamp_ms": 1.5}, "timestamp_ms must be a number"),
+    ({"timestamp_ms": -1}, "timestamp_ms must be a number"),
+    ({"timestamp_ms": 1 << 63}, "timestamp_ms must be a number"),
+    ({"timestamp_ms": False}, "timestamp_ms must be a number"),
+    ({"headers": None}, "headers must be pairs"),
+    ({"headers": [("trace", "abc")]}, "headers must be pairs"),
+    ({"headers": [(b"trace", b"abc")]}, "headers must be pairs"),
+    ({"headers": {"trace": b"abc"}}, "headers must be pairs"),
+]
+FIT = {"topic": "in", "value": b"", "key": b"", "partition": 0, "timestamp_ms": 0, "headers": []}
+
+
+def test_what_is_a_record_of_no_topic_is_refused_before_it_is_accepted(away):
+    fit = Message(**FIT)  # type: ignore[arg-type]
+    for wrong, words in MISFITS:
+        misfit = Message(**(FIT | wrong))  # type: ignore[arg-type]
+        with pytest.raises(RecordRefusedError, match=words):
+            away.publish_many([fit, misfit])
+    for more in ({"headers": ["trace"]}, {"message_id": 7}, {"message_id": "\udc80"}):
+        with pytest.raises(RecordRefusedError, match="headers must be pairs"):
+            away.publish("in", b"", **more)
+    with pytest.raises(RecordRefusedError, match="must be a Message"):
+        away.publish_many(["text"])
+    with pytest.raises(RecordRefusedError, match="position must be bytes"):
+        away.publish_many([fit], position="7")
+    assert (away.waiting, away.position) == (0, b"")
+    away.publish_many([fit])
+    assert away.waiting == 1
+
+
+def test_a_child_of_fork_is_refused_at_once_and_holds_no_lock_on_the_folder(tmp_path):
+    words = [sys.executable, "-c", FORK, str(tmp_path / "spool")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    refused = "has one publisher in one process: open one after the fork"
+    assert [refused in line for line in done.stdout.splitlines()] == [True] * 4, done
+    assert done.stderr == ""
+
+
+FORK = """
+import asyncio, os, signal, sys
+import hapax.publish.publisher
+from hapax.core.errors import StopError
+hapax.publish.publisher.MARKER_TIMEOUT_S = 0.1
+from tests.kit.sink_parts import sink_settings
+settings = sink_settings("127.0.0.1:1", "app")
+publisher = hapax.publish.Publisher(sys.argv[1], settings)
+publisher.publish("in", b"a")
+told, tell = os.pipe()
+if not (child := os.fork()):
+    for call in (
+        lambda: publisher.publish("in", b"lost"),
+        lambda: publisher.publish_many([]),
+        lambda: publisher.flush(30),
+        lambda: asyncio.run(publisher.publish_async("other", b"lost")),
+    ):
+        try:
+            call()
+        except StopError as error:
+            print(error, flush=True)
+    publisher.close()
+    os.write(tell, b"x")
+    signal.pause()
+os.read(told, 1)
+publisher.close(timeout_s=0)
+again = hapax.publish.Publisher(sys.argv[1], settings)  # the child lives
+assert again.waiting == 1
+again.close(timeout_s=0)
+os.kill(child, signal.SIGKILL)
+os.wait()
+"""
 
 
 def rows(form: RowForm, text: bytes) -> list[SourceRow]:

@@ -284,7 +284,10 @@ def test_a_child_of_fork_cannot_use_the_spool_and_does_not_harm_it(tmp_path):
     spool.append([b"a"])
     words = [sys.executable, "-c", FORK, str(tmp_path / "forked")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.splitlines() == ["refused: before this process was forked", "b'abc'"]
+    assert done.stdout.splitlines() == [
+        "refused: before this process was forked, and a folder has one publisher in one process",
+        "b'abc'",
+    ]
     spool.close()
 
 
