@@ -14,6 +14,8 @@ import msgspec
 from hapax.core.headers import is_text
 from hapax.core.limits import Pace
 from hapax.core.ports import Message
+from hapax.kafka.properties import SOCKET_TIMEOUT_MS
+from hapax.spool.spool import ROW_RECORDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,13 +93,15 @@ class ReadAhead:
     def __init__(self, spool: SpoolStore, settings: Settings, id_header: str) -> None:
         self._spool = spool
         limits = settings.transaction
-        self._bytes_max = limits.bytes_max
-        self._bytes = _BYTES_MIN
+        self._bytes_max, self._bytes = limits.bytes_max, float(_BYTES_MIN)
+        # One request that takes longer than a socket's timeout on the link is sent again.
+        timeout_s = min(limits.timeout_ms, 2 * SOCKET_TIMEOUT_MS) / 1000
+        self._aimed_s = timeout_s / 4
         self.pace = Pace(
             interval_s=limits.interval_ms / 1000,
             records_max=limits.records_max,
             bytes_max=limits.bytes_max,
-            transaction_timeout_s=limits.timeout_ms / 1000,
+            transaction_timeout_s=timeout_s,
         )
         self._id_header = id_header
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="hapax-read-ahead")
@@ -121,7 +125,8 @@ class ReadAhead:
 
     def record_commit(self, taken: Upcoming, transaction_s: float) -> None:
         """Learn from a transaction; its records lay ready, so that all of its time is its own."""
-        self._bytes = max(_BYTES_MIN, 2 * taken.size_bytes)
+        growth = min(2.0, max(1.0, self._aimed_s / transaction_s))
+        self._bytes = max(_BYTES_MIN, growth * taken.size_bytes)
         if taken.size:
             self.pace.record_commit(taken.size, 0.0, taken.size_bytes, transaction_s)
 
@@ -141,7 +146,8 @@ class ReadAhead:
 
     def _upcoming(self, sequence: int) -> Upcoming:
         records_max = self.pace.records
-        rows = self._spool.read(sequence, records_max, min(self._bytes, self._bytes_max))
+        bytes_max = min(int(self._bytes), self._bytes_max)
+        rows = self._spool.read(sequence, records_max + ROW_RECORDS_MAX, bytes_max)
         after = min(sequence + records_max, rows[-1].first + rows[-1].records if rows else sequence)
         spool, id_header = self._spool.meta.id, self._id_header
         pieces = (
