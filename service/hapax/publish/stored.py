@@ -149,6 +149,7 @@ class ReadAhead:
         bytes_max = min(int(self._bytes), self._bytes_max)
         rows = self._spool.read(sequence, records_max + ROW_RECORDS_MAX, bytes_max)
         after = min(sequence + records_max, rows[-1].first + rows[-1].records if rows else sequence)
+        rows = [row for row in rows if row.first < after]
         spool, id_header = self._spool.meta.id, self._id_header
         pieces = (
             messages(row, spool, id_header)[max(0, sequence - row.first) : after - row.first]
