@@ -80,9 +80,7 @@ def publish(
     ] = None,
     skip: Annotated[
         list[int] | None,
-        typer.Option(
-            min=1, metavar="SEQUENCE", help="Leave out a record of the spool that brokers refuse."
-        ),
+        typer.Option(min=1, metavar="SEQUENCE", help="Leave out a record that brokers refuse."),
     ] = None,
     as_json: screen.JsonFlag = False,
 ) -> None:
@@ -186,8 +184,7 @@ def _show_spooled(done: SpooledSummary, *, as_json: bool) -> None:
         screen.print_json(msgspec.to_builtins(done))
         return
     left_out = f", {done.skipped:,} lines left out" if done.skipped else ""
-    if done.records_skipped:
-        left_out += f", {done.records_skipped:,} records of the spool left out (--skip)"
+    left_out += f", {done.records_skipped:,} records left out" if done.records_skipped else ""
     where = "all of the spool is in Kafka"
     if done.waiting:
         where = f"{done.waiting:,} records remain in the spool: run it again to publish them"

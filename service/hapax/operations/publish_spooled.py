@@ -72,11 +72,9 @@ class FileChangedError(PositionLostError):
 
 
 class SpooledSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did, in records.
+    """What a run did, in records. ``waiting``: accepted, on disk, and not known to be in Kafka.
 
-    skipped          lines left out
-    records_skipped  accepted before, and left out for good
-    waiting          accepted, on disk, and not known to be in Kafka
+    ``skipped``: lines that became none. ``records_skipped``: of the spool, left out for good.
     """
 
     topic: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
@@ -53,32 +52,21 @@ class Acceptance:
         for message in messages:
             if why := next(_problems(message), None):
                 raise RecordRefusedError(f"a record was not accepted: {why}")
-            limit = self._limits.get(message.topic)
-            if limit is None and not away:
-                limit = self._asked(message.topic)
-            limit = limit or self._unknown
-            if not away and self._refusal(limit, message, now_ms):
-                limit = self._renewed(message.topic, limit)
+            limit = self._limits.get(message.topic, self._unknown)
+            # Asked again before a record is refused: settings of a topic change.
+            if not away and (limit is self._unknown or self._refusal(limit, message, now_ms)):
+                limit = self.ask(message.topic) or limit
             if why := self._refusal(limit, message, now_ms):
                 raise RecordRefusedError(f"a record was not accepted: {why}")
-
-    def ask(self, topic: str) -> None:
-        """Learn what a topic takes before its first record comes, if brokers answer."""
-        with suppress(RecordRefusedError):
-            self._asked(topic)
 
     def knows(self, topic: str) -> bool:
         return topic in self._limits
 
-    def _renewed(self, topic: str, limit: TopicTakes) -> TopicTakes:
-        """Ask again before a record is refused: settings of a topic change."""
-        if time.monotonic() - self._asked_s.get(topic, 0.0) < ASK_AGAIN_S:
-            return limit
-        return self._asked(topic) or limit
-
-    def _asked(self, topic: str) -> TopicTakes | None:
-        if time.monotonic() < self._ask_from_s:
-            return None
+    def ask(self, topic: str) -> TopicTakes | None:
+        """Ask unless an answer is new; None: no broker answers. Raises RecordRefusedError."""
+        now_s = time.monotonic()
+        if now_s < max(self._ask_from_s, self._asked_s.get(topic, -ASK_AGAIN_S) + ASK_AGAIN_S):
+            return self._limits.get(topic)
         try:
             limit = topic_takes(self._settings, topic)
         except PreflightError:
@@ -86,8 +74,7 @@ class Acceptance:
             return None
         if not limit.partitions:
             raise RecordRefusedError(
-                f"topic {topic} does not exist or may not be written; nothing was accepted for it:"
-                " create it"
+                f"topic {topic} does not exist or may not be written: nothing was accepted for it"
             )
         self._limits[topic], self._asked_s[topic] = limit, time.monotonic()
         return limit
@@ -97,10 +84,8 @@ class Acceptance:
         if partition >= limit.partitions:
             return f"it names partition {partition} of topic {topic}, which has {limit.partitions}"
         if limit.bytes_max is not None and size + SET_BYTES > limit.bytes_max:
-            return (
-                f"it has {size + SET_BYTES:,} bytes, and topic {topic} takes {limit.bytes_max:,}"
-                " (max.message.bytes)"
-            )
+            takes = f"topic {topic} takes {limit.bytes_max:,} (max.message.bytes)"
+            return f"it has {size + SET_BYTES:,} bytes, and {takes}"
         if size > self._bytes_max:
             return f"it has {size:,} bytes, and the client sends {self._bytes_max:,}"
         return limit.rules.refusal(topic, message.key, message.timestamp_ms, now_ms)
@@ -131,7 +116,5 @@ def _problems(message: Any) -> Iterator[str]:
     if time_ms is not None and not is_number(time_ms, TIMESTAMP_MAX):
         yield f"its timestamp_ms must be a number from 0 to 2^63-1, or None: {time_ms!r:.99}"
     if not isinstance(headers, list | tuple) or not all(map(is_header, headers)):
-        yield (
-            "its headers must be pairs of str, in UTF-8 and without NUL, and bytes or None:"
-            f" {headers!r:.300}"
-        )
+        wanted = "pairs of str, in UTF-8 and without NUL, and bytes or None"
+        yield f"its headers must be {wanted}: {headers!r:.300}"

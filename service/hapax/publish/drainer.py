@@ -19,7 +19,7 @@ import time
 from bisect import bisect_left
 from contextlib import nullcontext
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.core.errors import (
@@ -119,7 +119,7 @@ class Drainer:
         """Set once folder and marker are compared, or cannot be for now."""
         self._marked: MarkedTransaction | None = None
         self._placed: dict[int, Placement] = {}
-        self._left_out: dict[int, Message] = {}
+        self._left_out: dict[int, str] = {}
         self._reports: dict[int, Callable[[Any, Any], None]] = {}
         self._committed_s = float("-inf")  # a start renews the marker
         self._timeout_s = settings.transaction.timeout_ms / 1000
@@ -153,12 +153,13 @@ class Drainer:
                     self._publish_all()
                 except _DOUBTS as error:
                     reason = self._doubt(error)
-                    rest_s = (
-                        REST_MIN_S if self.state == "publishing" else min(rest_s * 2, REST_MAX_S)
-                    )
+                    again_s = min(rest_s * 2, REST_MAX_S)
+                    rest_s = REST_MIN_S if self.state == "publishing" else again_s
                     self.state, self.reason = "waiting", reason
                     self.checked.set()
-                    self._pause(rest_s)
+                    with self._wake:
+                        if not self._ending:
+                            self._wake.wait(rest_s)
         except StopError as error:
             self._stop(error)
         except Exception as error:
@@ -177,28 +178,24 @@ class Drainer:
     def _doubt(self, error: HapaxError) -> str:
         """Return why nothing is published for now; raise what does not pass by itself."""
         size, self._under_way = self._under_way, 0
-        transaction = None if self._marked is None else self._marked.transaction
-        refusal = None if transaction is None else transaction.refusal()
-        if refusal is not None:
-            sequence = self.next + refusal[0]
-            for skipped in self._skip_at:  # in order: these were not sent
-                sequence += self.next <= skipped <= sequence
-            raise _refused(sequence, refusal[1]) from error
-        age_s = 0.0 if transaction is None or not size else transaction.age_s
-        # A transaction that outlives its timeout is ended, and its producer fenced, by brokers.
-        if isinstance(error, ProducerDeadError) and error.fenced and age_s < self._timeout_s:
-            self._fenced += 1
+        transaction = self._marked and self._marked.transaction
+        refusal = transaction and transaction.refusal()
+        if refusal:
+            raise _refused(self._sent_at(self.next, refusal[0]), refusal[1]) from error
+        age_s = transaction.age_s if transaction and size else 0.0
+        late = age_s >= self._timeout_s  # then brokers end it, and fence its producer
+        self._fenced += isinstance(error, ProducerDeadError) and error.fenced and not late
         if self._fenced >= FENCED_MAX:
             raise DuplicateInstanceError(
                 f"another process publishes from a copy of spool {self._spool.path}: stop it"
             ) from error
         smaller = self._ahead.pace.fail(size, age_s)
-        if not smaller and age_s < self._timeout_s:
+        if not (smaller or late):
             return str(error)
         what = f"the next one holds {self._ahead.pace.records:,}" if smaller else "raise it"
+        most = f"of its {self._timeout_s:g} s (HAPAX_TRANSACTION__TIMEOUT)"
         return (
-            f"a transaction of {size:,} records took {age_s:.1f} s of its {self._timeout_s:g} s"
-            f" (HAPAX_TRANSACTION__TIMEOUT) and failed, {what}: {error}"
+            f"a transaction of {size:,} records failed after {age_s:.1f} s {most}, {what}: {error}"
         )
 
     def _publish_all(self) -> None:
@@ -215,13 +212,18 @@ class Drainer:
             if taken.size or self._due:
                 self._publish(taken)
 
+    def _sent_at(self, first: int, index: int = 0) -> int:
+        """Return the sequence of one of those that are sent."""
+        sent = (each for each in count(first) if each not in self._skip_at)
+        return next(islice(sent, index, None))
+
     def _marker_topic(self) -> str | None:
         """Return the topic that the marker is kept for: that of the first record that is sent."""
         spool = self._spool
         if spool.meta.topic:
             return spool.meta.topic
         while not self._ending:
-            first = next(each for each in count(spool.first) if each not in self._skip_at)
+            first = self._sent_at(spool.first)
             if rows := spool.read(first, 1, 1):
                 return messages(rows[0], "", "")[first - rows[0].first].topic
             self.checked.set()  # a new spool: there is nothing to compare
@@ -260,10 +262,7 @@ class Drainer:
             agree(marker, self._spool)
             self.next = marker.next
         self._resume_at = None
-        passed = [each for each in self._skip_at if each < self.next]
-        if passed:
-            _log.warning("skip_at=%s: nothing is skipped, these numbers are passed", passed)
-        self._skip_at = [each for each in self._skip_at if each >= self.next]
+        self._leave_out()
         # It has no name at an end that has just been asked for: the next start settles it.
         if not self._spool.meta.topic and (topic := self._marker_topic()):
             self._spool.settle(cluster or "", topic)
@@ -284,8 +283,7 @@ class Drainer:
                 f"resume_at={first}: the spool has records {spool.first} to {spool.next - 1}"
             )
         if cluster is None and (topic := self._marker_topic()) and marked.lacks(topic):
-            number = next(each for each in count(first) if each not in self._skip_at)
-            raise _refused(number, f"topic {topic} does not exist: create it")
+            raise _refused(self._sent_at(first), f"topic {topic} does not exist: create it")
         marked.send(())
         marked.commit(first, SpoolMarker(first, spool.meta.id, nonce).metadata)
         self.next, self._committed_s = first, time.monotonic()
@@ -328,26 +326,19 @@ class Drainer:
             self._reports.update((each - begin, partial(self._delivered, each)) for each in here)
             for skipped in reversed(self._skip_at):  # no record of this process: none has a report
                 if begin <= skipped < end:
-                    self._left_out[skipped] = piece.pop(skipped - begin)
+                    gone = piece.pop(skipped - begin)
+                    where = f"topic {gone.topic}, partition {gone.partition}, key {gone.key!r}"
+                    self._left_out[skipped] = f"is left out (skip_at): {where}"
             yield piece
             begin = end
 
     def _leave_out(self) -> None:
-        """Say what this transaction has left out for good."""
-        for sequence, message in sorted(self._left_out.items()):
-            _log.warning(
-                "record %d of spool %s was left out (skip_at): topic %s, partition %d, key %r, %d"
-                " bytes",
-                sequence,
-                self._spool.meta.id,
-                message.topic,
-                message.partition,
-                message.key,
-                len(message.value or b""),
-            )
-        self.skipped += len(self._left_out)
-        self._left_out.clear()
-        self._skip_at = [each for each in self._skip_at if each >= self.next]
+        """Say what became of records to be left out, once their place is passed."""
+        for sequence in [each for each in self._skip_at if each < self.next]:
+            self._skip_at.remove(sequence)
+            self.skipped += sequence in self._left_out
+            what = self._left_out.pop(sequence, "was passed before: nothing is left out")
+            _log.warning("record %d of the spool %s", sequence, what)
 
     def _settle(self) -> None:
         if not self._ending:  # from then on the folder may be another process's
@@ -373,11 +364,6 @@ class Drainer:
             while not self._ending and (left_s := until_s - time.monotonic()) > 0:
                 self._wake.wait(left_s)
 
-    def _pause(self, seconds: float) -> None:
-        with self._wake:
-            if not self._ending:
-                self._wake.wait(seconds)
-
 
 def _refused(sequence: int, why: str) -> StopError:
     return StopError(
@@ -390,24 +376,16 @@ def _refused(sequence: int, why: str) -> StopError:
 
 def agree(marker: SpoolMarker, spool: SpoolStore) -> None:
     """Raise SpoolDisagreesError unless the marker can be that of this very spool."""
+    why, sent = "", f"records up to {marker.next - 1} are in Kafka"
     if marker.spool != spool.meta.id:
-        raise SpoolDisagreesError(
-            f"the marker is that of spool {marker.spool}, and the folder is"
-            f" {spool.meta.id}. {WHAT_TO_DO}"
-        )
-    if marker.next > spool.next:
-        raise SpoolDisagreesError(
-            f"records up to {marker.next - 1} are in Kafka, and the spool ends with"
-            f" {spool.next - 1}: the folder is an old copy. {WHAT_TO_DO}"
-        )
-    if marker.next < spool.first:
-        raise SpoolDisagreesError(
-            f"records up to {marker.next - 1} are in Kafka, and the spool begins with"
-            f" {spool.first}: the records between are gone, or the marker was moved back."
-            f" {WHAT_TO_DO}"
-        )
-    if spool.nonce_before(marker.next) != marker.nonce:
-        raise SpoolDisagreesError(
-            f"record {marker.next - 1} in Kafka is not the one in this folder: another copy"
-            f" of the spool has published. {WHAT_TO_DO}"
-        )
+        why = f"the marker is that of spool {marker.spool}, and the folder is {spool.meta.id}"
+    elif marker.next > spool.next:
+        why = f"{sent}, and the spool ends with {spool.next - 1}: the folder is an old copy"
+    elif marker.next < spool.first:
+        gone = "the records between are gone, or the marker was moved back"
+        why = f"{sent}, and the spool begins with {spool.first}: {gone}"
+    elif spool.nonce_before(marker.next) != marker.nonce:
+        other = "another copy of the spool has published"
+        why = f"record {marker.next - 1} in Kafka is not the one in this folder: {other}"
+    if why:
+        raise SpoolDisagreesError(f"{why}. {WHAT_TO_DO}")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 import msgspec
@@ -161,7 +162,8 @@ class Publisher:
             self.close(timeout_s=0)
             raise self._drainer.problem
         if self._drainer.state == "publishing" and self._spool.meta.topic:
-            self._acceptance.ask(self._spool.meta.topic)
+            with suppress(RecordRefusedError):  # it is refused when it comes
+                self._acceptance.ask(self._spool.meta.topic)
 
     # -- accepting ------------------------------------------------------------------------
 
@@ -186,9 +188,7 @@ class Publisher:
         """
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, accepted = self._submit([message], callback)
-        accepted.result()
-        return Receipt(call, 0)
+        return self.publish_many([message], callback=callback)[0]
 
     def publish_many(
         self,
@@ -220,23 +220,19 @@ class Publisher:
         """Accept one record as ``publish`` does, without holding up the event loop."""
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, accepted = await self._submit_async(message, callback)
-        await asyncio.wrap_future(accepted)
-        return Receipt(call, 0)
-
-    async def _submit_async(
-        self, message: Message, callback: Callable[[Receipt], None] | None
-    ) -> tuple[PublishCall, Future[None]]:
-        if not self._spool.forked and not self._acceptance.knows(message.topic):
+        if not self._spool.forked and not self._acceptance.knows(topic):
             await asyncio.to_thread(self._check, [message])
         until_s = time.monotonic() + self._on_full_s
         while True:
             try:
-                return self._submit([message], callback, timeout_s=0.0)
+                call, accepted = self._submit([message], callback, timeout_s=0.0)
             except SpoolFullError:
                 if time.monotonic() >= until_s:
                     raise
-            await asyncio.sleep(_FULL_REST_S)
+                await asyncio.sleep(_FULL_REST_S)
+            else:
+                await asyncio.wrap_future(accepted)
+                return Receipt(call, 0)
 
     def _submit(
         self,
@@ -255,7 +251,8 @@ class Publisher:
             raise RecordRefusedError(f"position must be bytes, not {type(position).__name__}")
         now_ms = time.time_ns() // 1_000_000
         records = [stored(message, now_ms) for message in messages]
-        ids = [_id_of(message, self._id_header) for message in messages]
+        own = self._id_header
+        ids = [next((one[1] for one in each.headers if one[0] == own), None) for each in messages]
         call = PublishCall(self._spool.meta.id, ids, callback)
 
         def remember(first: int) -> None:
@@ -343,9 +340,8 @@ class Publisher:
         self._commit.close()
         until_s = time.monotonic() + timeout_s
         try:
-            self.flush(timeout_s)
-        except StopError:
-            pass  # visible in ``problem``; the records are safe
+            with suppress(StopError):  # visible in ``problem``; the records are safe
+                self.flush(timeout_s)
         finally:
             self._drainer.end(max(_LOOK_S, until_s - time.monotonic()))
             closed = StopError("the publisher was closed before: the record is safe in the spool")
@@ -369,10 +365,6 @@ class Publisher:
         with self._drained:
             self._gauges.publish()
             self._drained.notify_all()
-
-
-def _id_of(message: Message, id_header: str) -> bytes | None:
-    return next((value for name, value in message.headers if name == id_header), None)
 
 
 class _Gauges:

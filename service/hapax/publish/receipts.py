@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from hapax.publish.stored import message_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.errors import HapaxError
 
@@ -67,8 +67,10 @@ class PublishCall:
                 future = self._futures[index] = PlacementFuture()
                 future.set_running_or_notify_cancel()  # who gives up cancels nothing
                 future.call = self
-                for resolve in self._resolved(index):
-                    resolve()
+                if index in self.placements:
+                    future.set_result(self.placements[index])
+                elif self.error is not None:
+                    future.set_exception(self.error)
             return future
 
     def place(self, placements: Mapping[int, Placement]) -> list[Callable[[], object]]:
@@ -81,7 +83,9 @@ class PublishCall:
         with self._lock:
             self.placements.update(here)
             told: list[Callable[[], object]] = [
-                resolve for index in here for resolve in self._resolved(index)
+                partial(future.set_result, here[index])
+                for index, future in self._futures.items()
+                if index in here
             ]
         if self.callback is not None:
             told += [partial(self.callback, Receipt(self, index)) for index in here]
@@ -91,18 +95,11 @@ class PublishCall:
         """Return what wakes those that wait: this process will not know where its records are."""
         with self._lock:
             self.error = error
-            waiting = self._futures.keys() - self.placements.keys()
-            return [resolve for index in waiting for resolve in self._resolved(index)]
-
-    def _resolved(self, index: int) -> Iterator[Callable[[], None]]:
-        """Yield what resolves a future, once there is an answer; the lock is held."""
-        future = self._futures.get(index)
-        if future is None:
-            return
-        if index in self.placements:
-            yield partial(future.set_result, self.placements[index])
-        elif self.error is not None:
-            yield partial(future.set_exception, self.error)
+            return [
+                partial(future.set_exception, error)
+                for index, future in self._futures.items()
+                if index not in self.placements
+            ]
 
 
 class Receipt:
@@ -145,8 +142,7 @@ class Receipt:
 class Receipts:
     """The calls whose callers still want to know, by the sequence of their first records.
 
-    Callbacks, and those of futures, are callers' code: a thread of their own runs them one after
-    the other, without any lock. What they raise is logged; while one blocks, later ones wait.
+    Callbacks run on a thread of their own, one by one. What they raise is logged.
     """
 
     def __init__(self) -> None:

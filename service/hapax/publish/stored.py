@@ -84,11 +84,7 @@ class Upcoming(NamedTuple):
 
 
 class ReadAhead:
-    """Reads the spool for one thread, of which ``begin`` reads ahead on another.
-
-    A transaction holds as many records as ``pace`` allows, and at most twice the bytes of the one
-    before: what comes next may be much larger than what its time was learned from.
-    """
+    """Reads the spool for one thread, of which ``begin`` reads ahead on another."""
 
     def __init__(self, spool: SpoolStore, settings: Settings, id_header: str) -> None:
         self._spool = spool
@@ -124,7 +120,7 @@ class ReadAhead:
         return self._upcoming(sequence)
 
     def record_commit(self, taken: Upcoming, transaction_s: float) -> None:
-        """Learn from a transaction; its records lay ready, so that all of its time is its own."""
+        """Learn from a transaction: at most twice its bytes come next, in larger records, too."""
         growth = min(2.0, max(1.0, self._aimed_s / transaction_s))
         self._bytes = max(_BYTES_MIN, growth * taken.size_bytes)
         if taken.size:
