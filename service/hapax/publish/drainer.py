@@ -123,8 +123,7 @@ class Drainer:
         self._reports: dict[int, Callable[[Any, Any], None]] = {}
         self._committed_s = float("-inf")  # a start renews the marker
         self._timeout_s = settings.transaction.timeout_ms / 1000
-        self._under_way = 0
-        """Records of a transaction that has begun and has no outcome."""
+        self._under_way = 0  # records of a transaction without an outcome
         self._fenced = 0
         self._wake = threading.Condition()
         self._ending = False

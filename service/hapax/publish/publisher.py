@@ -55,7 +55,7 @@ class PublisherOptions(TypedDict, total=False):
     linger_s            how long a transaction waits for more records: 0
     adopt               take a folder that was moved, or restored in full
     resume_at           where the marker is gone: the first sequence that is not in Kafka
-    skip_at             sequence, or several, of records that brokers refuse: left out for good
+    skip_at             sequences of records that brokers refuse: left out for good
     """
 
     disk_max_bytes: int
@@ -285,7 +285,7 @@ class Publisher:
 
     @property
     def skipped(self) -> int:
-        """How many records this process has left out for good (``skip_at``)."""
+        """Records that this process has left out for good."""
         return self._drainer.skipped
 
     @property
