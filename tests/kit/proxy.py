@@ -166,8 +166,7 @@ class FaultProxy:
         self._unanswered: list[Request] = []
         self._connections: set[Connection] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self.bytes_per_s: int | None = None
-        """What all requests together may take of the link; None: no limit."""
+        self.bytes_per_s: int | None = None  # of all requests together
         self._free_at_s = 0.0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy")
