@@ -316,7 +316,7 @@ class Publisher:
         Raises what has stopped the publisher.
         """
         if self._spool.forked and self._spool.failed is not None:
-            raise self._spool.failed  # whoever held a lock at the fork is not here
+            raise self._spool.failed  # a lock that was held at the fork stays so
         until_s = time.monotonic() + timeout_s
         with self._drained:
             while self.waiting and self._drainer.problem is None:

@@ -74,7 +74,7 @@ class PublishCall:
             return future
 
     def place(self, placements: Mapping[int, Placement]) -> list[Callable[[], object]]:
-        """Take note of where its records are, by sequence; return what tells the caller."""
+        """Take note of where its records are, by sequence; return what informs the caller."""
         here = {
             index: placements[sequence]
             for index, sequence in enumerate(range(self.first, self.after))
@@ -82,14 +82,14 @@ class PublishCall:
         }
         with self._lock:
             self.placements.update(here)
-            told: list[Callable[[], object]] = [
+            calls_back: list[Callable[[], object]] = [
                 partial(future.set_result, here[index])
                 for index, future in self._futures.items()
                 if index in here
             ]
         if self.callback is not None:
-            told += [partial(self.callback, Receipt(self, index)) for index in here]
-        return told
+            calls_back += [partial(self.callback, Receipt(self, index)) for index in here]
+        return calls_back
 
     def fail(self, error: HapaxError) -> list[Callable[[], object]]:
         """Return what wakes those that wait: this process will not know where its records are."""
@@ -146,7 +146,7 @@ class Receipts:
     """
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         # Not of a pool: those are waited for when the interpreter ends, however long one blocks.
         self._thread = threading.Thread(target=self._tell, name="hapax-receipts", daemon=True)
         self._lock = threading.Lock()
@@ -171,33 +171,33 @@ class Receipts:
         return [call for call in calls if call.after > first]
 
     def place(self, calls: Sequence[PublishCall], placements: Mapping[int, Placement]) -> None:
-        """Take note of where records of these calls are, and have their callers told."""
+        """Take note of where records of these calls are, and inform their callers."""
         for call in calls:
             self._put(call.place(placements))
 
     def end(self, error: HapaxError, timeout_s: float) -> None:
-        """Wake all that wait: nothing will come. Return when they are told, or after this time."""
+        """Wake all that wait: nothing will come. Return when they are, or after this time."""
         with self._lock:
             calls = [*self._calls.values()]
             self._calls.clear()
             self._called_back.clear()
         for call in calls:
             self._put(call.fail(error))
-        self._told.put(None)
+        self._queue.put(None)
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
-    def _put(self, told: Sequence[Callable[[], object]]) -> None:
+    def _put(self, calls_back: Sequence[Callable[[], object]]) -> None:
         with self._lock:
-            if told and self._thread.ident is None:
+            if calls_back and self._thread.ident is None:
                 self._thread.start()
-        for each in told:
-            self._told.put(each)
+        for each in calls_back:
+            self._queue.put(each)
 
     def _tell(self) -> None:
-        while (told := self._told.get()) is not None:
+        while (calls_back := self._queue.get()) is not None:
             try:
-                told()
+                calls_back()
             except BaseException:
                 logging.getLogger("hapax.publish").exception("a caller's callback has failed")
-            del told
+            del calls_back
