@@ -17,6 +17,7 @@ from hapax.kafka.consume import positions
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce import producer
 from hapax.kafka.undecodable import StuckPartitions
+from hapax.publish.acceptance import Acceptance
 from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
@@ -50,6 +51,11 @@ def start_ignored_for_a_partition() -> None:
     """Read from its first record what other clients have left without an offset."""
     for module in (group_start, positions):
         module.by_start = lambda _number, beside: not beside  # type: ignore[attr-defined]
+
+
+def accepted_before_it_is_checked() -> None:
+    """Acknowledge what no topic takes: it is refused when it is sent, again and again."""
+    Acceptance.check = lambda *_, **__: None  # type: ignore[method-assign]
 
 
 def offset_0_is_none() -> None:
@@ -93,6 +99,7 @@ OURS = {
         topic_id_not_compared,
         topic_id_of_a_checkpoint_not_compared,
         start_ignored_for_a_partition,
+        accepted_before_it_is_checked,
         offset_0_is_none,
         timestamp_0_is_none,
         branch_guessed,

@@ -237,13 +237,13 @@ def _check_rest(output: Output) -> None:
         raise Poison(f"Output.key must be bytes or None, not {type(output.key).__name__}")
     if output.topic is not None and type(output.topic) is not str:
         raise Poison(f"Output.topic must be str, not {type(output.topic).__name__}")
-    if output.topic is not None and not _is_topic(output.topic):
+    if output.topic is not None and not is_topic(output.topic):
         raise Poison(f"Output.topic is not a valid topic name: {output.topic!r:.300}")
-    if output.partition is not None and not _is_number(output.partition, PARTITION_MAX):
+    if output.partition is not None and not is_number(output.partition, PARTITION_MAX):
         raise Poison(
             f"Output.partition must be a number from 0 to 2^31-1: {output.partition!r:.99}"
         )
-    if output.timestamp_ms is not None and not _is_number(output.timestamp_ms, TIMESTAMP_MAX):
+    if output.timestamp_ms is not None and not is_number(output.timestamp_ms, TIMESTAMP_MAX):
         raise Poison(
             f"Output.timestamp_ms must be a number from 0 to 2^63-1: {output.timestamp_ms!r:.99}"
         )
@@ -258,12 +258,12 @@ def _check_rest(output: Output) -> None:
             )
 
 
-def _is_number(number: object, most: int) -> bool:
+def is_number(number: object, most: int) -> bool:
     return type(number) is int and 0 <= number <= most
 
 
 @lru_cache(maxsize=256)
-def _is_topic(name: str) -> bool:
+def is_topic(name: str) -> bool:
     """Whether Kafka allows the name, for what it does not allow the client may not survive."""
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
