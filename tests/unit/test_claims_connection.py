@@ -329,40 +329,6 @@ def test_an_owner_is_14_bytes_number_partition_and_offset(owners):
     ]
 
 
-def memory(clock: Hand) -> MemoryClaims:
-    return MemoryClaims(clock=clock, ttl_ms=HOUR_MS)
-
-
-def test_in_memory_an_id_is_forgotten_with_its_generation():
-    clock = Hand()
-    store = memory(clock)
-    store.claim([b"x"], records(1), {})
-    clock.now_s += 1.5 * HOUR_MS / 1000 - 1
-    assert store.claim([b"x"], records(1, at=1), {}) == {0: Coordinates("orders", 0, 0)}
-    clock.now_s += 1
-    assert store.claim([b"x"], records(1, at=1), {}) == {}
-
-
-def test_in_memory_an_outage_decides_nothing_and_ends():
-    store = memory(Hand())
-    store.outage = "gone fishing"
-    for call in (store.ping, lambda: store.claim([b"x"], records(1), {})):
-        with pytest.raises(ClaimsUnavailableError, match="gone fishing"):
-            call()
-    store.outage = None
-    store.ping()
-    assert store.claim([b"x"], records(1, at=1), {}) == {}
-
-
-def test_in_memory_a_lost_answer_has_claimed():
-    store = memory(Hand())
-    store.lost_answers = 1
-    with pytest.raises(ClaimsUnavailableError):
-        store.claim([b"x"], records(1), {})
-    assert store.claim([b"x"], records(1), {}) == {}
-    assert store.claim([b"x"], records(1, at=1), {}) == {0: Coordinates("orders", 0, 0)}
-
-
 def test_in_memory_an_emptied_store_is_noticed_once():
     emptied: list[int] = []
     store = MemoryClaims(clock=Hand(), ttl_ms=HOUR_MS, on_emptied=lambda: emptied.append(1))

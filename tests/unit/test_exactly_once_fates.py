@@ -170,16 +170,12 @@ def test_records_without_an_id_are_processed_and_counted_and_a_twin_is_found_amo
     assert pipeline.outputs() == [b"X", b"X", b"Y"]
 
 
-def test_a_batch_without_any_id_asks_no_store(pipeline):
+def test_a_batch_without_any_id_asks_no_store_and_without_one_twins_pass(pipeline):
     assert pipeline.claims is not None
     pipeline.claims.outage = "away"
     pipeline.broker.write("in", b"x")
     assert run(pipeline).outputs == {"out": 1}
-
-
-def test_without_a_claim_store_twins_pass():
-    pipeline = filled(claims=False)
-    settled = run(pipeline)
+    settled = run(filled(claims=False))
     assert (settled.duplicates, settled.claims_new_or_own) == (0, 0)
     assert settled.outputs == {"out": 5, "dead": 1}
 
@@ -214,27 +210,20 @@ def test_a_replay_that_fails_again_can_be_replayed_again(pipeline):
     assert pipeline.outputs() == [b"MENDED"]
 
 
-def test_an_outage_under_pause_raises_before_any_transaction():
+@pytest.mark.parametrize("lost_answers", [0, 1])
+def test_an_outage_under_pause_raises_before_any_transaction_and_the_batch_goes_through_later(
+    lost_answers,
+):
     script = Script()
     pipeline = filled(faults=script)
-    assert pipeline.claims is not None
-    pipeline.claims.outage = "away"
+    claims = pipeline.claims
+    assert claims is not None
+    claims.outage, claims.lost_answers = None if lost_answers else "away", lost_answers
     batch = taken(pipeline)
     with pytest.raises(ClaimsUnavailableError):
         run(pipeline, batch)
     assert "begin" not in script.steps
-    pipeline.claims.outage = None
-    run(pipeline, batch)
-    pipeline.judge()
-
-
-def test_a_lost_answer_has_claimed_and_the_same_batch_goes_through():
-    pipeline = filled()
-    assert pipeline.claims is not None
-    pipeline.claims.lost_answers = 1
-    batch = taken(pipeline)
-    with pytest.raises(ClaimsUnavailableError):
-        run(pipeline, batch)
+    claims.outage = None
     run(pipeline, batch)
     pipeline.judge()
 

@@ -85,14 +85,11 @@ def test_a_lost_producer_id_means_a_new_producer_whatever_the_client_would_do(co
     assert reaction(error(code, flag)) is Reaction.REBUILD
 
 
-def test_no_flag_at_all_counts_as_fatal():
-    assert reaction(error(K.UNKNOWN, NONE)) is Reaction.REBUILD
-
-
-def test_fatal_is_stronger_than_abortable_and_abortable_than_retriable():
+def test_fatal_is_stronger_than_abortable_than_retriable_and_no_flag_counts_as_fatal():
     every = KafkaError(K.UNKNOWN, "", fatal=True, retriable=True, txn_requires_abort=True)
     both = KafkaError(K.UNKNOWN, "", retriable=True, txn_requires_abort=True)
     assert (reaction(every), reaction(both)) == (Reaction.REBUILD, Reaction.ABORT)
+    assert reaction(error(K.UNKNOWN, NONE)) is Reaction.REBUILD
 
 
 @pytest.mark.parametrize(
@@ -118,18 +115,11 @@ def test_what_lies_in_the_record_what_needs_rights_and_what_is_refused_are_kept_
     assert K._TIMED_OUT not in CONTENT | FORBIDDEN | REFUSED
 
 
-def test_an_error_is_described_by_name_and_text():
-    assert describe(error(K._TIMED_OUT, R)) == "_TIMED_OUT: text"
-
-
-def test_the_error_is_found_inside_what_the_client_raises():
-    inner = error(K._FENCED, F)
-    assert transactional_error(KafkaException(inner)) is inner
-
-
 @pytest.mark.parametrize("explicit", [True, False])
-def test_the_error_is_found_behind_a_system_error(*, explicit):
+def test_the_error_is_found_inside_what_the_client_raises_and_behind_a_system_error(*, explicit):
     inner = error(K._FENCED, F)
+    assert describe(inner) == "_FENCED: text"
+    assert transactional_error(KafkaException(inner)) is inner
     outer = SystemError("returned a result with an exception set")
     if explicit:
         outer.__cause__ = KafkaException(inner)

@@ -146,21 +146,19 @@ def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_recor
     assert transactional(producer)[-1] == "abort_transaction"
 
 
-@pytest.mark.parametrize("error", [TypeError("header"), ValueError("topic")])
-def test_what_the_client_cannot_encode_is_content_too(monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "content"),
+    [(TypeError("header"), True), (ValueError("topic"), True), (failing(K._STATE), False)],
+)
+def test_what_the_client_cannot_encode_is_content_too_and_its_bad_state_is_not(
+    monkeypatch, error, *, content
+):
     kafka, _, _ = transaction(monkeypatch, produce=[error])
     kafka.begin()
     with pytest.raises(BatchAbortedError) as caught:
         kafka.send([message()])
-    assert caught.value.content
-
-
-def test_a_producer_in_a_bad_state_aborts_without_blaming_a_message(monkeypatch):
-    kafka, _, _ = transaction(monkeypatch, produce=[failing(K._STATE)])
-    kafka.begin()
-    with pytest.raises(BatchAbortedError) as caught:
-        kafka.send([message()])
-    assert (caught.value.refused, caught.value.content) == ({}, False)
+    assert caught.value.content is content
+    assert content or caught.value.refused == {}
 
 
 def test_a_full_queue_is_waited_for(monkeypatch):
@@ -323,13 +321,6 @@ def test_a_lost_connection_inside_a_transaction_is_a_doubt(monkeypatch):
     assert kafka.doubts == []
 
 
-def test_a_line_that_says_nothing_doubts_nothing():
-    log = ClientLog("producer", lambda *_line: None)
-    log.log(7, "")
-    log.log(7, "%s", "BROKER", "state UP")
-    assert log.doubts == []
-
-
 class CountedRequests:
     """What the native part would report."""
 
@@ -393,9 +384,14 @@ def test_a_line_about_another_cluster_is_a_doubt_from_either_source():
 
 
 @pytest.mark.parametrize("inside", [0, 1])
-def test_a_connection_that_ends_is_known_though_it_doubts_nothing(inside):
+def test_a_connection_that_ends_is_known_though_it_and_a_line_that_says_nothing_doubt_nothing(
+    inside,
+):
     requests = CountedRequests()
     log = ClientLog("producer", lambda *_line: None)
+    log.log(7, "")
+    log.log(7, "%s", "BROKER", "state UP")
+    assert log.doubts == []
     log.watch(requests, None)
     requests.ends = 3
     log.begin()

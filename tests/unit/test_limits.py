@@ -167,12 +167,9 @@ def pace(**limits: int) -> Pace:
     )
 
 
-def test_a_batch_starts_small_and_never_above_the_limit():
-    assert pace().records == 500
+def test_a_batch_starts_small_and_full_and_fast_ones_grow_fourfold_up_to_the_limit(size):
     assert pace(records_max=20).records == 20
-
-
-def test_full_and_fast_batches_grow_fourfold_up_to_the_limit(size):
+    assert size.records == 500
     size.record_commit(500, 0.01, 500, 0.01)
     assert size.records == 2000
     size.record_commit(2000, 0.01, 2000, 0.01)
@@ -219,12 +216,9 @@ def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while()
     assert size.records == 100
     size.record_commit(100, 0.01, 100, 0.01)
     assert size.records == 200  # halved memory of 10 kB: 5 kB each
-
-
-def test_records_without_values_are_bounded_by_number_only():
     size = pace(bytes_max=1)
     size.record_commit(500, 0.01, 0, 0.01)
-    assert size.records == 2000
+    assert size.records == 2000  # without values
 
 
 def test_a_registration_without_an_answer_explains_one_fence():

@@ -165,7 +165,7 @@ def test_only_records_and_ends_of_the_ranges_break_the_silence():
     assert not reading.silent(20)
 
 
-def test_a_reader_reads_every_partition_to_its_end_and_closes(say):
+def test_a_reader_reads_every_partition_to_its_end_and_closes_or_names_what_stops_it(say):
     consumer = say([Said(0), Said(0, partition=1)], [Said(1), Said(2, EOF, partition=1)])
     seen = RangeReader(load_settings(REQUIRED)).read({P0: (0, 2), P1: (0, 2)})
     assert [[one.record.coordinates[1:] for one in batch] for batch in seen] == [
@@ -173,9 +173,6 @@ def test_a_reader_reads_every_partition_to_its_end_and_closes(say):
         [(0, 1)],
     ]
     assert (sorted(consumer.paused), consumer.closed) == ([0, 1], 1)
-
-
-def test_a_reader_names_the_set_that_stops_it(say):
     say([Said(0, KafkaError._BAD_MSG)])
     reader = RangeReader(load_settings(REQUIRED))
     with pytest.raises(PreflightError, match="in/0/0: the set that begins there"):
@@ -337,31 +334,35 @@ def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(owners):
     assert (log.paused, log.unassigned) == ([], 1)
 
 
-def test_the_end_of_a_broker_that_leads_no_more_is_read_past(owners):
-    found, _log = owners([Said(3), Said(4, EOF)], [Said(5), Said(6)])
-    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
-    assert [record.offset for record in batch.records] == [3, 5, 6]
-
-
-def test_a_topic_that_is_deleted_meanwhile_holds_no_more_owners(owners):
-    found, _log = owners([Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)])
-    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
-    assert [record.offset for record in batch.records] == [3]
-
-
-def test_a_log_that_is_believed_to_end_before_an_owner_is_read_to_that_end(owners, monkeypatch):
+@pytest.mark.parametrize(
+    ("batches", "watermarks", "read"),
+    [
+        ([[Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)]], (2, 9), [3]),  # it was deleted
+        ([[Said(3), Said(5, EOF)]], (2, 5), [3]),  # it is believed to end before the second
+        ([[Said(3), Said(4, EOF)], [Said(5), Said(6)]], (2, 9), [3, 5, 6]),  # of an old leader
+    ],
+)
+def test_owners_are_read_to_the_end_that_is_believed(
+    owners, monkeypatch, batches, watermarks, read
+):
     monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.0)
-    found, log = owners([Said(3), Said(5, EOF)])
-    log.watermarks = (2, 5)
+    found, log = owners(*batches)
+    log.watermarks = watermarks
     batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
-    assert [record.offset for record in batch.records] == [3]
+    assert [record.offset for record in batch.records] == read
 
 
 @pytest.mark.parametrize(
-    ("code", "text"), [(EOF, "no answer"), (KafkaError._AUTO_OFFSET_RESET, "cannot be looked up")]
+    ("code", "text"),
+    [
+        (EOF, "no answer"),  # the log ends at 9; only a broker that has not heard of it ends at 4
+        (KafkaError._AUTO_OFFSET_RESET, "cannot be looked up"),
+        (KafkaError._BAD_MSG, "no answer"),  # it hides its owners for now
+    ],
 )
-def test_from_a_broker_that_leads_no_more_nothing_is_concluded(owners, monkeypatch, code, text):
-    """The log ends at 9; only a broker that has not heard of it ends at 4."""
+def test_from_a_broker_that_leads_no_more_or_a_damaged_set_nothing_is_concluded(
+    owners, monkeypatch, code, text
+):
     monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
     found, log = owners([Said(3), Said(4, code)])
     with pytest.raises(BatchAbortedError, match=text):
@@ -398,13 +399,6 @@ def test_a_client_that_got_no_answer_is_not_asked_again(owners):
         found.committed([IN], 0.1, stable=True)
     assert log.closed == 1
     assert "read_committed" not in found._queries.__dict__
-
-
-def test_a_set_that_cannot_be_decoded_hides_its_owners_for_now(owners, monkeypatch):
-    found, _log = owners([Said(3), Said(4, KafkaError._BAD_MSG), Said(5)])
-    monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
-    with pytest.raises(BatchAbortedError, match="no answer"):
-        found.records([Coordinates(*IN, 5)])
 
 
 def test_a_right_that_is_missing_stops_the_service(owners):

@@ -112,16 +112,6 @@ def watched(tmp_path):
     return Watched(tmp_path)
 
 
-def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it(watched):
-    watched.look(3)
-    assert watched.changed == []
-    watched.write("second")
-    watched.look()
-    assert watched.changed == []
-    watched.look(3)
-    assert watched.changed == [sorted([str(watched.certificate), str(watched.key)])]
-
-
 def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_there(watched):
     watched.write("second", key=False)
     watched.look(4)
@@ -134,7 +124,9 @@ def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_
     assert len(watched.changed) == 1
 
 
-def test_a_file_that_is_away_for_a_look_changes_nothing(watched):
+def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it_and_one_without_it_is_none(
+    watched,
+):
     kept = watched.key.read_bytes()
     watched.key.unlink()
     watched.look()
@@ -142,6 +134,11 @@ def test_a_file_that_is_away_for_a_look_changes_nothing(watched):
     watched.look(3)
     assert watched.changed == []
     assert watched.told.names() == []
+    watched.write("second")
+    watched.look()
+    assert watched.changed == []
+    watched.look(3)
+    assert watched.changed == [sorted([str(watched.certificate), str(watched.key)])]
 
 
 # -- the worker ---------------------------------------------------------------------------

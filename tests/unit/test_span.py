@@ -132,13 +132,18 @@ def bounded(patch: Patch, **stops: int) -> tuple[KafkaSource, FakeConsumer]:
     return kafka, consumer
 
 
-def test_nothing_beyond_the_stop_is_handed_out_and_the_partition_is_held(monkeypatch):
+@pytest.mark.parametrize("is_control", [False, True])
+def test_nothing_beyond_the_stop_is_handed_out_and_the_partition_is_held(monkeypatch, is_control):
+    if is_control:
+        cut = "hapax.kafka.consume.span_stops.SpanStops.cut"
+        monkeypatch.setattr(cut, lambda _self, batch: batch)
     kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.queue = [message(n) for n in (3, 4, 5, 6)] + [message(7, partition=1)]
     batch = kafka.take(10, 0.1)
-    assert [record.offset for record in batch.records] == [3, 4, 7]
-    assert (batch.first, batch.next) == ({P0: 3, P1: 7}, {P0: 5, P1: 8})
-    assert consumer.paused == {P0}
+    beyond = [5, 6] if is_control else []
+    assert [record.offset for record in batch.records] == [3, 4, *beyond, 7]
+    assert (batch.first, batch.next) == ({P0: 3, P1: 7}, {P0: 5 + len(beyond), P1: 8})
+    assert consumer.paused == (set() if is_control else {P0})
 
 
 def test_behind_a_hole_across_the_stop_progress_is_the_stop_itself(monkeypatch):

@@ -172,13 +172,6 @@ def test_errors_arrive_with_all_that_they_say(error):
     assert (arrived.args, vars(arrived)) == (error.args, vars(error))
 
 
-def test_reports_of_two_tasks_share_nothing():
-    one, other = RangeReport(lane=0), RangeReport(lane=1)
-    one.settled.append(settled({P0: (0, 1)}))
-    one.events.append(("claims_lost", ()))
-    assert other == RangeReport(lane=1)
-
-
 def test_progress_is_the_last_word_on_each_partition():
     report = RangeReport(
         lane=0,

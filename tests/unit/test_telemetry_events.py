@@ -490,14 +490,11 @@ def test_every_event_has_a_case():
     assert events - silent == {case.event for case in CASES}
 
 
-def test_how_many_records_wait_is_a_gauge_without_a_line():
+def test_records_that_wait_have_no_line_and_ranges_are_counted_also_where_the_log_is_quiet():
     told = Told("info")
     told.events.records_wait(4)
     assert told.lines == []
-    assert told.metrics.registry.get_sample_value("hapax_records_waiting") == 4
-
-
-def test_ranges_are_counted_also_where_the_log_is_quiet():
+    assert told.value("records_waiting") == 4
     told = Told("warning")
     told.events.range_completed(
         0, "aborted", {}, transactions=0, records=7, open_s=0.5, work_s=1.0, round_s=2.0
