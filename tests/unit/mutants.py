@@ -14,6 +14,7 @@ import pytest
 from hapax.core import group_start
 from hapax.core.micro_batches import InputLogs
 from hapax.kafka.consume import positions
+from hapax.kafka.consume.client import GroupConsumer
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce import producer
 from hapax.kafka.undecodable import StuckPartitions
@@ -73,6 +74,17 @@ def timestamp_0_is_none() -> None:
     producer.client_timestamp = lambda timestamp_ms: timestamp_ms or 0
 
 
+def resume_without_reasons() -> None:
+    """Read every partition once any reason for not reading one is gone."""
+    resume = GroupConsumer.resume
+
+    def all_of_them(self: GroupConsumer, why: Any) -> None:
+        self._reasons.clear()
+        resume(self, why)
+
+    GroupConsumer.resume = all_of_them  # type: ignore[method-assign]
+
+
 def branch_guessed() -> None:
     """Write data to the first branch of a union that it fits, whatever it names."""
 
@@ -102,6 +114,7 @@ OURS = {
         accepted_before_it_is_checked,
         offset_0_is_none,
         timestamp_0_is_none,
+        resume_without_reasons,
         branch_guessed,
         log_write_in_the_loop,
     )

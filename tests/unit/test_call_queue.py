@@ -388,7 +388,7 @@ def test_room_is_counted_in_records_and_bytes(count, window):
 
 def test_a_partition_that_takes_too_much_is_held_until_it_is_released():
     told: list[tuple[object, bool]] = []
-    source = SimpleNamespace(hold=lambda where, *, held: told.append((where, held)))
+    source = SimpleNamespace(hold=lambda where, _why, *, held: told.append((where, held)))
     runner: Any = SimpleNamespace(source=source, _held=set())
     WindowRunner._hold(runner, {P0})
     assert runner._held == {P0}

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -158,6 +158,13 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
     headers: list[tuple[str, bytes | None]]
 
 
+Why = Literal[
+    "operator", "outage", "untaken",
+    "window", "waiting", "schema", "undecodable", "stop", "unplaced", "member",
+]  # fmt: skip
+"""Reasons why a partition is not read; it is while it has none. The first three are of all."""
+
+
 class Source(Protocol):
     """Brings records and owns positions. One thread only.
 
@@ -220,14 +227,17 @@ class Source(Protocol):
     def stuck(self) -> Mapping[TopicPartition, Stuck]:
         """Return the assigned partitions that are held up by a set that cannot be decoded."""
 
-    def pause(self) -> None:
+    def pause(self, why: Why) -> None:
         """Deliver nothing from the partitions that are assigned now."""
 
-    def resume(self) -> None:
-        """Deliver again."""
+    def resume(self, why: Why) -> None:
+        """Take this reason away; what has no other is delivered again."""
 
-    def hold(self, where: TopicPartition, *, held: bool) -> None:
-        """Deliver nothing from one assigned partition, until it is back if it leaves; or again."""
+    def hold(self, where: TopicPartition, why: Why, *, held: bool) -> None:
+        """Deliver nothing from one assigned partition, until it is back if it leaves.
+
+        Or take this reason away, as ``resume``.
+        """
 
     def ends(self) -> Progress | None:
         """Return where a bounded run ends in each input partition; None: ask again soon."""

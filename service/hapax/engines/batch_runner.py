@@ -404,10 +404,10 @@ class WindowRunner(BatchRunner):
 
     def _hold(self, partitions: Iterable[TopicPartition]) -> None:
         for where in partitions:
-            self.source.hold(where, held=True)
+            self.source.hold(where, "window", held=True)
             self._held.add(where)
 
     def _release(self, partitions: Iterable[TopicPartition]) -> None:
         for where in list(partitions):
             self._held.discard(where)
-            self.source.hold(where, held=False)
+            self.source.hold(where, "window", held=False)
