@@ -13,6 +13,7 @@ import pytest
 
 from hapax.core import group_start
 from hapax.core.micro_batches import InputLogs
+from hapax.core.ports import Interrupt
 from hapax.kafka.consume import positions
 from hapax.kafka.consume.client import GroupConsumer
 from hapax.kafka.consume.topic_check import TopicIdentity
@@ -105,6 +106,16 @@ def log_write_in_the_loop() -> None:
     LineQueue.add = add  # type: ignore[method-assign]
 
 
+def call_counted_over_attempts() -> None:
+    """Count the attempts at a record, and the pauses between them, as one."""
+
+    def again(self: Interrupt, pause_s: float) -> bool:
+        self.pause(pause_s)
+        return True
+
+    Interrupt.again = again  # type: ignore[method-assign]
+
+
 OURS = {
     patch.__name__.replace("_", "-"): patch
     for patch in (
@@ -117,6 +128,7 @@ OURS = {
         resume_without_reasons,
         branch_guessed,
         log_write_in_the_loop,
+        call_counted_over_attempts,
     )
 }
 

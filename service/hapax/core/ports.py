@@ -63,13 +63,28 @@ def without_ctrl_c() -> Iterator[None]:
 class Interrupt:
     """Makes step 4 end early: what is transformed so far makes the batch.
 
-    Set from a signal handler or the watchdog's thread, hence plain attributes. ``record`` is the
-    one in the hands of business code: the watchdog asks for how long it has been.
+    Set from a signal handler or the watchdog's thread, hence plain attributes.
+
+    record    whose call is made: the watchdog counts the time of its attempt
+    attempts  begun after the first ones; ``pausing``: between two of them
+    long      the record whose call has taken so long that no further attempt may begin
     """
 
     def __init__(self) -> None:
-        self.due = False
+        self.due = self.pausing = False
         self.record: Record | None = None
+        self.long: Record | None = None
+        self.attempts = 0
+
+    def again(self, pause_s: float) -> bool:
+        """Pause before another attempt at the record; False: there is no time for one."""
+        if self.long is not None and self.long is self.record:
+            return False
+        self.pausing = True
+        self.pause(pause_s)
+        self.attempts += 1
+        self.pausing = False
+        return True
 
     def pause(self, seconds: float) -> None:
         """Wait so long, or until step 4 is to end early."""

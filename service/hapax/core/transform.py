@@ -164,7 +164,8 @@ class Transformer:
     def _again(self, record: Record, error: BaseException) -> Result:
         attempts, retrying = 1, self._retrying
         while attempts < self._attempts_max and not is_final(error):
-            self._interrupt.pause(retrying.pause_s(attempts))
+            if not self._interrupt.again(retrying.pause_s(attempts)):
+                break
             attempts += 1
             try:
                 return outputs_of(self._function(record))
