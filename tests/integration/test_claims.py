@@ -403,7 +403,7 @@ def test_a_redis_that_comes_back_with_another_policy_is_not_trusted(
     store.kill()
     plain.write(plain_event("one"), plain_event("two"))
     await_(lambda: bool(worker.lines("claims_unavailable")), 60, worker.text)
-    store._command = [*store._command, "--maxmemory-policy", "allkeys-lru"]
+    store.command = [*store.command, "--maxmemory-policy", "allkeys-lru"]
     store.start()
     await_held(port, worker)
     assert len(plain.outputs()) == 1
