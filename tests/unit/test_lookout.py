@@ -74,6 +74,7 @@ def test_a_survey_brings_marks_ages_and_retention(brokers):
     assert {client["group.id"] for client in brokers.clients} == {"lag-monitor"}, "joins nothing"
     assert not [client for client in brokers.clients if "group.instance.id" in client]
     assert probe().probe({P0: 3}).unread_s == {}, "what is read is not asked for its age"
+    assert probe().probe({}).retention == {}
 
 
 def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_replaced(brokers):
