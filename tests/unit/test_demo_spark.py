@@ -58,9 +58,6 @@ def printed(result: DemoSummary) -> str:
     return text.getvalue()
 
 
-# -- what is shown -----------------------------------------------------------------------------
-
-
 def test_faults_are_counted_by_kind_and_hand_overs_where_there_were_some():
     words = printed(outcome(0, hand_overs=[HAND_OVER, HAND_OVER]))
     assert "2 Python worker kills," in words
@@ -87,9 +84,6 @@ def test_the_figures_and_a_sentence_of_a_hand_over_say_how_long_it_took_under_wh
     found = json.loads(json.dumps(figures(result)))
     assert found["engine"] == "spark"
     assert found["hand_overs"][0]["commits_after_s"] == 2.0
-
-
-# -- what the log says -------------------------------------------------------------------------
 
 
 def lost(lane: int) -> dict[str, object]:
@@ -128,9 +122,6 @@ def test_half_a_line_and_words_of_java_are_no_events(tmp_path):
     assert child.has_logged("range_completed")
     assert not child.has_logged("range_completed", first)
     assert child.has_logged("task_lost", first)
-
-
-# -- the right moment --------------------------------------------------------------------------
 
 
 class Family(SparkApplication):
@@ -246,9 +237,6 @@ def test_each_class_of_the_audit_is_counted():
     verdict = verdict_of(audited(**totals), events=9)
     anomalies = verdict.lost + verdict.doubled + verdict.out_of_order + verdict.from_aborted
     assert anomalies + verdict.wrong == len(NAMES)
-
-
-# -- what it needs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,6 @@ def test_a_configuration_that_is_not_told_is_a_failure(brokers, failure):
     assert [text[:3] for text in probe().probe({P0: 3}).failures] == ["in:"]
 
 
-# -- the thread ---------------------------------------------------------------------------
-
-
 class LagProbe:
     def __init__(self, *answers: OffsetSnapshot | Exception) -> None:
         self.answers = list(answers)

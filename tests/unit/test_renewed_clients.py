@@ -29,9 +29,6 @@ S = "HAPAX_KAFKA__SECURITY__"
 LOGIN = {f"{S}PROTOCOL": "sasl_ssl", f"{S}SASL_MECHANISM": "PLAIN", f"{S}USERNAME": "shop"}
 
 
-# -- secrets in files ---------------------------------------------------------------------
-
-
 @pytest.fixture
 def password(tmp_path):
     file = tmp_path / "password"
@@ -65,9 +62,6 @@ def test_a_password_file_that_cannot_be_used_leaves_the_password_as_it_was(passw
         password.write_text(content)
     assert str(consumer_properties(settings)["sasl.password"]) == "first-secret"
     assert "PASSWORD_FILE" in files_problem(settings)
-
-
-# -- the watch ----------------------------------------------------------------------------
 
 
 class Watched:
@@ -135,9 +129,6 @@ def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it_and_one_with
     assert watched.changed == []
     watched.look(3)
     assert watched.changed == [sorted([str(watched.certificate), str(watched.key)])]
-
-
-# -- the worker ---------------------------------------------------------------------------
 
 
 def filled(script: Script) -> Pipeline:

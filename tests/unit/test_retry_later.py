@@ -92,9 +92,6 @@ def test_a_type_of_errors_is_named_by_itself_a_parent_or_its_module_and_poison_n
     assert isinstance(apply(Poison("never"), policy(later=(name, "Exception"))), Failure)
 
 
-# -- attempts at once -----------------------------------------------------------------------
-
-
 def test_delays_and_pauses_double_up_to_the_longest_and_a_pause_ends_with_the_batch():
     retrying = policy(delay_ms=1000, delay_max_ms=5000)
     for attempt, least in ((1, 1000), (2, 2000), (3, 4000), (4, 5000), (40, 5000)):

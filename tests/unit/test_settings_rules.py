@@ -463,8 +463,6 @@ def test_a_duration_or_size_that_is_none_is_refused_with_a_hint(read, text, reas
     assert reason in str(refusal.value)
 
 
-# -- settings pipeline --------------------------------------------------------------------
-
 PIPELINE = {
     "HAPAX_ENGINE": "spark",
     "HAPAX_SPARK__DATAFRAME": "shop.revenue:pipeline",

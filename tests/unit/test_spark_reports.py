@@ -43,9 +43,6 @@ def report(outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> RangeRepo
     return reported(0, outcome, **facts)
 
 
-# -- whatever the outcome -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("outcome", [one for one in RangeOutcome if one is not RangeOutcome.STOP])
 def test_what_was_committed_counts_however_the_range_ended(outcome, driver, lane):
     committed = [settled({P0: (5, 8)}), settled({P0: (8, 11), P1: (0, 4)})]
@@ -111,9 +108,6 @@ def test_what_the_task_saw_is_told_by_the_driver(driver, lane):
         {"client": "consumer", "level": 40, "facility": "FAIL", "text": "refused"}
     ]
     assert told.names().count("claims_lost") == 2
-
-
-# -- one by one ---------------------------------------------------------------------------
 
 
 def test_done_with_progress_or_after_a_wait_in_vain_goes_on_at_once_and_without_rests(driver, lane):
@@ -245,9 +239,6 @@ def test_a_task_that_must_leave_takes_the_service_with_it(driver, lane):
     assert len(driver.told.of("transaction_committed")) == 1
 
 
-# -- no report ----------------------------------------------------------------------------
-
-
 def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(driver, lane):
     found = report(
         trusted=[P0],
@@ -309,9 +300,6 @@ def test_lost_tasks_are_planned_again_up_to_a_limit_that_counts_from_the_last_pr
 def test_the_telling_line_of_a_long_story_is_the_reason(story, reason, driver, lane):
     driver.reports.lost(lane, RuntimeError(story), NOW_S)
     assert driver.told.of("task_lost")[0]["reason"] == reason
-
-
-# -- the member ---------------------------------------------------------------------------
 
 
 def test_a_member_that_is_fenced_twice_means_a_twin(driver):

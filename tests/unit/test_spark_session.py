@@ -129,8 +129,6 @@ def test_properties_and_the_interpreter_of_the_user_come_on_top_of_ours(monkeypa
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
 
-# -- what it prints -----------------------------------------------------------------------
-
 PRINTS = [
     "sh",
     "-c",
@@ -200,9 +198,6 @@ def test_without_pyspark_the_sentence_says_what_to_install(opened, monkeypatch):
     monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
     with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
         opened(LOCAL)
-
-
-# -- properties ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,6 @@ def test_a_dataframe_pipeline_shows_its_last_batch_watermark_state_rate_and_lag(
     assert batch["in_per_s"] == 250.0
 
 
-# -- Spark --------------------------------------------------------------------------------
-
-
 def test_executors_are_shown_with_what_they_do_and_the_driver_says_when_it_waits_for_them():
     told = Told(engine="spark")
     assert told.status["spark"]["executors_seen_s_ago"] is None
@@ -253,9 +250,6 @@ def test_a_lane_shows_its_range_in_flight_and_what_the_last_one_came_to():
     assert len(told.status["spark"]["lanes"]) == 2
 
 
-# -- troubles -----------------------------------------------------------------------------
-
-
 def test_warnings_and_errors_are_kept_the_latest_first_and_no_more_than_20(told):
     for number in range(30):
         told.events.claims_recovered(number)  # an information
@@ -281,9 +275,6 @@ def test_texts_of_records_and_passwords_stay_in_the_log_and_a_long_text_is_cut(t
     text = status["troubles"][0]["text"]
     assert len(text) <= 300
     assert text.isprintable()
-
-
-# -- lag, rates, members ------------------------------------------------------------------
 
 
 def lags(count: int) -> list[PartitionLag]:

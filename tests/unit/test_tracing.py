@@ -190,9 +190,6 @@ def test_progress_alone_is_no_span(spans):
     assert spans.ended == ()
 
 
-# -- links --------------------------------------------------------------------------------
-
-
 def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once_with_its_state():
     other = f"00-{TRACE}-00f067aa0ba902b7-00"
     stated = record(("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"))
@@ -233,9 +230,6 @@ def test_the_context_of_an_input_is_carried_to_its_outputs(spans):
     (output,) = pipeline.broker.records("out")
     assert dict(output.headers)["traceparent"] == PARENT.encode()
     assert len(spans.one.links) == 1
-
-
-# -- the canonical line -------------------------------------------------------------------
 
 
 # -- off, and where spans go --------------------------------------------------------------
