@@ -72,7 +72,8 @@ def test_native_records_of_a_task_really_come_from_the_native_intake(app, monkey
 
 @pytest.mark.usefixtures("_without_native")
 def test_an_executor_without_the_native_part_refuses_or_takes_python_and_says_why(app):
-    report = app.run(app.plan(app.member()), HAPAX_FAST="on")
+    plan = app.plan(app.member())
+    report = app.run(plan, HAPAX_FAST="on")
     assert isinstance(report.error, ConfigurationError)
     assert str(report.error) == (
         f"executor {platform.node()}: HAPAX_FAST=on, but hapax_fast is not installed."
@@ -80,7 +81,7 @@ def test_an_executor_without_the_native_part_refuses_or_takes_python_and_says_wh
     )
     assert app.committed() == {0: None}
     assert app.outputs() == []
-    report = app.run(app.plan(app.member()), HAPAX_FAST="auto")
+    report = app.run(plan, HAPAX_FAST="auto")
     assert report.events[0][1][1] == "python (hapax_fast is not installed)"
     assert app.values() == UPPER
 

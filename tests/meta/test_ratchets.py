@@ -19,7 +19,7 @@ SERVICE = ROOT / "service"
 LINES_MAX = 54_489
 FILES_MAX = 263
 CODE_LINES_MAX = 38_327
-TEST_LINES_MAX = 84_397
+TEST_LINES_MAX = 84_448
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""

@@ -64,14 +64,11 @@ def test_what_belongs_to_no_partition_counts_in_the_total():
     assert figures(audit)["clean"] is False
 
 
-def test_a_clean_audit_leaves_with_0_and_says_so(answers):
+def test_a_clean_audit_leaves_with_0_and_an_anomaly_with_1_and_names_class_and_place(answers):
     answers(found())
     done = invoked(app, ["audit"], env=REQUIRED)
     assert "Kept: 9 records judged" in done.stdout
     assert "Remark: this and that." in done.stdout
-
-
-def test_an_anomaly_leaves_with_1_and_names_class_and_place(answers):
     answers(found(missing=2, torn=1))
     done = invoked(app, ["audit"], env=REQUIRED, code=1)
     assert "BROKEN: 2 missing, 1 torn; 9 records judged." in done.stdout

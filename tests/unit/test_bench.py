@@ -111,15 +111,12 @@ def test_a_goal_is_judged_by_the_median_of_the_ratios_within_rounds():
     assert "**missed**" in goals_table(found(runs))[2]
 
 
-def test_a_void_run_is_in_no_ratio():
+def test_a_void_run_is_in_no_ratio_and_what_was_not_measured_is_neither_reached_nor_missed():
     runs: results.Runs = {
         "plain loop": [run(10), None, run(10)],
         NATIVE[3].name: [None, run(1), run(6)],
     }
     assert results.ratios(runs, NATIVE[3].name, "plain loop", "cpu_s_per_million") == [0.6]
-
-
-def test_what_was_not_measured_is_neither_reached_nor_missed():
     assert {goal.reached for goal in goals(results.Results())} == {None}
 
 

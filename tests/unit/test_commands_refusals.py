@@ -111,12 +111,13 @@ def test_where_nothing_listens_a_command_exits_with_3_and_one_sentence_within_tw
     assert "connection refused" in told
 
 
-def test_programs_get_the_sentence_as_json():
+def test_programs_get_the_sentence_as_json_and_an_id_like_a_place_is_given_by_name():
     env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    done = invoked(app, ["offsets", "--json"], env=env, code=3)
-    told = json.loads(done.stdout)
+    told = json.loads(invoked(app, ["offsets", "--json"], env=env, code=3).stdout)
     assert told["ok"] is False
     assert len(told["problems"]) == 1
+    done = invoked(app, ["trace", "--id", "2030/01/31"], env=env, code=3)
+    assert "no broker answered" in done.stderr
 
 
 @pytest.mark.parametrize("command", WRONG)
@@ -126,12 +127,6 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
     assert done.stdout == ""
     (told,) = done.stderr.splitlines()
     assert WRONG[command] in told
-
-
-def test_an_id_that_looks_like_a_place_is_given_by_name():
-    env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    done = invoked(app, ["trace", "--id", "2030/01/31"], env=env, code=3)
-    assert "no broker answered" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -237,21 +232,18 @@ def left(does: str) -> subprocess.CompletedProcess[str]:
     return run_captured([sys.executable, "-c", code], timeout=60)
 
 
-def test_sigterm_while_the_service_is_being_loaded_leaves_with_0():
+def test_sigterm_while_the_service_is_loaded_leaves_with_0_and_a_crash_with_1_and_says_where():
     assert left("return os.kill(os.getpid(), signal.SIGTERM) or 9").returncode == 0
+    end = left("atexit.register(os.abort); raise LookupError('nothing there')")
+    assert end.returncode == 1
+    assert "LookupError: nothing there" in end.stderr
+    assert "in run" in end.stderr
 
 
 def test_the_interpreter_is_not_taken_apart_under_threads_that_the_client_left_behind():
     """What they do meanwhile is undefined; here it ends the process with SIGABRT."""
     end = left("atexit.register(os.abort); print('the last line'); return 5")
     assert (end.returncode, end.stdout) == (5, "the last line\n")
-
-
-def test_a_service_that_crashes_leaves_with_1_and_says_where():
-    end = left("atexit.register(os.abort); raise LookupError('nothing there')")
-    assert end.returncode == 1
-    assert "LookupError: nothing there" in end.stderr
-    assert "in run" in end.stderr
 
 
 def test_other_commands_leave_in_the_same_way():

@@ -58,9 +58,6 @@ def printed(result: DemoSummary) -> str:
     return text.getvalue()
 
 
-# -- what is shown -----------------------------------------------------------------------------
-
-
 def test_faults_are_counted_by_kind_and_hand_overs_where_there_were_some():
     words = printed(outcome(0, hand_overs=[HAND_OVER, HAND_OVER]))
     assert "2 Python worker kills," in words
@@ -87,9 +84,6 @@ def test_the_figures_and_a_sentence_of_a_hand_over_say_how_long_it_took_under_wh
     found = json.loads(json.dumps(figures(result)))
     assert found["engine"] == "spark"
     assert found["hand_overs"][0]["commits_after_s"] == 2.0
-
-
-# -- what the log says -------------------------------------------------------------------------
 
 
 def lost(lane: int) -> dict[str, object]:
@@ -128,9 +122,6 @@ def test_half_a_line_and_words_of_java_are_no_events(tmp_path):
     assert child.has_logged("range_completed")
     assert not child.has_logged("range_completed", first)
     assert child.has_logged("task_lost", first)
-
-
-# -- the right moment --------------------------------------------------------------------------
 
 
 class Family(SparkApplication):
@@ -175,9 +166,6 @@ def test_it_stays_frozen_only_where_its_transaction_stays_open(monkeypatch):
     freeze_in_range(stage_with(looks(), family, monkeypatch), "Spark", family.everything)
     assert family.frozen == {9, 10, 11}
     assert len(family.freezes) == 3
-
-
-def test_where_no_moment_is_the_right_one_nothing_is_left_frozen(monkeypatch):
     family = Family(10)
     with pytest.raises(DemoError, match="Spark was open at none of 60 moments"):
         freeze_in_range(stage_with(repeat({}), family, monkeypatch), "Spark", family.everything)
@@ -191,9 +179,6 @@ def test_one_python_worker_is_frozen_at_a_time_and_never_the_pool(monkeypatch):
     assert {*map(frozenset, family.freezes)} == {frozenset({10}), frozenset({11})}
     family.frozen = frozenset({11})
     assert family.a_python_worker() == [11]  # what is frozen stays the chosen one
-
-
-def test_without_a_python_worker_nothing_is_frozen():
     with pytest.raises(DemoError, match="no Python worker"):
         Family().a_python_worker()
 
@@ -217,10 +202,12 @@ def audited(*, foreign: int = 0, **totals: int) -> Audit:
     )
 
 
-def test_a_clean_audit_is_exact_and_counted():
+def test_a_clean_audit_is_exact_and_what_no_record_of_the_demo_asks_for_is_wrong():
     verdict = verdict_of(audited(), events=9)
     assert verdict == DemoVerdict(10, 9, 7, 2, 1)
     assert verdict.exact
+    for found in (audited(foreign=1), audited(unexpected_dead=1)):
+        assert verdict_of(found, events=9).wrong == 1
 
 
 @pytest.mark.parametrize(
@@ -250,14 +237,6 @@ def test_each_class_of_the_audit_is_counted():
     verdict = verdict_of(audited(**totals), events=9)
     anomalies = verdict.lost + verdict.doubled + verdict.out_of_order + verdict.from_aborted
     assert anomalies + verdict.wrong == len(NAMES)
-
-
-@pytest.mark.parametrize("found", [audited(foreign=1), audited(unexpected_dead=1)])
-def test_what_no_record_of_the_demo_asks_for_is_wrong(found):
-    assert verdict_of(found, events=9).wrong == 1
-
-
-# -- what it needs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

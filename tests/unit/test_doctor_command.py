@@ -63,16 +63,13 @@ def test_a_healthy_pipeline_gets_one_line_and_exit_code_0_and_what_passed_on_dem
     assert "UNTOLD" not in {verdict for verdict, _ in listed}
 
 
-def test_a_failure_leaves_with_1_and_says_how_it_is_mended(looks):
+def test_a_failure_leaves_with_1_and_says_its_fix_and_a_warning_alone_with_0(looks):
     looks(with_claims(settings={"maxmemory-policy": "allkeys-lru"}))
     done = invoked(app, ["doctor"], env=ENVIRON, code=1)
     first, second, last = done.stdout.splitlines()
     assert first.startswith("FAIL   claim-eviction: maxmemory-policy=allkeys-lru")
     assert second.strip().startswith("fix: redis-cli CONFIG SET maxmemory-policy noeviction")
     assert last.startswith("1 FAIL, 0 WARN, ")
-
-
-def test_a_warning_alone_leaves_with_0(looks):
     looks(with_topic("in", retention__bytes="1000"))
     done = invoked(app, ["doctor"], env=ENVIRON)
     assert done.stdout.startswith("WARN   retention-bytes: in: retention.bytes=1000")

@@ -69,8 +69,8 @@ def watched(context: FakeContext, wait: Callable[[float], object]) -> list[dict[
 
 
 def test_executors_are_told_at_once_and_every_few_seconds_until_spark_is_stopped():
-    context = FakeContext(IDLE)
-    context.uiWebUrl = "http://driver:4040"
+    context, ui = FakeContext(IDLE), "http://driver:4040"
+    context.uiWebUrl = ui
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -79,10 +79,8 @@ def test_executors_are_told_at_once_and_every_few_seconds_until_spark_is_stopped
         if len(waits) == 2:
             context._jsc = None
 
-    assert watched(context, wait) == [
-        {"executors": [IDLE], "ui": "http://driver:4040"},
-        {"executors": [], "ui": "http://driver:4040"},
-    ]
+    told = watched(context, wait)
+    assert told == [{"executors": [IDLE], "ui": ui}, {"executors": [], "ui": ui}]
     assert waits == [INTERVAL_S, INTERVAL_S]
 
 

@@ -92,19 +92,18 @@ def test_a_failed_test_is_named_with_its_reason_and_the_command_that_plays_it_ag
     assert text.splitlines()[-1].startswith("make test: FAILED")
 
 
-def test_a_failure_of_a_part_on_trial_is_told_and_not_counted(capsys):
-    outcomes = running.run([python(rotating.ON_TRIAL[0], "raise SystemExit(1)")])
-    assert verdict.tell("make deep", outcomes, 1.0)
-    assert "on trial: deep failed" in capsys.readouterr().out
-
-
-def test_a_run_that_is_right_ends_in_one_line_that_says_what_ran_and_what_was_not_played(capsys):
+def test_a_run_that_is_right_ends_in_one_line_and_a_failure_on_trial_is_told_and_not_counted(
+    capsys,
+):
     outcomes = running.run([python("rules", "print('9 passed in 1 s')")])
     assert verdict.tell("make test", outcomes, 1.0)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("make test: all right")
     assert "rules 9" in last
     assert "not played here" in last
+    outcomes = running.run([python(rotating.ON_TRIAL[0], "raise SystemExit(1)")])
+    assert verdict.tell("make deep", outcomes, 1.0)
+    assert "on trial: deep failed" in capsys.readouterr().out
 
 
 def test_each_layer_plays_its_own_tests(tmp_path):

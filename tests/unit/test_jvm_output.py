@@ -136,9 +136,6 @@ def test_a_stack_without_end_is_told_in_parts():
     assert len(texts("\tat a\n" * (ENTRY_LINES_MAX + 1))) == 2
 
 
-# -- the pipe -------------------------------------------------------------------------------
-
-
 class Heard:
     """Hears entries; ``hang`` keeps it from taking any."""
 

@@ -149,12 +149,9 @@ def test_a_fatal_error_that_comes_out_bare_is_heard_by_the_call_that_asks_next()
 
 
 @pytest.mark.parametrize("code", [K.FENCED_INSTANCE_ID, K.FENCED_MEMBER_EPOCH, K._FENCED])
-def test_a_member_is_fenced_by_its_code_also_where_the_client_wraps_it(code):
+def test_a_member_is_fenced_by_its_code_also_where_the_client_wraps_it_and_by_no_text(code):
     assert is_member_fenced(KafkaError(code, "whatever it says", fatal=True))
     wrapped = f"Fatal error: {KafkaError(code).str()}: in the words of the client"
     assert is_member_fenced(KafkaError(K._FATAL, wrapped, fatal=True))
-
-
-def test_a_text_that_only_speaks_of_fences_fences_no_member():
     assert not is_member_fenced(KafkaError(K._FATAL, "the topic fenced-garden is gone", fatal=True))
     assert not is_member_fenced(KafkaError(K.TOPIC_AUTHORIZATION_FAILED, "fenced-garden"))

@@ -69,7 +69,7 @@ def test_no_more_is_taken_than_asked_for(kafka, consumer):
 
 
 def forgetting(self: KafkaSource, batch: object) -> object:
-    self._states.clear()  # a mutant
+    self._states.clear()
     return batch
 
 

@@ -45,9 +45,6 @@ class Silent:
         """Drop it."""
 
 
-# -- ids ----------------------------------------------------------------------------------
-
-
 def test_an_id_is_heard_once_and_a_second_one_means_another_topic(ids):
     assert not ids.knows("in")
     for _ in range(2):
@@ -80,9 +77,6 @@ def test_an_offset_without_an_id_or_with_ours_is_accepted(words, ids):
     ids.hear(line(NONE, ONE))
     assert ids.other("in", CommittedMetadata.decode(words)) is None
     assert ids.other("in", CommittedMetadata(TWO)) == TWO
-
-
-# -- positions ----------------------------------------------------------------------------
 
 
 def test_offsets_are_committed_with_the_id_of_their_topic_which_a_new_member_learns_again(known):
@@ -164,9 +158,6 @@ def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(kn
     assert kafka.take(10, 0.1).records == []
     assert sorted(consumer.seeks) == [("in", 0, 0), ("in", 1, 0)]
     assert kafka.offset(P0, 7).metadata == beside(TWO)
-
-
-# -- the cluster --------------------------------------------------------------------------
 
 
 def cluster_line(cluster: str) -> str:

@@ -74,6 +74,7 @@ def test_a_survey_brings_marks_ages_and_retention(brokers):
     assert {client["group.id"] for client in brokers.clients} == {"lag-monitor"}, "joins nothing"
     assert not [client for client in brokers.clients if "group.instance.id" in client]
     assert probe().probe({P0: 3}).unread_s == {}, "what is read is not asked for its age"
+    assert probe().probe({}).retention == {}
 
 
 def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_replaced(brokers):
@@ -115,9 +116,6 @@ def test_a_missing_right_to_see_the_configuration_is_told_once_and_is_no_failure
 def test_a_configuration_that_is_not_told_is_a_failure(brokers, failure):
     brokers.config = failure
     assert [text[:3] for text in probe().probe({P0: 3}).failures] == ["in:"]
-
-
-# -- the thread ---------------------------------------------------------------------------
 
 
 class LagProbe:

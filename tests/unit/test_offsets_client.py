@@ -19,8 +19,6 @@ from tests.kit.log_brokers import P0, P1, Brokers, Client
 from tests.kit.waiting import await_
 from tests.unit.test_settings import REQUIRED
 
-# -- Blocking ----------------------------------------------------------------------------------
-
 
 class Answering:
     """A consumer whose answers are said beforehand: an offset, an error code, or an exception."""
@@ -125,9 +123,6 @@ def test_a_coordinator_that_has_just_started_is_asked_again_and_for_a_missing_ri
     assert consumer.asked == (1 if missing else 4)
 
 
-# -- In the background -------------------------------------------------------------------------
-
-
 @pytest.fixture
 def brokers(monkeypatch):
     brokers = Brokers()
@@ -174,9 +169,6 @@ def test_whatever_fails_on_the_thread_is_raised_where_the_ends_are_asked_for(bro
         await_(lambda: bool(ends.of([P0])), 10, lambda: str(ends.errors))
     monkeypatch.setattr(Client, "offsets_for_times", answer)
     await_(lambda: ends.of([P0]) == {P0: 3}, 10, lambda: str(ends.errors))
-
-
-# -- For the doctor ----------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -84,8 +84,6 @@ def test_short_stretches_are_read_whole_and_long_ones_alike():
     assert shares({}, 5) == {}
 
 
-# -- The monitor -------------------------------------------------------------------------------
-
 FIRST, SECOND = ("in", 0), ("in", 1)
 NAMES = ("reader_lag_records", "reader_lag_records_max", "reader_lag_open")
 

@@ -103,9 +103,6 @@ def test_it_is_what_a_set_of_offsets_would_say(steps):
     assert held(unread, at + 5) == expected
 
 
-# -- committed metadata -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "facts",
     [
@@ -144,9 +141,6 @@ def test_an_offset_that_only_informs_keeps_its_ids_and_names_where_the_progress_
     offset = informative(GroupOffset("in", 0, 7, text, 2), "there")
     assert offset == GroupOffset("in", 0, 7, f"{text} elsewhere=there", 2)
     assert informative(GroupOffset("in", 0, 7), None).metadata == "hapax elsewhere=unnamed"
-
-
-# -- partition offsets --------------------------------------------------------------------
 
 
 def standing(

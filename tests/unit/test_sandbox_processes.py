@@ -38,16 +38,15 @@ def state(pid: int) -> str:
         return "gone"
 
 
-def test_a_server_that_ends_at_once_fails_with_its_last_words(tmp_path, watchdog):
+def test_a_server_that_ends_at_once_fails_with_its_last_words_and_a_silent_one_is_given_up(
+    tmp_path, watchdog, sleeper
+):
     command = ["/bin/sh", "-c", "for n in $(seq 30); do echo line $n; done; exit 1"]
-    server = ManagedProcess("Broken", command, tmp_path / "log", watchdog)
+    server = ManagedProcess("Broken", command, tmp_path / "broken", watchdog)
     server.start()
     with pytest.raises(SandboxError, match="Broken ended while it started") as raised:
         server.wait_until(lambda: False)
     assert str(raised.value).splitlines()[1:] == [f"line {n}" for n in range(11, 31)]
-
-
-def test_a_server_that_never_answers_is_given_up(sleeper):
     with pytest.raises(SandboxError, match="Sleeper did not answer for 0 s"):
         sleeper.wait_until(lambda: False, timeout_s=0.01)
 

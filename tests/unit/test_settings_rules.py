@@ -52,12 +52,9 @@ def test_a_static_name_does_not_go_with_the_consumer_protocol():
     assert "HAPAX_GROUP__MEMBERSHIP=static" in problem
     assert "HAPAX_GROUP__PROTOCOL=consumer" in problem
     dynamic = {"HAPAX_GROUP__PROTOCOL": "consumer", "HAPAX_GROUP__MEMBERSHIP": "dynamic"}
-    assert load_settings(REQUIRED | dynamic).group.protocol == "consumer"
-
-
-def test_dedup_settings_without_a_claim_store_are_idle_and_no_mistake():
-    idle = {"HAPAX_DEDUP__TTL": "1h", "HAPAX_DEDUP__ON_OUTAGE": "pass"}
-    assert load_settings(REQUIRED | idle).dedup.redis_url is None
+    idle = {"HAPAX_DEDUP__TTL": "1h", "HAPAX_DEDUP__ON_OUTAGE": "pass"}  # no mistake without store
+    settings = load_settings(REQUIRED | dynamic | idle)
+    assert (settings.group.protocol, settings.dedup.redis_url) == ("consumer", None)
 
 
 LOGIN = {f"{SECURITY}USERNAME": "u", f"{SECURITY}PASSWORD": "hunter2"}
@@ -315,12 +312,9 @@ def test_brokers_are_host_and_port(text):
     assert text not in problem
 
 
-def test_the_default_of_the_instance_is_checked_and_its_source_named():
+def test_the_default_of_the_instance_is_checked_and_long_values_are_cut_and_escaped():
     (problem,) = problems(POD_NAME="a pod")
     assert problem.startswith('HAPAX_INSTANCE="a pod" (from POD_NAME): use 1 to 200 letters')
-
-
-def test_long_values_are_cut_and_control_characters_escaped_in_problems():
     (problem,) = problems(HAPAX_ENGINE="\x1b[31m" + "x" * 10_000)
     assert problem.startswith('HAPAX_ENGINE="\\u001b[31mx')
     assert len(problem) < 200
@@ -468,8 +462,6 @@ def test_a_duration_or_size_that_is_none_is_refused_with_a_hint(read, text, reas
         read(text)
     assert reason in str(refusal.value)
 
-
-# -- settings pipeline --------------------------------------------------------------------
 
 PIPELINE = {
     "HAPAX_ENGINE": "spark",

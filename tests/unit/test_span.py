@@ -82,9 +82,6 @@ def test_done_counts_what_lies_within():
     assert [span.done(at) for at in (0, 10, 15, 20, 99)] == [0, 0, 5, 10, 10]
 
 
-# -- settings -----------------------------------------------------------------------------------
-
-
 def test_settings_say_whether_there_is_a_span_and_whether_the_run_ends():
     plain = load_settings(REQUIRED)
     assert (plain.start, plain.at_ends, plain.bounded) == ("earliest", False, False)
@@ -118,9 +115,6 @@ def test_a_dataframe_has_no_span(name, text):
     }
     with pytest.raises(Exception, match=f"HAPAX_INPUT__{name}={text} does not go with"):
         load_settings(REQUIRED | dataframe | {f"HAPAX_INPUT__{name}": text})
-
-
-# -- the source ---------------------------------------------------------------------------------
 
 
 def bounded(patch: Patch, **stops: int) -> tuple[KafkaSource, FakeConsumer]:

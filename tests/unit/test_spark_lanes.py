@@ -58,9 +58,6 @@ def test_progress_ends_both_impatience_and_rest():
     assert (one.retry.records_max, one.retry.attempt, one.failures) == (8, 1, 0)
 
 
-# -- homes --------------------------------------------------------------------------------
-
-
 def test_partitions_are_spread_as_evenly_as_can_be():
     homes = Homes(3, sticky=False)
     assert homes.spread([P3, P1, P0, P2]) == {0: [P0, P3], 1: [P1], 2: [P2]}
@@ -111,8 +108,6 @@ def test_cores_that_come_later_get_lanes_of_their_own(lanes, *, sticky):
     spread = {(plan.lane, tuple(plan.starts)) for plan in driver.jobs.plans[1:]}
     assert spread == ({(0, (P0, P1, P2))} if sticky else {(0, (P0,)), (1, (P1,)), (2, (P2,))})
 
-
-# -- plans and reports --------------------------------------------------------------------
 
 PLAN = RangePlan(
     lane=3,

@@ -42,21 +42,14 @@ def test_numbers_come_from_both_sides():
     found = numbers(
         PROGRESS, StagedReport(4, {"out": 3}, repeated=False, attempts=2, publish_s=0.3)
     )
-    assert found.inputs == {"in": 12}
-    assert found.outputs == {"out": 3}
+    assert (found.inputs, found.outputs) == ({"in": 12}, {"out": 3})
     assert found.lags == {("in", 0): 5, ("in", 1): 0}
     assert (found.late, found.state_rows, found.state_bytes) == (2, 5, 90)
-    assert found.untimed == 6
-    assert found.attempts == 2
-    assert found.phases_s == pytest.approx(
-        {"plan": 0.01, "work": 0.6, "publish": 0.3, "total": 1.0}
-    )
-
-
-def test_without_the_sinks_report_nothing_is_said_of_outputs():
+    assert (found.untimed, found.attempts) == (6, 2)
+    phases_s = {"plan": 0.01, "work": 0.6, "publish": 0.3, "total": 1.0}
+    assert found.phases_s == pytest.approx(phases_s)
     found = numbers(PROGRESS | {"stateOperators": [], "eventTime": {}, "observedMetrics": {}}, None)
-    assert found.untimed == 0
-    assert found.outputs == {}
+    assert (found.untimed, found.outputs) == (0, {})  # without the sink's report
     assert "publish" not in found.phases_s
 
 

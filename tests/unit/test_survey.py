@@ -169,9 +169,6 @@ def test_retention_is_read_from_the_topic(policy, ms, size, expected):
     assert retention_of(config | ({"retention.bytes": size} if size else {})) == expected
 
 
-# -- ages ---------------------------------------------------------------------------------
-
-
 def found_age_s(times_s: list[float], unread: int) -> tuple[float, int]:
     """Search in a log with these times; return the age that was found, and in how many rounds."""
     ages, rounds = TimestampSearch({P0: unread}, NOW_S), 0

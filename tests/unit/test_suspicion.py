@@ -50,9 +50,6 @@ def values(count: int) -> list[bytes]:
     return [b"r%d" % number for number in range(count)]
 
 
-# -- the rule -----------------------------------------------------------------------------
-
-
 def test_what_was_being_worked_on_is_suspected_after_a_death_and_without_an_end_two_batches():
     assert suspects_until(CommittedMetadata(topic_id="t"), 5, 100) is None
     assert suspects_until(CommittedMetadata(deaths=1, until=9), 5, 100) == 9
@@ -65,9 +62,6 @@ def test_a_mark_keeps_what_else_stands_beside_an_offset():
         "t", "c", 3, deaths=2, until=7
     )
     assert CommittedMetadata.decode(marked(None, Mark(1))) == CommittedMetadata(deaths=1)
-
-
-# -- the loop -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [0, 37, 99, 1234, 2999])

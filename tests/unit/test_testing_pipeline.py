@@ -94,16 +94,13 @@ def test_an_event_is_remembered_from_run_to_run_for_as_long_as_its_time_to_live(
     assert len(Pipeline(route, BY_ID, claims=False).run(order("a"), order("a")).outputs) == 2
 
 
-def test_what_would_stop_the_service_is_raised():
-    pipeline = Pipeline(route, {"HAPAX_DEAD_LETTER__TOPIC": ""})
-    with pytest.raises(DeadLetterLimitError, match="no dead-letter topic"):
-        pipeline.run(order("a", -1))
-
-
-def test_a_record_whose_id_cannot_be_read_is_a_dead_letter_before_the_transform():
+def test_a_record_whose_id_cannot_be_read_is_a_dead_letter_and_what_would_stop_is_raised():
     result = Pipeline(route, BY_ID).run(b"no json")
     assert [one.reason for one in result.dead_letters] == ["Poison"]
     assert result.calls == {}
+    pipeline = Pipeline(route, {"HAPAX_DEAD_LETTER__TOPIC": ""})
+    with pytest.raises(DeadLetterLimitError, match="no dead-letter topic"):
+        pipeline.run(order("a", -1))
 
 
 async def later(record: Record) -> Output:

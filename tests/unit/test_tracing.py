@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry import trace
@@ -190,9 +190,6 @@ def test_progress_alone_is_no_span(spans):
     assert spans.ended == ()
 
 
-# -- links --------------------------------------------------------------------------------
-
-
 def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once_with_its_state():
     other = f"00-{TRACE}-00f067aa0ba902b7-00"
     stated = record(("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"))
@@ -235,9 +232,6 @@ def test_the_context_of_an_input_is_carried_to_its_outputs(spans):
     assert len(spans.one.links) == 1
 
 
-# -- the canonical line -------------------------------------------------------------------
-
-
 # -- off, and where spans go --------------------------------------------------------------
 
 
@@ -275,28 +269,17 @@ def test_where_tracing_is_on_the_core_runs_within_spans_of_one_provider(unset, m
     assert len(unset) == 1
 
 
-def test_without_an_sdk_the_start_says_what_to_install(unset, monkeypatch, stack):
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"):
-        start_tracing(settings(TELEMETRY__TRACING="on"), stack)
-    start_tracing(settings(), stack)
-
-
-def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack):
-    given = settings(
-        TELEMETRY__TRACING="on",
-        ENGINE="spark",
-        SPARK__DATAFRAME="pipeline:daily",
-        SPARK__CHECKPOINT="/checkpoint",
-    )
-    with pytest.raises(ConfigurationError, match="have no spans"):
-        start_tracing(given, stack)
-
-
-@pytest.fixture
-def stack():
+def test_without_an_sdk_or_for_data_frames_the_start_says_why_there_are_no_spans(
+    unset, monkeypatch
+):
+    frames = {"ENGINE": "spark", "SPARK__DATAFRAME": "a:daily", "SPARK__CHECKPOINT": "/checkpoint"}
     with ExitStack() as stack:
-        yield stack
+        with pytest.raises(ConfigurationError, match="have no spans"):
+            start_tracing(settings(TELEMETRY__TRACING="on", **frames), stack)
+        monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+        with pytest.raises(ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"):
+            start_tracing(settings(TELEMETRY__TRACING="on"), stack)
+        start_tracing(settings(), stack)
 
 
 def attributes_of(environ: dict[str, str]) -> dict[str, Any]:
@@ -354,5 +337,4 @@ def test_a_provider_that_fails_or_cannot_be_stopped_does_no_harm():
     failing: Any = SimpleNamespace(shutdown=fail, force_flush=fail)
     close_tracing(failing)
     flush_tracing(failing)
-    bare: Any = SimpleNamespace()
-    close_tracing(bare)
+    close_tracing(cast("Any", SimpleNamespace()))

@@ -156,6 +156,22 @@ def test_a_dead_letter_topic_that_refuses_everything_stops_the_service():
     assert pipeline.outputs() == [b"A"]
 
 
+def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost():
+    script = Script()
+    pipeline = Pipeline(faults=script)
+    pipeline.write(b"a", b"a/2", b"b")
+    claims = pipeline.claims
+    assert claims is not None
+    claims.outage = "away"
+
+    def then(_step: str) -> None:
+        if script.steps.count("attend") == 5:
+            claims.outage = None
+
+    script.then = then
+    pipeline.run_judged()
+
+
 def test_told_to_stop_in_the_middle_of_a_batch_the_finished_part_is_committed():
     def stopping(record: Record) -> Output:
         if record.value == b"b":
