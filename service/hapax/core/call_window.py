@@ -35,7 +35,14 @@ from hapax.core.formats import BYTES, FormatOptions
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
-from hapax.core.transform import FINAL, NOT_LATER, Undecided, ended, outputs_of
+from hapax.core.transform import (
+    FINAL,
+    NOT_LATER,
+    OUTPUT_BYTES_MAX,
+    Undecided,
+    ended,
+    outputs_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -62,6 +69,7 @@ class CallLimits(msgspec.Struct, frozen=True):
     records_max   longest list that a list function is given
     timeout_s     longest attempt; None: any
     attempts_max, retrying  what follows a call that raises
+    output_bytes_max  largest outputs of one record
     formats       how values are decoded before a call, and encoded after it
     """
 
@@ -71,6 +79,7 @@ class CallLimits(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     attempts_max: int = 3
     retrying: Retrying = NOT_LATER
+    output_bytes_max: int = OUTPUT_BYTES_MAX
     formats: FormatOptions = BYTES
 
     def given(self, call: Call) -> Record:
@@ -301,7 +310,7 @@ def _settle_one(call: Call, answer: object, limits: CallLimits) -> list[Unit]:
     if isinstance(answer, BaseException):
         return fail([call], answer, limits)
     try:
-        call.answer(outputs_of(answer))  # type: ignore[arg-type] # what it is, is judged there
+        call.answer(outputs_of(answer, limits.output_bytes_max))
     except BaseException as error:  # noqa: BLE001 - whatever business code answers or raises
         return fail([call], error, limits)
     return []

@@ -29,6 +29,7 @@ from msgspec import UNSET
 
 from hapax.core.errors import (
     ConfigurationError,
+    OutputsTooLarge,
     Poison,
     PreflightError,
     RetryLater,
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
 PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 """What the client's C types hold."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+OUTPUT_BYTES_MAX = 128 << 20
+"""Of one record. The process holds them until their transaction has ended."""
+OUTPUT_BYTES = 900
+"""What an output costs beyond its value, in Python and in the client: 1.2 million small ones of one
+record took 1,079 MiB."""
 FINAL = (Poison, RetryLater, SchemasUnavailableError)
 """After these a record is not called again at once."""
 _LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
@@ -108,9 +114,14 @@ class Transformer:
     """Runs business code on records, one after the other, each with bounded attempts."""
 
     def __init__(
-        self, function: Transform, attempts_max: int, retrying: Retrying = NOT_LATER
+        self,
+        function: Transform,
+        attempts_max: int,
+        retrying: Retrying = NOT_LATER,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
     ) -> None:
         self._function = function
+        self._output_bytes_max = output_bytes_max
         self._attempts_max = attempts_max
         self._retrying = retrying
         self._interrupt = Interrupt()
@@ -149,14 +160,14 @@ class Transformer:
         if self._retrying.topic is not None:
             record = self._retrying.topic.restored(record)
         try:
-            return outputs_of(self._function(record))
+            return outputs_of(self._function(record), self._output_bytes_max)
         except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
             return self._again(record, error)
 
     def _judge(self, record: Record, answer: object, error: BaseException | None) -> Result:
         if error is None:
             try:
-                return outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
+                return outputs_of(answer, self._output_bytes_max)
             except BaseException as wrong:  # noqa: BLE001 - as in apply
                 error = wrong
         return self._again(record, error)
@@ -168,7 +179,7 @@ class Transformer:
                 break
             attempts += 1
             try:
-                return outputs_of(self._function(record))
+                return outputs_of(self._function(record), self._output_bytes_max)
             except BaseException as newer:  # noqa: BLE001 - as in apply
                 error = newer
         return ended(error, attempts, retrying)
@@ -203,11 +214,14 @@ def _text(error: BaseException) -> str:
         return "(its text cannot be shown)"
 
 
-def outputs_of(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
-    """Return what business code answered for a record; raise Poison when that is no answer."""
+def outputs_of(answer: object, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[Output, ...]:
+    """Return what business code answered for a record; raise Poison when that is no answer.
+
+    A generator is asked for no more once its outputs are larger than ``bytes_max``.
+    """
     if answer is None:
         return ()
-    outputs = (answer,) if type(answer) is Output else _collected(answer)
+    outputs = (answer,) if type(answer) is Output else _collected(answer, bytes_max)
     for output in outputs:
         value = output.value
         if value is not None and type(value) is not bytes:
@@ -223,14 +237,25 @@ def outputs_of(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
     return outputs
 
 
-def _collected(answer: object) -> tuple[Output, ...]:
+def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
     if isinstance(answer, (bytes, str, dict)) or not isinstance(answer, Iterable):
         raise Poison(f"a transform returns Output, several, or None, not {type(answer).__name__}")
-    outputs = tuple(answer)
-    for output in outputs:
+    outputs: list[Output] = []
+    size = 0
+    for output in answer:
         if type(output) is not Output:
             raise Poison(f"a transform yields Output, not {type(output).__name__}")
-    return outputs
+        size += OUTPUT_BYTES
+        if type(output.value) is bytes:
+            size += len(output.value)
+        if size > bytes_max:
+            raise OutputsTooLarge(
+                f"its outputs are larger than {bytes_max:,} bytes after {len(outputs):,} of them,"
+                f" each counted with its value and {OUTPUT_BYTES} bytes: yield less for a record,"
+                " or raise HAPAX_CALL__OUTPUT_BYTES_MAX"
+            )
+        outputs.append(output)
+    return tuple(outputs)
 
 
 def _check_rest(output: Output) -> None:

@@ -477,6 +477,7 @@ def call_limits(settings: Settings) -> CallLimits:
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         attempts_max=settings.retry.attempts,
         retrying=retrying(settings),
+        output_bytes_max=call.output_bytes_max,
         formats=settings.formats,
     )
 
@@ -558,7 +559,8 @@ def open_transformer(
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
         function = with_data(form, limits.formats).function
-        return Transformer(function, limits.attempts_max, limits.retrying)
+        attempts, retried = limits.attempts_max, limits.retrying
+        return Transformer(function, attempts, retried, limits.output_bytes_max)
     calls = make_calls(form, limits, on_blocked)
     calls.open()
     return GatheredCalls(calls)
