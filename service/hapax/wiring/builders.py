@@ -194,6 +194,7 @@ def owners(
         return None
     progress = source.progress_of if isinstance(source, KafkaTargetSource) else None
     found = KafkaOwners(settings, watch=watch, progress=progress)
+    found.in_turns = source is not None  # a task serves no group, and keeps nothing for the next
     stack.callback(found.close)
     return found
 
