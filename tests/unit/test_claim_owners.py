@@ -220,8 +220,7 @@ def test_owners_that_a_look_up_has_not_reached_are_read_by_the_next_and_none_is_
     assert pipeline.claims is not None
     names = [b"a", b"b", b"c", b"gone"]
     for offset, name in enumerate(names):
-        at = Record("in", 1, offset, None, None)
-        pipeline.claims.claim([b"header:id\0" + name], [at], {})
+        pipeline.claims.claim([b"header:id\0" + name], [Record("in", 1, offset, None, None)], {})
     pipeline.write(*names[:3], partition=1)
     pipeline.write(*names)
     owners, twins, asked = looked_up(pipeline), only(taken(pipeline), partition=0), []

@@ -180,6 +180,7 @@ def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
         on_emptied=events.claims_lost,
         on_clock_jump=events.claims_clock_jumped,
         on_look=events.claims_evicted,
+        on_volatile=events.claims_volatile,
     )
     if store is not None:
         stack.callback(store.close)
