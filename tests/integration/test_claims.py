@@ -317,8 +317,8 @@ def test_a_look_up_keeps_owners_alone_reads_over_gaps_and_gives_its_thread_back(
 ):
     uncreated.create()
     uncreated.write(*[Given(b"%d" % at, partition=0) for at in range(100_002)])
-    poll, read = RangeFetch.poll, []
-    monkeypatch.setattr(RangeFetch, "poll", lambda *asked: read.append(poll(*asked)) or read[-1])
+    poll, read = RangeFetch.poll, list[Any]()
+    monkeypatch.setattr(RangeFetch, "poll", lambda *by: read.__iadd__(got := poll(*by)) and got)
     monkeypatch.setattr(claim_owners, "LOOK_S", 0.0)
     left = {Coordinates(uncreated.source, 0, at) for at in (*range(0, 20_000, 90), 100_001)}
     settings, turns = load_settings(uncreated.environment()), []
@@ -329,7 +329,7 @@ def test_a_look_up_keeps_owners_alone_reads_over_gaps_and_gives_its_thread_back(
             looked = sorted(one for one in left if one.offset < end)
             assert [record.coordinates for record in batch.records] == looked
             left -= set(looked)
-            turns.append(sum(map(len, read)))
+            turns.append(len(read))
             read.clear()
     assert max(turns) <= 2 * claim_owners.AT_ONCE
     assert sum(turns) < 40_000
@@ -432,7 +432,7 @@ def test_a_redis_that_comes_back_with_another_policy_is_not_trusted(
     store.kill()
     plain.write(plain_event("one"), plain_event("two"))
     await_(lambda: bool(worker.lines("claims_unavailable")), 60, worker.text)
-    store._command = [*store._command, "--maxmemory-policy", "allkeys-lru"]
+    store.command = [*store.command, "--maxmemory-policy", "allkeys-lru"]
     store.start()
     await_held(port, worker)
     assert len(plain.outputs()) == 1
