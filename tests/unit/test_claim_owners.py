@@ -210,3 +210,32 @@ def test_an_owner_that_is_committed_is_known_while_another_offset_is_pending(mon
     assert lookup.committed([("in", 1)], 1.0, stable=False) == {("in", 1): 5}
     with pytest.raises(BatchAbortedError, match="UNSTABLE"):
         lookup.committed([("in", 1)], 1.0, stable=True)
+
+
+@pytest.mark.parametrize("in_turns", [True, False])
+def test_owners_that_a_look_up_has_not_reached_are_read_by_the_next_and_none_is_read_twice(
+    *, in_turns
+):
+    pipeline = opened(Pipeline(2))
+    assert pipeline.claims is not None
+    names = [b"a", b"b", b"c", b"gone"]
+    for offset, name in enumerate(names):
+        pipeline.claims.claim([b"header:id\0" + name], [Record("in", 1, offset, None, None)], {})
+    pipeline.write(*names[:3], partition=1)
+    pipeline.write(*names)
+    owners, twins, asked = looked_up(pipeline), only(taken(pipeline), partition=0), []
+    look, owners.in_turns = owners.records, in_turns
+
+    def one_each_time(wanted: Collection[Coordinates]) -> Batch:
+        asked.append(len(wanted))
+        first, *others = sorted(wanted)
+        found = look([first])
+        found.next.update({("in", 1): others[0].offset} if others else {})
+        return found
+
+    owners.records = one_each_time  # type: ignore[method-assign,assignment]
+    for read in (1, 2, 3) if in_turns else ():
+        with pytest.raises(BatchAbortedError, match=f"{read} of 4 owners"):
+            run(pipeline, twins)
+    settled = run(pipeline, twins)
+    assert (settled.duplicates, settled.claims_taken_over, asked) == (3, 1, [4, 3, 2, 1])

@@ -60,11 +60,13 @@ class Saying:
         self._batches = list(batches)
         self._rest: list[Said] = []
         self.assigned: list[tuple[int, int]] = []
+        self.starts: list[int] = []
         self.paused: list[int] = []
         self.closed = 0
 
     def assign(self, places: list[TopicPartition]) -> None:
         self.assigned = [(one.partition, one.offset) for one in places]
+        self.starts += [one.offset for one in places]
 
     def poll(self, _timeout_s: float) -> Said | None:
         batch = self._batches.pop(0) if self._batches else []
@@ -325,13 +327,26 @@ def owners():
     return made
 
 
-def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(owners):
-    found, log = owners([Said(3), Said(4)], [Said(5), Said(6)])
-    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 5), Coordinates("old", 0, 1)])
-    assert [record.offset for record in batch.records] == [3, 4, 5]
-    assert log.assigned == [(0, 3)]
+def test_only_owners_are_kept_no_far_gap_is_read_and_nothing_stays_paused(owners):
+    found, log = owners([Said(3), Said(4)], [Said(5), Said(6)], [Said(900), Said(901)])
+    log.watermarks = (2, 999)
+    batch = found.records([Coordinates(*IN, at) for at in (3, 5, 900)] + [Coordinates("old", 0, 1)])
+    assert ([record.offset for record in batch.records], batch.next) == ([3, 5, 900], {})
     # The next look-up reads with the same client, and a pause would stay.
-    assert (log.paused, log.unassigned) == ([], 1)
+    assert (log.starts, log.paused, log.unassigned) == ([3, 900], [], 1)
+
+
+@pytest.mark.parametrize("bound", ["LOOK_S", "KEPT_BYTES"])
+def test_a_look_up_that_is_over_names_what_it_has_not_reached(owners, monkeypatch, bound):
+    """It has looked at one owner at least, also where something else comes before it."""
+    monkeypatch.setattr(claim_owners, bound, -1)
+    found, log = owners([Said(3)], [Said(5)], [Said(6)])
+    wanted = [Coordinates(*IN, at) for at in (4, 6, 8)]
+    batch = found.records(wanted)
+    assert ([record.offset for record in batch.records], batch.next) == ([], {IN: 6})
+    batch = found.records(wanted[1:])
+    assert ([record.offset for record in batch.records], batch.next) == ([6], {IN: 8})
+    assert log.starts == [4, 6]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +354,7 @@ def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(owners):
     [
         ([[Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)]], (2, 9), [3]),  # it was deleted
         ([[Said(3), Said(5, EOF)]], (2, 5), [3]),  # it is believed to end before the second
-        ([[Said(3), Said(4, EOF)], [Said(5), Said(6)]], (2, 9), [3, 5, 6]),  # of an old leader
+        ([[Said(3), Said(4, EOF)], [Said(5), Said(6)]], (2, 9), [3, 6]),  # of an old leader
     ],
 )
 def test_owners_are_read_to_the_end_that_is_believed(

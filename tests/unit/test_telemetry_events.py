@@ -381,6 +381,7 @@ CASES = [
     Case("schemas_recovered", line={"outage_s": 0.0}, sample=("schemas_missing", {}, 0)),
     Case("schema_file_unusable", {"reason": "damaged"}),
     Case("claims_lost", line={"level": "error"}, sample=("dedup_claim_losses_total", {}, 1)),
+    Case("claims_volatile", {"reason": "no log"}, {"level": "error"}),
     Case(
         "claims_evicted",
         line={"level": "error", "reason": "Redis evicts keys", "keys": 7},

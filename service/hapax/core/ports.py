@@ -403,7 +403,11 @@ class OwnerLookup(Protocol):
     """What brokers say about the owners of claims (claim_owners.py).
 
     Raises BatchAbortedError when no answer comes: nothing is decided.
+
+    in_turns  whether the caller's thread serves the group between two parts of ``records``
     """
+
+    in_turns: bool
 
     def committed(
         self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
@@ -417,7 +421,7 @@ class OwnerLookup(Protocol):
     def records(self, owners: Collection[Coordinates]) -> Batch:
         """Return those of the records that a reader of the input topics still finds.
 
-        More records of the same partitions may be among them.
+        ``Batch.next``: by partition, the first that was not looked at for want of time or room.
         """
 
 

@@ -180,6 +180,7 @@ def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
         on_emptied=events.claims_lost,
         on_clock_jump=events.claims_clock_jumped,
         on_look=events.claims_evicted,
+        on_volatile=events.claims_volatile,
     )
     if store is not None:
         stack.callback(store.close)
@@ -194,6 +195,7 @@ def owners(
         return None
     progress = source.progress_of if isinstance(source, KafkaTargetSource) else None
     found = KafkaOwners(settings, watch=watch, progress=progress)
+    found.in_turns = source is not None  # a task serves no group, and keeps nothing for the next
     stack.callback(found.close)
     return found
 
