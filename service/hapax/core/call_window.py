@@ -301,7 +301,7 @@ def _settle_one(call: Call, answer: object, limits: CallLimits) -> list[Unit]:
     if isinstance(answer, BaseException):
         return fail([call], answer, limits)
     try:
-        call.answer(outputs_of(answer))  # type: ignore[arg-type] # what it is, is judged there
+        call.answer(outputs_of(answer))
     except BaseException as error:  # noqa: BLE001 - whatever business code answers or raises
         return fail([call], error, limits)
     return []
