@@ -169,6 +169,7 @@ def test_what_waits_in_memory_stays_within_its_bound_when_a_pause_ends(route, tm
         }
         worker = route.worker(**settings)
         route.write(*(wish(number, 3600) for number in range(count)))
+        await_told(worker, "service_ready")
         await_(lambda: waiting() >= RECORDS_MAX, 90, worker.text)
         route.await_lag_0()
         if why == "hapax pause":

@@ -142,6 +142,7 @@ def read(folder: Path, text: str) -> dict[str, str]:
         ("A=a#b", "a#b"),
         ("A=#b", "#b"),
         ("A=a # a comment", "a"),
+        ("A=a  # a's \t# $comment", "a"),
         ("A='a' # a comment", "a"),
         ("A=a=b", "a=b"),
         ("A=json:/id,key", "json:/id,key"),

@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hapax import Output, Record
-from hapax.core.errors import Poison, SchemasUnavailableError
+from hapax.core.errors import ConfigurationError, Poison, SchemasUnavailableError
 from hapax.core.formats import Format, FormatOptions, RegistryOptions
 from hapax.core.headers import VALUE_SCHEMA
 from hapax.schemas import avro, json_schema
@@ -123,12 +123,16 @@ def test_an_output_that_does_not_fit_its_schema_is_the_poison_of_its_record_alon
     assert result.calls[letter.source] == 1
 
 
-def test_bytes_are_written_as_they_are_and_data_without_a_format_is_poison():
-    pipeline = Pipeline(lambda _record: Output(b"raw"), AVRO, schemas=SCHEMAS)
-    result = pipeline.run({"id": 1, "name": ""})
-    assert result.values() == [b"raw"]
-    (letter,) = Pipeline(lambda _record: Output({"id": 1})).run(b"x").dead_letters
-    assert "Output.value must be bytes or None, not dict" in letter.error
+@pytest.mark.parametrize("answer", [b"raw", [b"raw"], Output(b"raw")])
+def test_bytes_are_written_as_they_are(answer):
+    pipeline = Pipeline(lambda _record: answer, AVRO, schemas=SCHEMAS)
+    assert pipeline.run({"id": 1, "name": ""}).values() == [b"raw"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"HAPAX_INPUT__FORMAT": "json"}])
+def test_a_dict_without_a_format_of_outputs_stops_the_pipeline_and_names_the_setting(settings):
+    with pytest.raises(ConfigurationError, match="HAPAX_OUTPUT__FORMAT is not set"):
+        Pipeline(lambda _record: {"id": 1}, settings).run(b"{}")
 
 
 def test_the_header_of_the_inputs_schema_is_not_that_of_an_output_with_another_value():

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hapax.core.errors import ConfigurationError
 from hapax.telemetry.health import Health
 from hapax.telemetry.http import server as http
-from hapax.telemetry.http.server import Routes, TelemetryServer
+from hapax.telemetry.http.server import COMMANDS, Routes, TelemetryServer
 from hapax.telemetry.metrics import Metrics
 
 LOOPBACK = "127.0.0.1"
@@ -294,12 +294,44 @@ def test_a_pause_and_a_resume_from_this_machine_are_passed_on_or_refused_with_th
 
 def test_a_pause_without_our_header_as_of_a_browser_or_from_another_machine_is_refused(service):
     assert service.ask("/pause", "POST").status == 403
+    assert service.ask("/pause", "POST", Hapax_Command="1", Host="evil.example").status == 403
     assert service.ask("/pause", "GET", Hapax_Command="1").status == 404
     assert service.ask("/livez", "POST", Hapax_Command="1").status == 405
-    routes = Routes(service.metrics.registry, service.health, service.status, service.intake)
+    assert service.intake.told == []
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:9464", None, 202),
+        ("[::1]:9464", "http://[::1]:9464", 202),
+        ("LocalHost", None, 202),
+        ("orders.internal:80", None, 202),
+        (None, None, 403),
+        ("evil.example:9464", None, 403),
+        ("evil.example:9464", "http://evil.example:9464", 403),
+        ("127.0.0.1.evil.example", None, 403),
+        ("localhost:9464", "http://evil.example", 403),
+        ("localhost:9464", "http://localhost:3000", 403),
+        ("localhost:9464", "null", 403),
+        ("[", None, 403),
+    ],
+)
+@pytest.mark.parametrize("path", COMMANDS)
+def test_a_command_names_this_machine_and_comes_from_no_page_of_another(
+    service, path, host, origin, status
+):
+    routes = Routes(
+        service.metrics.registry, service.health, dict, service.intake, "orders.internal"
+    )
     headers = Message()
     headers["Hapax-Command"] = "1"
-    answer = routes.command("/pause", headers, local=False)
+    for name, value in (("Host", host), ("Origin", origin)):
+        if value is not None:
+            headers[name] = value
+    answer, from_another = (routes.command(path, headers, local=local) for local in (True, False))
     assert answer is not None
-    assert answer.status == 403
-    assert service.intake.told == []
+    assert answer.status == status
+    assert service.intake.told == [path[1:]] * (status == 202)
+    assert from_another is not None
+    assert from_another.status == 403

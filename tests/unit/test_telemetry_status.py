@@ -86,9 +86,6 @@ def test_each_partition_shows_all_its_marks(told):
     }
     assert [written[name] for name in ("topic", "log_start", "last_stable")] == ["out", 1, 5]
     assert (written["high_watermark"], written["last_stable_offset_lag"]) == (8, 3)
-    told.work(msgspec.structs.replace(OURS, margin_s=math.inf))
-    (row,) = told.status["partitions"]
-    assert row["retention_margin_seconds"] == "never", "and no number"
 
 
 def test_rows_have_the_names_of_hapax_offsets(told):
@@ -133,6 +130,40 @@ def test_partitions_without_a_survey_are_there_without_marks_until_they_leave(to
     told.work()
     told.events.partitions_revoked([ORDERS])
     assert told.status["partitions"] == []
+
+
+@pytest.mark.parametrize(("margin_s", "shown"), [(math.inf, None), (None, None), (-5.0, -5.0)])
+def test_the_margin_of_retention_is_a_number_or_null(told, margin_s, shown):
+    told.work(msgspec.structs.replace(OURS, margin_s=margin_s))
+    (row,) = told.status["partitions"]
+    assert row["retention_margin_seconds"] == shown
+
+
+@pytest.mark.parametrize(
+    ("margin_s", "lag_s", "at_risk"),
+    [
+        (59.0, 60.0, True),
+        (60.0, 60.0, False),
+        (0.0, None, True),
+        (-1.0, 0.0, True),
+        (5.0, None, False),
+        (None, 60.0, False),
+        (math.inf, 60.0, False),
+    ],
+)
+def test_a_partition_whose_unread_records_have_used_half_of_their_retention_is_at_risk(
+    told, margin_s, lag_s, at_risk
+):
+    told.work(msgspec.structs.replace(OURS, margin_s=margin_s, lag_s=lag_s))
+    status = told.status
+    assert (status["state"], status["ready"]) == ("at risk" if at_risk else "running", True)
+    assert len(status["causes"]) == at_risk
+    for cause in status["causes"]:
+        assert cause["reason"].startswith("retention deletes unread records of orders/0 ")
+        assert cause["runbook"].endswith("/alerts.md#hapaxretentionhalfused")
+    told.events.partitions_revoked([ORDERS])
+    told.events.partitions_assigned([])
+    assert told.status["state"] == "running"
 
 
 def test_the_claim_store_is_up_away_or_not_there():

@@ -31,7 +31,7 @@ def run(folder: Path, words: list[str], transform: str) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("words", STARTS[:2], ids=["hapax", "python -m hapax"])
+@pytest.mark.parametrize("words", [*STARTS[:2], [HAPAX, "audit"]], ids=" ".join)
 def test_neighbours_named_like_modules_of_python_or_of_a_library_are_not_imported(tmp_path, words):
     for name in NEIGHBOURS:
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong one')\n")

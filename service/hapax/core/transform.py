@@ -34,6 +34,7 @@ from hapax.core.errors import (
     PreflightError,
     RetryLater,
     SchemasUnavailableError,
+    StopError,
 )
 from hapax.core.headers import is_header, is_text
 from hapax.core.ports import Interrupt, is_from_outside
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Batch
 
-    Transform = Callable[[Record], Output | Iterable[Output] | None]
+    Answer = Output | bytes | str
+    Transform = Callable[[Record], Answer | Iterable[Answer] | None]
 
 PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 """What the client's C types hold."""
@@ -61,6 +63,16 @@ FINAL = (Poison, RetryLater, SchemasUnavailableError)
 """After these a record is not called again at once."""
 _LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class DataWithoutFormat(Poison):
+    """A dict was returned, and nothing says how it is written: so will be all of its kind."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "HAPAX_OUTPUT__FORMAT is not set, and the transform returned a dict: set it to json,"
+            " avro, protobuf or json-schema, or return bytes"
+        )
 
 
 class Cut(IntEnum):
@@ -85,11 +97,22 @@ class Failure(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Undecided(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A schema was not to be had: nothing is known of the record, which is called again."""
+    """A schema was not to be had: nothing is known of the record, which is called again.
+
+    refused  no waiting helps; ``unset``: nor another schema, for a setting is missing
+    """
 
     reason: str
-    key: str
+    key: str = ""
     refused: bool = False
+    unset: bool = False
+
+    def error(self) -> SchemasUnavailableError | StopError:
+        if self.unset:
+            return ConfigurationError([self.reason])
+        if self.refused:
+            return PreflightError([self.reason])
+        return SchemasUnavailableError(self.reason, key=self.key)
 
 
 Result = tuple[Output, ...] | Failure | Later | Put | Undecided
@@ -192,6 +215,8 @@ def ended(
         raise error
     if isinstance(error, SchemasUnavailableError):
         return Undecided(_text(error), error.key, error.refused)
+    if isinstance(error, DataWithoutFormat):
+        return Undecided(_text(error), unset=True)
     if not isinstance(error, Exception) or not retrying.asks(error):
         text = f"{_text(error)}; {OFF}" if isinstance(error, RetryLater) else _text(error)
         return Failure(reason or type(error).__name__, text, attempts)
@@ -217,7 +242,8 @@ def _text(error: BaseException) -> str:
 def outputs_of(answer: object, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[Output, ...]:
     """Return what business code answered for a record; raise Poison when that is no answer.
 
-    A generator is asked for no more once its outputs are larger than ``bytes_max``.
+    Bytes, and text in UTF-8, are outputs with that value. A generator is asked for no more once its
+    outputs are larger than ``bytes_max``.
     """
     if answer is None:
         return ()
@@ -225,6 +251,8 @@ def outputs_of(answer: object, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[Outpu
     for output in outputs:
         value = output.value
         if value is not None and type(value) is not bytes:
+            if isinstance(value, dict):
+                raise DataWithoutFormat
             raise Poison(f"Output.value must be bytes or None, not {type(value).__name__}")
         if (
             output.headers != ()
@@ -238,13 +266,14 @@ def outputs_of(answer: object, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[Outpu
 
 
 def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
-    if isinstance(answer, (bytes, str, dict)) or not isinstance(answer, Iterable):
+    if isinstance(answer, bytes | str | dict):
+        return (_output(answer),)
+    if not isinstance(answer, Iterable):
         raise Poison(f"a transform returns Output, several, or None, not {type(answer).__name__}")
     outputs: list[Output] = []
     size = 0
-    for output in answer:
-        if type(output) is not Output:
-            raise Poison(f"a transform yields Output, not {type(output).__name__}")
+    for one in answer:
+        output = one if type(one) is Output else _output(one)
         size += OUTPUT_BYTES
         if type(output.value) is bytes:
             size += len(output.value)
@@ -256,6 +285,18 @@ def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
             )
         outputs.append(output)
     return tuple(outputs)
+
+
+def _output(answer: object) -> Output:
+    if isinstance(answer, dict):
+        raise DataWithoutFormat
+    if isinstance(answer, str):
+        if not is_text(answer):
+            raise Poison(f"text that a transform returns must fit UTF-8: {answer!r:.300}")
+        answer = answer.encode()
+    if not isinstance(answer, bytes):
+        raise Poison(f"a transform yields Output, not {type(answer).__name__}")
+    return Output(bytes(answer))
 
 
 def _check_rest(output: Output) -> None:
@@ -302,8 +343,8 @@ def decided(
 ) -> list[Result | None]:
     """Return the results before the first record that waits for a schema.
 
-    Where that is the first of all, raise SchemasUnavailableError for its partition, or
-    PreflightError where no waiting helps. ``keep`` is given what has been called after it, which
+    Where that is the first of all, raise SchemasUnavailableError for its partition, or StopError
+    where no waiting helps. ``keep`` is given what has been called after it, which
     is not called again.
     """
     for index, result in enumerate(results):
@@ -311,10 +352,9 @@ def decided(
             keep(batch, results)
             if index:
                 return results[:index]
-            if result.refused:
-                raise PreflightError([result.reason])
-            error = SchemasUnavailableError(result.reason, key=result.key)
-            error.where = batch.coordinates(0)[:2]
+            error = result.error()
+            if isinstance(error, SchemasUnavailableError):
+                error.where = batch.coordinates(0)[:2]
             raise error
     return results
 

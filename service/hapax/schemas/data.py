@@ -133,7 +133,7 @@ class _Around:
         return self._output(answer)
 
     def _output(self, answer: Any) -> Any:
-        if not self._encodes:
+        if not self._encodes or type(answer) is bytes:
             return answer
         if type(answer) is not Output:
             value, headers = self._encode(answer, None)
