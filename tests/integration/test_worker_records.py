@@ -181,6 +181,18 @@ def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(refus
     assert done.route.committed() == {0: 30}
 
 
+@pytest.mark.parametrize("fast", ["off", "auto"])
+def test_a_record_of_too_many_outputs_is_a_dead_letter_alone(route_of, fast):
+    route = route_of(CALL__OUTPUT_BYTES_MAX="4KiB", FAST=fast)
+    many = Given(b"many", headers=(told(*[{"value": "one"}] * 6),))
+    route.write(many, Given(b"before"), many, Given(b"after"))
+    route.run_to_end()
+    reasons = [header(one, "hapax-error") for one in route.dead()]
+    assert [reason.partition(":")[0] for reason in reasons] == ["OutputsTooLarge"] * 2
+    assert values(route.outputs()) == [b"before", b"after"]
+    assert route.committed() == {0: 4}
+
+
 # -- outputs that no client can send ------------------------------------------------------
 
 

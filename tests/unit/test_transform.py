@@ -77,22 +77,22 @@ def test_a_generator_is_read_to_its_end():
 def test_a_generator_of_too_many_outputs_is_asked_for_no_more_and_is_a_failure(form, yielded):
     asked = []
 
-    def many(_given):
+    def many(_given: object) -> Iterator[object]:
         for number in range(100):
             asked.append(number)
             yield yielded
 
-    def listed(records: list[Record]):
+    def listed(records: list[Record]) -> list[object]:
         return [many(records[0])]
 
-    async def awaited(record):
+    async def awaited(record: Record) -> object:
         return many(record)
 
-    function = {"one of a list": listed, "on an event loop": awaited}.get(form, many)
+    forms: dict[str, Any] = {"one of a list": listed, "on an event loop": awaited}
     limits = CallLimits(
         concurrency=1 + (form == "in threads"), output_bytes_max=10 * (OUTPUT_BYTES + 100)
     )
-    transformer = open_transformer(form_of(function), limits)
+    transformer = open_transformer(form_of(forms.get(form, many)), limits)
     with closing(transformer) if isinstance(transformer, GatheredCalls) else nullcontext():
         (result,) = transformer.apply_all([RECORD], Interrupt(), {})
     assert isinstance(result, Failure)
