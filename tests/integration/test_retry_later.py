@@ -166,6 +166,7 @@ def test_what_waits_in_memory_stays_within_its_bound_when_a_pause_ends(route, tm
             "RETRY__TOPIC": retry,
             "DEDUP__REDIS_URL": store.url,
             "TELEMETRY__PORT": str(port),
+            "TRANSACTION__RECORDS_MAX": str(A_BATCH),
         }
         worker = route.worker(**settings)
         route.write(*(wish(number, 3600) for number in range(count)))

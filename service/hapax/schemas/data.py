@@ -129,7 +129,7 @@ class _Around:
         if type(answer) is Output:
             return self._output(answer)
         if isinstance(answer, list | tuple | Iterator):
-            return [self._output(each) for each in answer]
+            return map(self._output, answer)
         return self._output(answer)
 
     def _output(self, answer: Any) -> Any:
