@@ -227,6 +227,7 @@ def test_a_worker_whose_log_can_take_no_more_goes_on_or_leaves_and_nothing_is_lo
     sandbox, tmp_path, proof, request
 ):
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "20"}
+    settings["TELEMETRY__LOG_LEVEL"] = "debug"  # a line for each transaction, at any speed
     route = PipelineUnderTest(sandbox, tmp_path, **(QUICK | settings))
     request.addfinalizer(route.close)
     route.create()
