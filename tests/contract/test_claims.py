@@ -77,10 +77,6 @@ def store(stores):
     return stores()[0]
 
 
-def test_a_first_sighting_is_ours(store):
-    assert store.claim(ids(3), records(3), {}) == {}
-
-
 def test_a_claim_with_our_own_coordinates_is_processed_again(store):
     for _ in range(3):
         assert store.claim(ids(3), records(3), {}) == {}
@@ -132,13 +128,12 @@ def test_a_replay_that_comes_first_claims_for_the_original(store):
     assert store.claim([b"x"], records(1, at=6), {}) == {0: original}
 
 
-def test_a_batch_without_ids_claims_nothing(store):
+def test_a_batch_without_ids_claims_nothing_and_numbers_that_differ_are_refused(store):
     assert store.claim([], [], {}) == {}
-
-
-def test_ids_and_records_of_different_number_are_refused(store):
     with pytest.raises(ValueError, match="1 ids for 2 records"):
         store.claim([b"x"], records(2), {})
+    with pytest.raises(ValueError, match="2 ids for 1 owners"):
+        store.claim(ids(2), records(2), {}, [Coordinates("orders", 0, 0)])
 
 
 def test_ids_are_bytes_of_any_kind_and_length(store):
@@ -198,11 +193,6 @@ def test_of_two_records_of_one_batch_the_first_takes_the_claim_over(store):
     store.claim([b"x"], records(1), {})
     twins = records(3, at=4)
     assert store.claim([b"x", b"y", b"x"], twins, {}, [gone] * 3) == {2: twins[0].coordinates}
-
-
-def test_an_owner_for_each_id_or_for_none(store):
-    with pytest.raises(ValueError, match="2 ids for 1 owners"):
-        store.claim(ids(2), records(2), {}, [Coordinates("orders", 0, 0)])
 
 
 def test_a_claim_that_is_asked_first_and_answered_later_is_the_same_claim(store):

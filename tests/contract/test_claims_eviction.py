@@ -1,4 +1,6 @@
-"""A Redis whose policy for a full memory is changed while it is in use."""
+"""A Redis that is changed while it is in use: policy for a full memory, disk, rights, refusals."""
+
+import shlex
 
 import pytest
 
@@ -8,6 +10,7 @@ from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import admin, bare, ids, live, records, tell
+from tests.kit.waiting import await_
 
 pytestmark = pytest.mark.real
 
@@ -107,3 +110,46 @@ def test_start_and_doctor_name_what_was_evicted_before(server):
     judged = health_of(admin(server), "hapax:{shop}:claims").judgements["eviction"]
     assert [one.verdict for one in judged] == ["PASS", "WARN"]
     assert f"has evicted {gone} keys" in judged[1].saw
+
+
+REFUSALS = {
+    "permission": ("ACL SETUSER default -hset", "ACL SETUSER default +hset", "lacks a permission"),
+    "keys": ("ACL SETUSER default resetkeys", "ACL SETUSER default allkeys", "lacks a permission"),
+    "MISCONF": ("CONFIG SET save '3600 1'\nBGSAVE", "CONFIG SET save ''", "write its snapshots"),
+    "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "memory is full"),
+    "BUSY": ("CONFIG SET lua-time-limit 10\nEVAL 'while 1 do end' 0", "SCRIPT KILL", "blocks it"),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_look_finds_that_claims_are_refused_although_the_server_answers(
+    server, tmp_path, refusal
+):
+    begin, end, reason = REFUSALS[refusal]
+    store = bare(server.url)
+    store.ping()
+    (tmp_path / "redis" / "dump.rdb").mkdir()  # no snapshot can be written
+    connection = admin(server).connection_pool.get_connection()
+    for command in begin.splitlines():
+        connection.send_command(*shlex.split(command))  # type: ignore[no-untyped-call]
+
+    def found() -> str:
+        try:
+            store.ping()
+        except ClaimsUnavailableError as error:
+            return str(error)
+        return ""
+
+    await_(lambda: reason in found(), 20, found)
+    tell(server, *shlex.split(end))
+    store.ping()
+
+
+def test_that_less_is_on_disk_than_before_is_told_once_and_claims_go_on(server):
+    told: list[str] = []
+    store = bare(server.url, on_volatile=told.append)
+    for name, value in (("save", "3600 1"), ("appendonly", "no"), ("save", ""), ("save", "")):
+        store.ping()
+        admin(server).config_set(name, value)
+    store.ping()
+    assert [text.split()[2:4] for text in told] == [["snapshots", "only:"], ["nothing", "on"]]

@@ -1,8 +1,6 @@
 """What is found before the start: wrong server, settings, rights; and the way by TLS."""
 
 import re
-import shutil
-import subprocess
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +15,7 @@ from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
-from hapax.sandbox.processes import Ports
+from hapax.sandbox.guard import Guard
 from hapax.sandbox.redis_server import Redis
 from tests.kit import redis_with_tls
 from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
@@ -140,37 +138,23 @@ def test_a_server_that_is_away_is_an_outage_and_no_reason_not_to_start(server):
 
 
 @pytest.fixture
-def tls_port(server, tmp_path):
+def guarded(tmp_path):
     redis_with_tls.need()
-    openssl = shutil.which("openssl")
-    assert openssl, "install openssl"
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*request, *names, *files], check=True, capture_output=True)
-    tell(server, "CONFIG", "SET", "tls-cert-file", certificate)
-    tell(server, "CONFIG", "SET", "tls-key-file", key)
-    tell(server, "CONFIG", "SET", "tls-ca-cert-file", certificate)
-    tell(server, "CONFIG", "SET", "tls-auth-clients", "no")
-    with closing(Ports()) as ports:
-        port = ports.reserve()
-        tell(server, "CONFIG", "SET", "tls-port", port)
-        yield port
+    guard = Guard(tmp_path)
+    with redis_server(tmp_path / "redis", guard) as server:
+        yield f"rediss://127.0.0.1:{server.tls_port}/0", guard.authority.ca_file
 
 
-def test_claims_travel_by_tls_when_the_ca_is_known(tls_port, tmp_path):
-    ca_file = tmp_path / "certificate.pem"
-    for store in (
-        bare(f"rediss://127.0.0.1:{tls_port}/0", tls=Tls(str(ca_file))),
-        bare(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={ca_file}"),
-    ):
+def test_claims_travel_by_tls_when_the_ca_is_known(guarded):
+    url, ca_file = guarded
+    for store in (bare(url, tls=Tls(str(ca_file))), bare(f"{url}?ssl_ca_certs={ca_file}")):
         assert store.claim([b"x"], records(1), {}) == {}
 
 
-def test_a_certificate_of_a_stranger_is_an_outage(tls_port):
+def test_a_certificate_of_a_stranger_is_an_outage(guarded):
+    url, _ = guarded
     with pytest.raises(ClaimsUnavailableError, match="certificate is not trusted"):
-        bare(f"rediss://127.0.0.1:{tls_port}/0").claim([b"x"], records(1), {})
+        bare(url).claim([b"x"], records(1), {})
 
 
 @pytest.fixture(scope="module", params=["Redis of the machine", "Valkey"])

@@ -207,26 +207,20 @@ def test_outputs_and_progress_become_visible_together_with_a_queue_that_is_full_
     assert native.committed() == {(native.topic, 0): 100}
 
 
-def test_what_was_aborted_is_taken_and_sent_again(native):
+@pytest.mark.parametrize("too_large", [False, True])
+def test_what_was_aborted_is_taken_and_sent_again_and_nothing_of_it_is_visible(native, too_large):
     batch = ready(native, *HUNDRED)
-    send(native, batch, [(Output(b"never"),)] * 100)
-    with pytest.raises(BatchAbortedError):
-        native.transaction.send_offsets({(native.topic, 77): 1})
-    native.source.rewind(batch.first)
-    again = taken(native, 100)
-    send(native, again, [UNCHANGED] * 100)
-    commit(native, again)
-    assert [each.value for each in native.outputs()] == HUNDRED
-
-
-def test_a_message_too_large_names_its_record_and_nothing_of_its_batch_is_visible(native):
-    batch = ready(native, *HUNDRED)
-    large: list[Any] = [UNCHANGED] * 100
-    large[60] = (Output(b"x" * (BYTES_MAX + 1)),)
-    with pytest.raises(BatchAbortedError) as caught:
-        send(native, batch, large)
-    assert set(caught.value.refused) == {60}
-    assert batch.coordinates(60) == (native.topic, 0, 60)
+    if too_large:
+        large: list[Any] = [UNCHANGED] * 100
+        large[60] = (Output(b"x" * (BYTES_MAX + 1)),)
+        with pytest.raises(BatchAbortedError) as caught:
+            send(native, batch, large)
+        assert set(caught.value.refused) == {60}
+        assert batch.coordinates(60) == (native.topic, 0, 60)
+    else:
+        send(native, batch, [(Output(b"never"),)] * 100)
+        with pytest.raises(BatchAbortedError):
+            native.transaction.send_offsets({(native.topic, 77): 1})
     native.source.rewind(batch.first)
     again = taken(native, 100)
     send(native, again, [UNCHANGED] * 100)
@@ -242,36 +236,28 @@ def test_a_message_that_the_broker_refuses_leaves_nothing(native):
     assert (native.outputs(), native.committed()) == ([], {})
 
 
-def test_a_route_that_was_reset_is_found_and_its_records_arrive(native):
+@pytest.mark.parametrize("is_looking", [True, False])
+def test_a_route_that_was_reset_is_found_and_its_records_arrive(native, monkeypatch, *, is_looking):
     """The client resets it where a partition is unassigned and assigned again.
 
     A look that comes before the records mends it with nothing to tell: news are not compared.
     """
     ready(native, *HUNDRED)
+    intake = consumer_of(native).intake
+    assert intake is not None
+    if not is_looking:  # the control
+        monkeypatch.setattr(intake, "_look", lambda: None)
     client = consumer_of(native).client
     where = TopicPartition(native.topic, 0, 100)
     client.incremental_unassign([where])
     client.incremental_assign([where])
     native.write(*HUNDRED)
     began_s = time.monotonic()
-    batches = take(native, 100)
-    assert [record.value for each in batches for record in each.records] == HUNDRED
-    assert time.monotonic() - began_s < 5 * ROUTES_S
-
-
-def test_without_looking_for_lost_routes_their_records_never_arrive(native, monkeypatch):
-    """The control of the test above."""
-    ready(native, *HUNDRED)
-    intake = consumer_of(native).intake
-    assert intake is not None
-    monkeypatch.setattr(intake, "_look", lambda: None)
-    client = consumer_of(native).client
-    where = TopicPartition(native.topic, 0, 100)
-    client.incremental_unassign([where])
-    client.incremental_assign([where])
-    native.write(*HUNDRED)
-    until_s = time.monotonic() + 5 * ROUTES_S
-    while time.monotonic() < until_s:
+    if is_looking:
+        batches = take(native, 100)
+        assert [record.value for each in batches for record in each.records] == HUNDRED
+        assert time.monotonic() - began_s < 5 * ROUTES_S
+    while not is_looking and time.monotonic() < began_s + 5 * ROUTES_S:
         assert list(native.source.take(100, 0.1).records) == []
 
 

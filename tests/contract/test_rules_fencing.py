@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.errors import ProducerDeadError
 from tests.kit.committing import Committing
 from tests.kit.rulebook import Rulebook, places, send, shown, unfenced, until
 
@@ -94,16 +94,3 @@ def test_producers_of_other_ids_fence_nobody(rulebook):
     world.producer(unfenced(world), "v").open()
     one.commit()
     assert shown(world) == ([b"a"], 5)
-
-
-def test_what_is_rolled_back_leaves_a_producer_that_goes_on(rulebook):
-    world = rulebook()
-    transaction = open_with(world, "w", b"never", 5)
-    with pytest.raises(BatchAbortedError) as caught:
-        abort(transaction)
-    assert caught.value.resolved
-    assert shown(world) == ([], None)
-    transaction.begin()
-    send(world, transaction, b"a")
-    transaction.commit()
-    assert shown(world) == ([b"a"], None)

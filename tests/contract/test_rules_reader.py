@@ -91,16 +91,16 @@ def test_the_older_of_two_open_transactions_frees_what_lies_before_the_newer(rul
 def test_a_pause_outlives_the_partition_until_it_is_resumed(rulebook):
     world = rulebook()
     source, reading = reader(world)
-    source.pause()
+    source.pause("operator")
     other = world.member("o")
     share(world, source, other)
-    source.pause()  # adds to what is paused; what is away stays so, too
+    source.pause("operator")  # adds to what is paused; what is away stays so, too
     world.leave(other)
     share(world, source)
     world.write(b"0")
     world.write(b"1", partition=1)
     reading.linger()
     assert reading.values == []
-    source.resume()
+    source.resume("operator")
     until(world, lambda: reading.turn() == 2)
     assert sorted(filter(None, reading.values)) == [b"0", b"1"]

@@ -25,6 +25,7 @@ ORDER = {
     "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
 }
 VALUE = b"\0\0\0\0\1\x02\x02a"
+OTHER = b"\0\0\0\0\2\x02\x02a"
 
 
 @pytest.fixture
@@ -80,32 +81,61 @@ def test_a_registry_that_is_dead_or_does_not_answer_is_an_outage(registry):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_is_no_outage(registry, status):
-    decoder, _lookup = reading(registry)
+def test_a_refusal_of_all_that_is_asked_is_no_outage(registry, status):
+    decoder, lookup = reading(registry)
+    decoder.decode(record(VALUE))
+    registry.add("orders-value", {**ORDER, "doc": "2"})
     registry.status = status
+    with pytest.raises(SchemasUnavailableError, match="HAPAX_REGISTRY__USER"):
+        decoder.decode(record(OTHER))
+    await_(lambda: not lookup.missing("id:2"), 10, str)
     with pytest.raises(SchemasUnavailableError, match="HAPAX_REGISTRY__USER") as refusal:
-        decoder.decode(record(VALUE))
+        decoder.decode(record(OTHER))
     assert refusal.value.refused
 
 
-def test_an_unknown_id_is_waited_for_and_given_up_after_its_grace(registry):
-    registry.hidden.add(1)
+def given_up(lookup: Lookup, key: str, now_s: list[float]) -> bool:
+    """Ask after a grace; True as well where the registry is said to refuse all."""
+    now_s[0] += 61.0
+    try:
+        lookup.get(key)
+    except SchemasUnavailableError as error:
+        return error.refused
+    except Poison:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("named_by", ["id", "subject"])
+@pytest.mark.parametrize("answer", [None, (404, 40406), (401, 401), (403, 40301), (404, 404)])
+@pytest.mark.parametrize("others", ["are known", "are listed", "come later"])
+def test_what_is_unknown_or_denied_alone_is_waited_for_and_given_up_after_its_grace(
+    registry, named_by, answer, others
+):
     now_s = [0.0]
     formats = options(registry, after_grace="dead-letter", grace_ms=60_000)
     lookup = Lookup(formats.registry, monotonic=lambda: now_s[0])
-    decoder = Decoder(formats, lookup, Any)
-    with pytest.raises(SchemasUnavailableError):
-        decoder.decode(record(VALUE))
-    now_s[0] = 61.0
-    await_(lambda: not lookup.missing("id:1"), 10, str)
+    key = "id:7" if named_by == "id" else "subject:bills-value"
+    if answer:
+        registry.denied[key.partition(":")[2]] = answer
+    if others == "are known":
+        lookup.get("id:1")
+    elif others == "come later":
+        registry.denied["subjects"] = (403, 40301)
+    with pytest.raises(SchemasUnavailableError) as first:
+        lookup.get(key)
+    assert not first.value.refused
+    lookup.get("id:1")
+    await_(lambda: given_up(lookup, key, now_s), 10, str)
     asked = len(registry.asked)
     for _ in range(3):
-        with pytest.raises(Poison, match="does not know id:1"):
-            decoder.decode(record(VALUE))
+        with pytest.raises(Poison, match=f"does not know {key}, or denies it"):
+            lookup.get(key)
     assert len(registry.asked) == asked  # not once for each record
-    registry.hidden.clear()
-    now_s[0] = 200.0
-    assert decoder.decode(record(VALUE))["id"] == 1
+    registry.denied.clear()
+    registry.schemas.append({**registry.schemas[0], "id": 7, "subject": "bills-value"})
+    now_s[0] += 61.0
+    assert lookup.get(key).id == 7
 
 
 def test_an_unknown_id_is_held_for_ever_where_that_is_the_policy(registry):
@@ -191,6 +221,18 @@ def test_a_password_is_that_of_its_file_now_and_is_never_shown(registry, tmp_pat
     file.write_text("second\n")
     Lookup(formats.registry).get("id:1")
     assert registry.logins == ["Basic bWU6Zmlyc3Q=", "Basic bWU6c2Vjb25k"]
+
+
+def test_a_redirect_is_an_outage_and_takes_no_login_to_another_address(registry):
+    with RegistryDouble() as other:
+        other.add("orders-value", ORDER)
+        registry.status, registry.location = 302, other.url
+        for login in ({"user": "me", "password": Secret("s3cr3t")}, {"token": Secret("s3cr3t")}):
+            with pytest.raises(SchemasUnavailableError, match="302") as outage:
+                reading(registry, **login)[0].decode(record(VALUE))
+            assert not outage.value.refused
+        assert len(registry.logins) == 2
+        assert other.asked == []
 
 
 def test_of_many_threads_one_asks(registry):

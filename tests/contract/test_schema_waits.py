@@ -75,7 +75,8 @@ def test_a_reference_that_is_answered_with_no_schema_is_an_outage_and_ends_by_it
         asked = len(registry.asked)
         await_(lambda: len(registry.asked) > asked + 1, 10, str)  # asked in the background
     await_(lambda: not waiting.missing(f"id:{holder}"), 10, str)
-    assert [one.name for one in waiting.get(f"id:{holder}").references] == ["Order"]
+    for key in (f"id:{holder}", f"guid:{registry.guid(holder)}", "subject:holders-value"):
+        assert [one.name for one in waiting.get(key).references] == ["Order"]
 
 
 def test_an_answer_that_breaks_its_reader_is_an_outage_that_is_named_and_ends_by_itself(

@@ -95,11 +95,11 @@ def test_paused_partitions_bring_nothing_until_they_are_resumed(world):
     world.write(b"before")
     joined(world)
     take(world, 1)
-    world.source.pause()
+    world.source.pause("operator")
     world.write(*TEN)
     for _ in range(5):
         assert world.source.take(100, 0.1).records == []
-    world.source.resume()
+    world.source.resume("operator")
     assert values(take(world, 10)) == TEN
 
 

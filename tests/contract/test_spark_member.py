@@ -70,6 +70,9 @@ def test_a_member_holds_its_partitions_without_fetching_anything(app):
     member = app.member()
     assert member.changes().assigned is not None
     assert not goes_on_fetching(app, member)
+    member.pause("operator")
+    member.resume("operator")
+    assert not goes_on_fetching(app, member), "a pause that ends is not that of a member"
     assert member.take(100, 0.0).records == []
     assert member.changes().errors == []
 

@@ -108,19 +108,6 @@ def test_a_group_without_offsets_is_refused_where_that_was_asked_for(app):
         taken(source, 1)
 
 
-def test_control_records_and_aborted_data_at_the_end_are_told_as_an_end(app):
-    first, _second = app.partitions
-    produce_committed(app.bootstrap, app.input, Given(b"a", partition=0))
-    produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
-    end = app.ends(app.member(), [first])[first]
-    assert end > 2
-    source = app.range({first: None}, LIVE)
-    source.place()
-    source.confirm()
-    ended(source, first, end)
-    assert source.take(100, 0.1).records == []
-
-
 def test_a_range_over_deleted_records_begins_where_the_log_begins_now(app, sandbox):
     write(app, 5)
     first, _second = app.partitions
@@ -144,12 +131,18 @@ def test_a_committed_offset_that_fell_off_the_log_stops_the_service(app, sandbox
         taken(source, 1)
 
 
-def test_an_empty_partition_has_its_end_where_it_begins(app):
-    first, _second = app.partitions
-    source = app.range({first: None}, LIVE)
+def test_control_records_and_aborted_data_at_the_end_are_told_as_an_end(app):
+    first, second = app.partitions
+    produce_committed(app.bootstrap, app.input, Given(b"a", partition=0))
+    produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
+    end = app.ends(app.member(), [first])[first]
+    assert end > 2
+    source = app.range({first: None, second: None}, LIVE)
     source.place()
     source.confirm()
-    ended(source, first, 0)
+    ended(source, first, end)
+    assert source.take(100, 0.1).records == []
+    assert source.positions()[second] == 0, "an empty partition ends where it begins"
 
 
 def test_the_members_metadata_is_handed_on_as_it_is_and_only_of_a_live_one(app):

@@ -71,15 +71,9 @@ def test_native_records_of_a_task_really_come_from_the_native_intake(app, monkey
 
 
 @pytest.mark.usefixtures("_without_native")
-def test_an_executor_without_the_native_part_takes_python_and_says_why(app):
-    report = app.run(app.plan(app.member()), HAPAX_FAST="auto")
-    assert report.events[0][1][1] == "python (hapax_fast is not installed)"
-    assert app.values() == UPPER
-
-
-@pytest.mark.usefixtures("_without_native")
-def test_an_executor_without_the_native_part_refuses_where_it_must_be_used(app):
-    report = app.run(app.plan(app.member()), HAPAX_FAST="on")
+def test_an_executor_without_the_native_part_refuses_or_takes_python_and_says_why(app):
+    plan = app.plan(app.member())
+    report = app.run(plan, HAPAX_FAST="on")
     assert isinstance(report.error, ConfigurationError)
     assert str(report.error) == (
         f"executor {platform.node()}: HAPAX_FAST=on, but hapax_fast is not installed."
@@ -87,6 +81,9 @@ def test_an_executor_without_the_native_part_refuses_where_it_must_be_used(app):
     )
     assert app.committed() == {0: None}
     assert app.outputs() == []
+    report = app.run(plan, HAPAX_FAST="auto")
+    assert report.events[0][1][1] == "python (hapax_fast is not installed)"
+    assert app.values() == UPPER
 
 
 def test_ranges_leave_no_client_behind_however_they_end(app):

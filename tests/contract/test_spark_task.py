@@ -56,9 +56,6 @@ def refused(producer: Producer) -> KafkaError:
     return error
 
 
-# -- a range ------------------------------------------------------------------------------
-
-
 def test_a_range_is_committed_whole_with_its_headers(app):
     write(app, *TEN)
     member = app.member()
@@ -160,9 +157,6 @@ def test_a_range_ends_in_time_and_the_rest_is_for_the_next(app):
     assert report.open_s > 0
 
 
-# -- what no reader sees ------------------------------------------------------------------
-
-
 def test_a_tail_of_control_records_and_aborted_data_is_committed_as_an_end(app):
     produce_committed(app.bootstrap, app.input, Given(b"a", partition=0))
     produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
@@ -202,9 +196,6 @@ def test_where_latest_begins_is_committed_by_the_driver_before_anything_is_plann
     write(app, *TEN[3:5])
     app.run(app.plan(member), HAPAX_INPUT__START="latest")
     assert app.values() == UPPER[3:5]
-
-
-# -- records that fail --------------------------------------------------------------------
 
 
 def test_poison_becomes_a_dead_letter_in_the_same_range(app):
@@ -314,9 +305,6 @@ def test_failures_of_other_lanes_count_in_the_rate(app):
     assert (app.values(), app.letters(), app.committed()) == ([], [], {0: 0})
 
 
-# -- a task that stays --------------------------------------------------------------------
-
-
 class Running:
     """A task beside the test."""
 
@@ -402,9 +390,6 @@ def test_a_task_that_stays_is_refused_once_its_partitions_have_moved(app):
     assert (app.values(), app.committed()) == ([b"FIRST", b"SECOND"], {0: 2})
 
 
-# -- who may commit -----------------------------------------------------------------------
-
-
 def test_a_task_of_a_member_that_has_left_is_refused_and_leaves_nothing(app):
     write(app, *TEN)
     member = app.member()
@@ -487,9 +472,6 @@ def test_a_request_that_may_have_gone_out_twice_is_fenced_off(app, monkeypatch):
     assert [header(record, "hapax-source") for record in app.outputs()] == [
         f"{app.input}/0/{number}" for number in range(10)
     ]
-
-
-# -- fences -------------------------------------------------------------------------------
 
 
 def test_a_fence_aborts_at_once_what_a_dead_predecessor_left_open(app):

@@ -22,17 +22,15 @@ def told(app: Application, *offsets: int) -> Callable[[], GroupProgress]:
     return lambda: GroupProgress(dict(zip(app.partitions, offsets, strict=False)))
 
 
-def test_what_tasks_have_committed_counts_before_they_report(app):
-    app.commit(dict(zip(app.partitions, (7, 4), strict=True)))
+def test_what_tasks_have_committed_counts_before_they_report_and_nothing_is_taken_back(app):
     first, second = app.partitions
-    assert TaskProgress(app.settings, told(app, 5, 4))().committed == {first: 7, second: 4}
-    assert TaskProgress(app.settings, told(app, 5))().committed == {first: 7}, "others are not ours"
-
-
-def test_what_was_told_is_never_taken_back(app):
-    first, second = app.partitions
+    away = app.with_settings(HAPAX_KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1")
+    assert TaskProgress(away, told(app, 5))().committed == {first: 5}, "without an answer"
     app.commit({first: 3})
     assert TaskProgress(app.settings, told(app, 5, 4))().committed == {first: 5, second: 4}
+    app.commit({first: 7, second: 4})
+    assert TaskProgress(app.settings, told(app, 5, 4))().committed == {first: 7, second: 4}
+    assert TaskProgress(app.settings, told(app, 5))().committed == {first: 7}, "others are not ours"
 
 
 def test_a_transaction_under_way_is_not_waited_for(app: Application) -> None:
@@ -44,8 +42,3 @@ def test_a_transaction_under_way_is_not_waited_for(app: Application) -> None:
         producer.send_offsets_to_transaction([TopicPartition(*first, 9)], member.member(), 30)
         assert TaskProgress(app.settings, told(app, 0))().committed == {first: 1}
         producer.abort_transaction(30)
-
-
-def test_without_an_answer_what_was_told_stands(app):
-    away = app.with_settings(HAPAX_KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1")
-    assert TaskProgress(away, told(app, 5))().committed == {app.partitions[0]: 5}

@@ -113,19 +113,13 @@ def test_the_topics_id_stands_beside_committed_offsets(topic, protocol):
     assert topic.committed() == (10, topic.beside())
 
 
-def test_an_offset_of_another_topic_is_never_read_from(topic):
+@pytest.mark.parametrize("offset", [5, 10])
+def test_an_offset_of_another_topic_is_never_read_from_even_at_the_end_of_this_one(topic, offset):
     topic.write(TEN)
-    topic.commit(5, OTHER)
+    topic.commit(offset, OTHER)
     with topic.parts() as parts, pytest.raises(PositionLostError, match="belongs to a topic that"):
         taken(parts.source)
-    assert topic.committed() == (5, OTHER)
-
-
-def test_an_offset_of_another_topic_at_the_end_of_this_one_is_never_taken_for_its_own(topic):
-    topic.write(TEN)
-    topic.commit(10, OTHER)
-    with topic.parts() as parts, pytest.raises(PositionLostError, match="belongs to a topic that"):
-        taken(parts.source)
+    assert topic.committed() == (offset, OTHER)
 
 
 @pytest.mark.parametrize("words", ["", "an operator's note"])
@@ -159,33 +153,30 @@ def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(topic, pr
 # -- within a task of Spark ---------------------------------------------------------------
 
 
-def test_a_task_never_reads_from_an_offset_of_another_topic(sandbox, unique):
-    app = Application(sandbox, unique("identity"), partitions=1)
-    try:
-        produce(app.bootstrap, app.input, *TEN)
-        consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
-        place = TopicPartition(app.input, 0, 5, OTHER)
-        consumer.commit(offsets=[place], asynchronous=False)
-        consumer.close()
-        report = app.run(app.plan(app.member()))
-        assert isinstance(report.error, PositionLostError)
-        assert "belongs to a topic that was deleted" in str(report.error)
-        assert app.values() == []
-        assert app.committed() == {0: 5}
-    finally:
-        app.close()
+@pytest.fixture
+def app(sandbox, unique):
+    made = Application(sandbox, unique("identity"), partitions=1)
+    produce(made.bootstrap, made.input, *TEN)
+    yield made
+    made.close()
 
 
-def test_a_task_names_the_topic_of_its_offsets(sandbox, unique):
-    app = Application(sandbox, unique("identity"), partitions=1)
-    try:
-        produce(app.bootstrap, app.input, *TEN)
-        report = app.run(app.plan(app.member()))
-        assert report.outcome == RangeOutcome.DONE, report.error
-        consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
-        (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
-        consumer.close()
-        assert found.offset == 10
-        assert str(found.metadata).startswith("hapax topic=")
-    finally:
-        app.close()
+def test_a_task_never_reads_from_an_offset_of_another_topic(app):
+    consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
+    consumer.commit(offsets=[TopicPartition(app.input, 0, 5, OTHER)], asynchronous=False)
+    consumer.close()
+    report = app.run(app.plan(app.member()))
+    assert isinstance(report.error, PositionLostError)
+    assert "belongs to a topic that was deleted" in str(report.error)
+    assert app.values() == []
+    assert app.committed() == {0: 5}
+
+
+def test_a_task_names_the_topic_of_its_offsets(app):
+    report = app.run(app.plan(app.member()))
+    assert report.outcome == RangeOutcome.DONE, report.error
+    consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
+    (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
+    consumer.close()
+    assert found.offset == 10
+    assert str(found.metadata).startswith("hapax topic=")

@@ -73,7 +73,11 @@ def test_progress_of_a_partition_that_is_not_ours_rolls_everything_back(ready):
 
 
 @pytest.mark.row("G4")
-def test_progress_without_membership_rolls_everything_back(world):
+def test_progress_without_membership_rolls_everything_back_and_without_a_producer_none_begins(
+    world,
+):
+    with pytest.raises(ProducerDeadError):
+        world.transaction.begin()
     world.transaction.open()
     begin(world, b"never")
     with pytest.raises(BatchAbortedError) as caught:
@@ -140,11 +144,6 @@ def test_a_fenced_producer_that_opens_again_goes_on(ready):
     begin(ready, b"a")
     commit(ready, 1)
     assert (values(ready), ready.committed()) == ([b"a"], {(ready.topic, 0): 1})
-
-
-def test_without_a_producer_nothing_begins(world):
-    with pytest.raises(ProducerDeadError):
-        world.transaction.begin()
 
 
 def test_a_transaction_is_as_old_as_its_begin(ready):

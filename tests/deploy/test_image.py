@@ -244,4 +244,4 @@ def test_what_the_file_builds_for_spark_has_all_that_spark_needs(tmp_path):
     done = subprocess.run(
         [place / "bin/python", "-c", script], capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == ["4.2.1", "4"], done.stderr
+    assert done.stdout.split() == ["4.3.0", "4"], done.stderr

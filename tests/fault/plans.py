@@ -106,6 +106,15 @@ def smoke(wish: Wish = Wish()) -> Plan:
     return wish.apply(Plan("smoke", _once(some), rate=1000, seconds=400))
 
 
+def upgrade(wish: Wish = Wish()) -> Plan:
+    """Return an upgrade of the brokers, one after another, between faults before and after it.
+
+    They begin as the version that SANDBOX_KAFKA names.
+    """
+    some = (strikes.P_ROWS[15], *strikes.UPGRADE, strikes.LATE[0], strikes.B_KILLS[3])
+    return wish.apply(Plan("upgrade", _once(some), rate=1000, seconds=400))
+
+
 def ci(wish: Wish = Wish()) -> Plan:
     """Return the whole catalogue for workers, each once."""
     faults = mixed_up(BROKERS, (*MEMBERS, *AROUND))
@@ -291,6 +300,7 @@ def _also(fault: Fault, *rows: str) -> Fault:
 
 PLANS: dict[str, Callable[[Wish], Plan]] = {
     "smoke": smoke,
+    "upgrade": upgrade,
     "ci": ci,
     "brokers": brokers,
     "spark": spark,

@@ -9,7 +9,6 @@ from tests.kit.at_work import QUICK, at_work, await_exit, await_told, event, num
 from tests.kit.faults import Rule
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest, source
-from tests.kit.probes import ask, free_port, ready
 from tests.kit.proof import Proof
 from tests.kit.proxy import ProxiedBroker
 from tests.kit.routes import a_route
@@ -71,23 +70,6 @@ def test_a_twin_that_comes_before_its_owner_has_committed_is_dropped_and_the_own
 
 
 @pytest.mark.row("R10")
-def test_twins_of_one_batch_and_of_a_later_one_are_dropped_behind_the_commit_of_their_owner(
-    route, proof
-):
-    route.write(event(1, b"owner", 0), event(1, b"same batch", 0), event(2, b"else", 1))
-    worker = route.worker()
-    route.await_lag_0()
-    route.write(event(1, b"later", 0), event(1, b"elsewhere", 1), event(2, b"crossed", 0))
-    route.await_lag_0()
-    assert values(route) == [b"else", b"owner"]
-    # The offset is committed before the worker writes its line about it.
-    assert worker.terminate() == 0
-    dropped = sum(int(str(one["duplicates"])) for one in worker.lines("transaction_committed"))
-    assert dropped == 4
-    proof.note(struck=dropped, note="twins dropped")
-
-
-@pytest.mark.row("R10")
 def test_a_twin_of_a_dead_letter_is_dropped_whether_its_owner_has_committed_or_not(
     route: PipelineUnderTest, proxied_broker: ProxiedBroker, proof: Proof
 ) -> None:
@@ -113,25 +95,6 @@ def test_a_twin_of_a_dead_letter_is_dropped_whether_its_owner_has_committed_or_n
     proof.note(struck=fault.hits)
 
 
-@pytest.mark.row("R7", "P20", "P21")
-def test_every_event_on_both_partitions_has_one_effect_while_owners_are_killed(route, proof):
-    count = 1500
-    for partition in (0, 1):
-        route.write(*(event(number, b"", partition) for number in range(count)))
-    slow = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "100"}
-    workers = [route.worker("w-0", **slow), route.worker("w-1", **slow)]
-    kills = 0
-    for worker in (*workers, *workers):
-        at_work(worker, 1)
-        if route.lag():
-            worker.kill()
-            worker.start()
-            kills += 1
-    route.await_lag_0()
-    assert values(route) == sorted(b"event-%d" % number for number in range(count))
-    proof.note(struck=kills, note="owners killed between claim and commit, at random")
-
-
 @pytest.mark.row("R10")
 def test_control_without_claims_every_twin_has_an_effect(route):
     route.write(event(1, b"owner", 0), event(1, b"twin", 0), event(1, b"elsewhere", 1))
@@ -139,7 +102,7 @@ def test_control_without_claims_every_twin_has_an_effect(route):
     assert values(route) == [b"elsewhere", b"owner", b"twin"]
 
 
-# -- Two processes of one name, and a supervisor that asks whether a waiting worker lives --
+# -- Two processes of one name -------------------------------------------------------------
 
 MANY = numbers(range(3000))
 slow = a_route(TRANSFORM="tests.kit.orders:slow", TRANSACTION__RECORDS_MAX="100", **QUICK)
@@ -191,31 +154,3 @@ def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else
     assert worker.terminate() == 0
     assert values(slow) == sorted(MANY)
     proof.note(struck=3, note="progress in between: the process stays")
-
-
-@pytest.mark.row("H1", "B5")
-def test_a_worker_that_waits_for_its_brokers_lives_and_goes_on_when_they_are_back(
-    sandbox, slow, proof
-):
-    port = free_port()
-    (broker,) = sandbox.kafka.brokers
-    slow.write(*MANY[:1500])
-    worker = at_work(slow.worker(TELEMETRY__PORT=str(port)), 2)
-    broker.kill()
-    try:
-        # Longer than the transaction's and the group's timeout, and than a message may wait.
-        until_s = time.monotonic() + 8
-        alive = []
-        while time.monotonic() < until_s:
-            alive.append(ask(port, "/livez")[0])
-            time.sleep(0.5)
-        lines = len(worker.lines())
-    finally:
-        broker.start()
-        broker.await_ready()
-    assert set(alive) == {200}
-    assert lines < 2000, "it must not spin"
-    await_(lambda: ready(port)[0], 60, worker.text)
-    slow.end(worker)
-    assert values(slow) == sorted(MANY[:1500])
-    proof.note(struck=1, note=f"all brokers away for 8 s; asked {len(alive)} times, always alive")

@@ -6,7 +6,6 @@ import pytest
 
 from tests.kit.at_work import QUICK, at_work, await_told, numbers, values
 from tests.kit.faults import Rule
-from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import routes_of
 from tests.kit.topics import Given, produce_aborted, produce_committed, read_back
@@ -130,19 +129,6 @@ def test_outputs_without_offsets_are_committed(world, proof):
     world.transaction.commit()
     assert [record.value for record in world.outputs()] == [b"out"]
     proof.note(struck=1)
-
-
-@pytest.mark.row("FLINK-31363")
-def test_offsets_without_outputs_are_committed_also_when_the_answer_is_lost(
-    route_of, proxied_broker, proof
-):
-    route = route_of()
-    route.write(*(Given(value, headers=(told(),)) for value in TWENTY))
-    lost = proxied_broker.proxy.add(Rule("EndTxn", "reset_after", client_id=client_of(route)))
-    route.run_to_end()
-    assert route.committed() == {0: 20}
-    assert route.outputs() == []
-    proof.note(struck=lost.hits)
 
 
 @pytest.mark.row("librdkafka-3297")

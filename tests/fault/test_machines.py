@@ -1,6 +1,9 @@
 """What a machine does to workers and brokers: clocks that jump, disks that are full."""
 
+import json
+import os
 import shutil
+import signal
 import struct
 import subprocess
 import time
@@ -12,12 +15,14 @@ from typing import Any
 import pytest
 
 from hapax.sandbox import Sandbox, machine
-from tests.kit.at_work import QUICK, at_work, event, numbers, values
+from hapax.sandbox.spark_cluster import driver_properties
+from tests.kit.at_work import QUICK, at_work, await_told, event, numbers, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_route
 from tests.kit.small_disk import fill, small_disk
-from tests.kit.waiting import await_
+from tests.kit.spark_process import SparkProcess, executors, send
+from tests.kit.waiting import await_, reaches
 
 # -- Clocks that jump by hours under a worker, and under its brokers -----------------------
 
@@ -222,6 +227,7 @@ def test_a_worker_whose_log_can_take_no_more_goes_on_or_leaves_and_nothing_is_lo
     sandbox, tmp_path, proof, request
 ):
     settings = {"TRANSFORM": "tests.kit.orders:slow", "TRANSACTION__RECORDS_MAX": "20"}
+    settings["TELEMETRY__LOG_LEVEL"] = "debug"  # a line for each transaction, at any speed
     route = PipelineUnderTest(sandbox, tmp_path, **(QUICK | settings))
     request.addfinalizer(route.close)
     route.create()
@@ -234,3 +240,56 @@ def test_a_worker_whose_log_can_take_no_more_goes_on_or_leaves_and_nothing_is_lo
     route.run_to_end(TRANSFORM="tests.kit.orders:obey")
     assert values(route) == sorted(MANY_LINES)
     proof.note(struck=len(MANY_LINES) // 20 - struck, note=f"lines lost; exit {code}")
+
+
+SPARK_DISK_BYTES = 64 << 20
+"""What executors of one application need for logs and shipped code is a fraction of it."""
+COMES_S, DONE_S = 240.0, 240.0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.row("SP35")
+@pytest.mark.long
+def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(tmp_path, proof):
+    """It cannot even start: no place for its logs, and none for the code that is shipped to it."""
+    assert os.geteuid() == 0, "a small disk is a mount, which only root may make: run as root"
+    first, second = numbers(range(600)), numbers(range(600, 1200))
+    home = tmp_path / "sandbox"
+    with (
+        small_disk(home / "spark" / "worker-2" / "work", SPARK_DISK_BYTES) as disk,
+        Sandbox(data_dir=home, spark_workers=2) as sandbox,
+    ):
+        route = PipelineUnderTest(
+            sandbox,
+            tmp_path,
+            partitions=4,
+            kind=SparkProcess,
+            SPARK__MASTER=sandbox.spark.url,
+            SPARK__PROPERTIES=json.dumps(driver_properties()),
+            SPARK__EXECUTOR_TIMEOUT="240s",
+            TRANSFORM="tests.kit.orders:slow",
+            **QUICK,
+        )
+        try:
+            route.create()
+            route.write(*first)
+            driver = route.worker()
+            await_told(driver, "transaction_committed", 2, COMES_S)
+            _, full = sandbox.spark.workers
+            ballast = fill(disk)
+            await_(lambda: executors([full.pid]), COMES_S, lambda: "executors do not come back")
+            assert send(executors([full.pid])[0], signal.SIGKILL)
+            route.write(*second)
+            route.await_lag_0(DONE_S)
+            failed = full.log.read_text(errors="replace").count("No space left on device")
+            lost = len(driver.lines("task_lost"))
+            ballast.unlink()
+            healed = reaches(lambda: executors([full.pid]), COMES_S)
+            assert driver.terminate() == 0, driver.text()
+            assert values(route) == sorted([*first, *second])
+        finally:
+            route.close()
+    proof.note(
+        struck=failed,
+        note=f"{lost} tasks lost; with room again it {'comes back' if healed else 'stays away'}",
+    )

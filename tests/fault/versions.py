@@ -131,8 +131,6 @@ _NOT_WITH_LOWEST = tuple(
     f"--ignore=tests/unit/{name}" for name in ("native", "test_install.py", "test_project.py")
 )
 """They are of what is compiled here, and of tools that are not installed there."""
-_SECONDS = "90"
-"""At most, for the four faults of ``run smoke``: on a busy machine fewer fit."""
 
 
 class Cell(NamedTuple):
@@ -140,11 +138,13 @@ class Cell(NamedTuple):
 
     environment  what differs from the other tests
     python       the interpreter, with the locked libraries
+    plan         of the campaign, and how long its four faults take at most
     """
 
     name: str
     environment: dict[str, str]
     python: Path = Path(sys.executable)
+    plan: tuple[str, int] = ("smoke", 90)
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -231,7 +231,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _kafkas() -> list[Cell | Row]:
-    return [Cell(f"Kafka {one}", {jars.VARIABLE: one}) for one in jars.VERSIONS]
+    before, now = jars.VERSIONS[-2:]
+    upgrade = Cell(f"Kafka {before} to {now}", {jars.VARIABLE: before}, plan=("upgrade", 240))
+    return [*(Cell(f"Kafka {one}", {jars.VARIABLE: one}) for one in jars.VERSIONS), upgrade]
 
 
 def _redises(folder: Path) -> list[Cell | Row]:
@@ -339,7 +341,8 @@ def _lowest(wanted: argparse.Namespace) -> Cell | Row:
 def _row(cell: Cell, folder: Path) -> Row:
     place = folder / cell.name.replace(" ", "-")
     shutil.rmtree(place, ignore_errors=True)
-    words = ("-m", "tests.fault", "run", "smoke", "--shared", "--seconds", _SECONDS)
+    plan, seconds = cell.plan
+    words = ("-m", "tests.fault", "run", plan, "--shared", "--seconds", str(seconds))
     with (folder / f"{place.name}.log").open("wb") as log:
         code = subprocess.run(
             [cell.python, *words, "--folder", place],

@@ -40,7 +40,6 @@ from tests.kit.audited import Pipeline, audited, judged_rows
 from tests.kit.commands import run_captured
 from tests.kit.flow import Flow
 from tests.kit.histories import PLANTED, planted
-from tests.kit.naive import AtLeastOnce, PlainTransactions, Route, SetNxThenProcess, WithoutRewind
 from tests.kit.orders import told
 from tests.kit.proof import at_length
 from tests.kit.topics import Given, ends, produce, produce_aborted, produce_committed, produce_open
@@ -208,43 +207,6 @@ def test_an_open_transaction_in_the_output_is_remarked(spark, pipeline, monkeypa
     assert audit.anomalies == {"missing": 1}
     assert len(audit.remarks) == 1
     assert "a transaction is open at 1" in audit.remarks[0]
-
-
-@pytest.mark.long
-def test_loops_that_double_or_lose_are_caught(spark, pipeline, redis_url):
-    pipelines = [pipeline() for _ in range(4)]
-    routes = [Route(p.bootstrap, p.source, p.target, p.app) for p in pipelines]
-    for p in pipelines:
-        produce(p.bootstrap, p.source, *(Given(b"%d" % at, b"k") for at in range(10)))
-
-    crashed: AtLeastOnce = AtLeastOnce(routes[0])
-    next(crashed.batch(crashed.take(10)))
-    crashed.close()
-    again = AtLeastOnce(routes[0])
-    again.process(again.take(10))
-    again.close()
-
-    crashed = SetNxThenProcess(routes[1], redis_url)
-    next(crashed.batch(crashed.take(10)))
-    crashed.close()
-    again = SetNxThenProcess(routes[1], redis_url)
-    again.process(again.take(10))
-    again.close()
-
-    for loop, route in ((WithoutRewind, routes[2]), (PlainTransactions, routes[3])):
-        walking = loop(route)
-        walking.abort(walking.take(4))
-        walking.process(walking.take(6 if loop is WithoutRewind else 10))
-        walking.close()
-
-    found = [audited(spark, p.environment) for p in pipelines]
-    assert [one.anomalies for one in found] == [
-        {"doubled": 10},
-        {"missing": 10},
-        {"missing": 4},
-        {},
-    ]
-    assert [one.outputs[0].hidden for one in found] == [0, 0, 4, 4]
 
 
 @pytest.mark.rounds

@@ -13,19 +13,19 @@ from confluent_kafka import Producer
 
 from hapax.core.offset_moves import Unreadable
 from hapax.core.records import Coordinates
+from hapax.core.retry_later import LEVELS
 from hapax.kafka.read.range_reader import first_from
 from hapax.sandbox import Sandbox
-from tests.kit.at_work import await_told
 from tests.kit.calls import MODULE
 from tests.kit.damage import bomb, damage, reseal
-from tests.kit.killers import supervise
+from tests.kit.killers import FAULTS, FORMS, KILLED, LATER, supervise
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.routes import a_route
 from tests.kit.secured import settings_of
-from tests.kit.topics import Given
+from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
 
 # -- Calls that take too long: a coroutine is cancelled, a thread ends its process ---------
@@ -62,24 +62,6 @@ def expected(*numbers: int, more: tuple[bytes, ...] = ()) -> list[bytes]:
     return sorted([*(b"%d" % number for number in numbers), *more])
 
 
-@pytest.mark.parametrize("form", ["coroutine", "coroutine_batch"])
-def test_a_coroutine_past_its_time_is_cancelled_and_a_dead_letter_and_the_others_go_on(route, form):
-    route.write(*quick(*range(20)), slow(3600), *quick(*range(20, 40)))
-    worker = route.worker(
-        TRANSFORM=f"{MODULE}:{form}",
-        CALL__CONCURRENCY="16",
-        CALL__TIMEOUT="500ms",
-        CALL__RECORDS_MAX="4",
-    )
-    route.await_lag_0()
-    assert worker.terminate() == 0, worker.text()
-    (letter,) = route.dead()
-    assert letter.value == b"slow"
-    assert "timeout" in header(letter, "hapax-error").lower()
-    assert values(route) == expected(*range(40))
-    assert worker.lines("call_hung") == []
-
-
 def test_while_one_call_runs_other_partitions_are_committed_and_its_own_waits_for_it(route):
     route.write(*quick(0), slow(8), *quick(*range(1, 20)), *quick(*range(20, 40), partition=1))
     port = free_port()
@@ -92,7 +74,8 @@ def test_while_one_call_runs_other_partitions_are_committed_and_its_own_waits_fo
     assert '"in_flight"' in ask(port, "/status.json")[1]
     route.await_lag_0()
     assert values(route) == expected(*range(40), more=(b"slow",))
-    assert metric(ask(port, "/metrics")[1], "hapax_calls_in_flight") == 0
+    # A tick of the watchdog takes note of the calls.
+    await_(lambda: metric(ask(port, "/metrics")[1], "hapax_calls_in_flight") == 0, 6, worker.text)
     assert worker.terminate() == 0
 
 
@@ -132,35 +115,6 @@ def test_a_call_longer_than_the_poll_interval_does_not_cost_the_membership(route
     assert worker.lines("partitions_lost") == worker.lines("call_hung") == []
     assert worker.lines("partitions_assigned")[1:] == []
     assert len(stamps.called()) == 21, "nothing was called again"
-
-
-def test_a_thread_that_hangs_ends_with_8_and_names_the_record(route):
-    records = quick(*range(40))
-    route.write(*records[:20], slow(3600), *records[20:])
-    codes, workers = supervise(
-        route, starts_max=DEATHS_MAX + 1, within_s=60, **THREADS, CALL__TIMEOUT="1s"
-    )
-    assert codes[-1] == 0, workers[-1].text()
-    assert set(codes[:-1]) == {8}
-    assert len(codes) - 1 <= DEATHS_MAX
-    (line,) = workers[0].lines("call_hung")[:1]
-    assert line["record"] == f"{route.source}/0/20"
-    (letter,) = route.dead()
-    assert letter.value == b"slow"
-    assert values(route) == expected(*range(40))
-
-
-def test_a_coroutine_that_blocks_the_loop_is_named_after_a_second(route):
-    route.write(*quick(*range(5)), slow(2.5, "block-s"), *quick(*range(5, 10)))
-    worker = route.worker(**COROUTINE)
-    await_told(worker, "event_loop_blocked")
-    route.await_lag_0()
-    (line,) = worker.lines("event_loop_blocked")
-    assert line["level"] == "warning"
-    told = json.dumps(line)
-    assert "tests/kit/calls.py" in told or f"{route.source}/0/5" in told, told
-    assert values(route) == expected(*range(10), more=(b"slow",))
-    assert worker.terminate() == 0
 
 
 # -- A record that kills or hangs its process: real workers, killed by their own transform -
@@ -258,6 +212,108 @@ def test_kills_from_outside_condemn_nobody(killing):
     killing.run_to_end()
     assert killing.dead() == []
     assert len(killing.outputs()) == len(INNOCENT) + 1
+
+
+# -- Whose attempt it is: outages, pauses, kills from outside, and a loop that is held ------
+
+OUTAGE = {
+    "TRANSFORM": "tests.kit.killers:obey",
+    "CALL__TIMEOUT": "800ms",
+    "CALL__RECORDS_MAX": "2",
+    "RETRY__LATER": "ConnectionError",
+    "RETRY__DELAY": "60m",
+}
+
+
+@pytest.mark.parametrize(("form", "fast"), [*((form, "auto") for form in FORMS), ("`def`", "off")])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_of_an_attempt_has_its_outcome_in_each_form(route, fault, form, fast):
+    retry, (deed, outcomes) = f"{route.app}-retry", FAULTS[fault]
+    route.sandbox.create_topic(retry, LEVELS)
+    three = enumerate([b"fine", deed, b"fine"])
+    route.write(*(Given(value, b"k%d" % at, (), 0) for at, value in three))
+    settings = OUTAGE | FORMS[form] | {"RETRY__TOPIC": retry, "FAST": fast}
+    if fault == KILLED:
+        first = route.worker(**settings)
+        await_(lambda: set(route.committed().values()) & {0, 1}, 30, first.text)
+        first.kill()
+    codes, workers = supervise(route, starts_max=DEATHS_MAX + 1, **settings)
+    assert codes[-1] == 0, workers[-1].text()
+    waits, dead = read_back(route.bootstrap, retry), route.dead()
+    assert [one.value for one in (*waits, *dead)] == [deed]
+    assert [one.value for one in route.outputs()] == [b"fine"] * 2
+    found = LATER if waits else header(dead[0], "hapax-error").replace("timeout:", "`timeout`")
+    end = {8: "exit code 8", -signal.SIGSEGV: "the process dies"}
+    for code in set(codes[:-1]):
+        assert found.startswith("Killed")
+        found = f"{end[code]}, then, called alone, a dead letter"
+    if "`timeout`" in found:
+        found = "a dead letter: `timeout`"
+    assert found == outcomes[list(FORMS).index(form)]
+    hung = [line["record"] for line in workers[0].lines("call_hung")]
+    named = 0 if form == "of a list" else 1  # of a list the first
+    assert hung == [f"{route.source}/0/{named}"] * (8 in codes)
+    assert bool(workers[-1].lines("records_isolated")) == (fault == KILLED or len(codes) > 1)
+
+
+def test_a_record_that_kills_its_process_is_found_though_loading_takes_longer_than_a_call(killing):
+    killing.write(b"a", b"segfault", b"b")
+    codes, workers = supervise(
+        killing,
+        starts_max=DEATHS_MAX + 1,
+        TRANSFORM="tests.kit.killers:SlowToLoad",
+        CALL__TIMEOUT="1s",
+    )
+    assert codes[-1] == 0, workers[-1].text()
+    assert sorted(one.value or b"" for one in killing.outputs()) == [b"a", b"b"]
+    assert [one.value for one in killing.dead()] == [b"segfault"]
+
+
+def test_a_coroutine_that_holds_the_loop_is_late_and_those_that_wait_alongside_are_not(route):
+    route.write(slow(4, "block-s"), *(slow(1) for _ in range(20)))
+    worker = route.run_to_end(
+        TRANSFORM=f"{MODULE}:coroutine",
+        CALL__CONCURRENCY="32",
+        CALL__TIMEOUT="2s",
+        CALL__ORDER="none",
+        DEAD_LETTER__RATE_MAX="1",
+    )
+    (letter,) = route.dead()
+    assert dict(letter.headers)["hapax-source"] == f"{route.source}/0/0".encode()
+    assert "timeout" in header(letter, "hapax-error").lower()
+    assert len(route.outputs()) == 20
+    (line,) = worker.lines("event_loop_blocked")
+    assert (line["level"], line["record"]) == ("warning", f"{route.source}/0/0")
+
+
+@pytest.mark.parametrize("size", [20_000, 10], ids=["inputs", "outputs"])
+def test_one_slow_call_does_not_stop_other_partitions_and_what_waits_for_it_is_bounded(route, size):
+    """Records of 20 kB, or of 10 bytes with outputs of 100 kB."""
+    fast = [Given(b"x" * size, partition=at % 2) for at in range(300)]
+    route.write(Given(b"slow", partition=0), *fast[::2] * 20)
+    worker = route.worker(
+        TRANSFORM="tests.kit.killers:enriched",
+        CALL__CONCURRENCY="16",
+        TRANSACTION__BYTES_MAX="4MiB",
+    )
+    await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
+    before = peak(worker)
+    await_(lambda: "asleep" in worker.text(), 30, worker.text)
+    route.write(*fast[1::2])
+    await_(lambda: route.committed().get(1) == len(fast) // 2, 30, worker.text)
+    assert route.committed().get(0) in {None, 0}, "its first call has not ended"
+    assert peak(worker) - before < 100 << 20
+    worker.kill()
+
+
+@pytest.mark.parametrize("form", ["LeavingSlowly", "LeavingSlowlyToo"])
+def test_a_close_that_hangs_ends_with_7_in_every_form(route, form):
+    route.write(*quick(*range(5)))
+    worker = route.worker(
+        TRANSFORM=f"tests.kit.killers:{form}", SHUTDOWN__TIMEOUT="1s", TRANSACTION__TIMEOUT="2s"
+    )
+    route.await_lag_0()
+    assert worker.terminate(60) == 7, worker.text()
 
 
 # -- A set that cannot be decoded: its partition is held and named, and the others go on ---

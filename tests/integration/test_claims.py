@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,13 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from hapax.core.records import Coordinates
+from hapax.kafka.read import claim_owners
+from hapax.kafka.read.claim_owners import KafkaOwners
+from hapax.kafka.read.range_reader import RangeFetch
 from hapax.sandbox import Sandbox
 from hapax.sandbox.redis_server import Redis
+from hapax.settings import load_settings
 from tests.kit.claim_stores import admin, redis_server
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk, ran
@@ -306,6 +312,29 @@ def test_an_owner_that_is_there_still_makes_a_duplicate(uncreated):
     assert dict(output.headers)["hapax-source"] == f"{uncreated.source}/0/0".encode()
 
 
+def test_a_look_up_keeps_owners_alone_reads_over_gaps_and_gives_its_thread_back(
+    uncreated, monkeypatch
+):
+    uncreated.create()
+    uncreated.write(*[Given(b"%d" % at, partition=0) for at in range(100_002)])
+    poll, read = RangeFetch.poll, list[Any]()
+    monkeypatch.setattr(RangeFetch, "poll", lambda *by: read.__iadd__(got := poll(*by)) and got)
+    monkeypatch.setattr(claim_owners, "LOOK_S", 0.0)
+    left = {Coordinates(uncreated.source, 0, at) for at in (*range(0, 20_000, 90), 100_001)}
+    settings, turns = load_settings(uncreated.environment()), []
+    with closing(KafkaOwners(settings, watch=lambda _call: nullcontext())) as owners:
+        while left:
+            batch = owners.records(left)
+            end = batch.next.get((uncreated.source, 0), 100_002)
+            looked = sorted(one for one in left if one.offset < end)
+            assert [record.coordinates for record in batch.records] == looked
+            left -= set(looked)
+            turns.append(len(read))
+            read.clear()
+    assert max(turns) <= 2 * claim_owners.AT_ONCE
+    assert sum(turns) < 40_000
+
+
 def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(uncreated, sandbox):
     uncreated.create()
     other = f"{uncreated.app}-in-2"
@@ -403,7 +432,7 @@ def test_a_redis_that_comes_back_with_another_policy_is_not_trusted(
     store.kill()
     plain.write(plain_event("one"), plain_event("two"))
     await_(lambda: bool(worker.lines("claims_unavailable")), 60, worker.text)
-    store._command = [*store._command, "--maxmemory-policy", "allkeys-lru"]
+    store.command = [*store.command, "--maxmemory-policy", "allkeys-lru"]
     store.start()
     await_held(port, worker)
     assert len(plain.outputs()) == 1

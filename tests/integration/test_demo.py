@@ -79,38 +79,6 @@ def test_workers_without_the_guarantee_are_caught():
     assert re.search(r"doubled_by_crashes: orders/\d/\d+: \d+ effects, \d due", done.stdout)
 
 
-@pytest.mark.timeout(150)
-def test_ctrl_c_ends_everything_that_was_started(tmp_path):
-    demo = subprocess.Popen(
-        COMMAND,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert demo.stderr is not None
-        for line in demo.stderr:
-            if "kill -9" in line:
-                break
-        family = psutil.Process(demo.pid).children(recursive=True)
-        commands = [" ".join(process.cmdline()) for process in family]
-        demo.send_signal(signal.SIGINT)
-        out, err = demo.communicate(timeout=60)
-    finally:
-        demo.kill()
-    assert sum("-m hapax run" in command for command in commands) == 2
-    assert any("redis-server" in command for command in commands)
-    assert demo.returncode == 130
-    assert (out, err) == ("", "Interrupted; everything that was started has ended.\n")
-    assert psutil.wait_procs(family, timeout=10)[1] == []
-    assert list(tmp_path.iterdir()) == []
-
-
-# -- On Spark ------------------------------------------------------------------------------
-
-ON_SPARK = [sys.executable, "-m", "hapax", "demo", "--engine", "spark"]
 MARK = "DEMO_STARTED_BY"
 """Everything that a demo starts inherits it: that is how what it left behind would be found."""
 
@@ -124,6 +92,60 @@ def _mark_of(process: psutil.Process) -> str | None:
         return str(process.environ().get(MARK))
     except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
         return None
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return ""
+
+
+def interrupted(
+    command: list[str], folder: Path, mark: str, begun: str
+) -> tuple[list[str], str, str]:
+    """Press Ctrl-C once it has said ``begun``; nothing that it started is left.
+
+    Returns the commands of what ran then, and what the demo wrote to both of its streams.
+    """
+    demo = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, MARK: mark, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if begun in line:
+                break
+        # Redis writes its title over its environment, and what Spark starts may have left the tree.
+        family = {*psutil.Process(demo.pid).children(recursive=True), *marked(mark)}
+        commands = [_command(process) for process in family]
+        demo.send_signal(signal.SIGINT)
+        out, err = demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+    assert demo.returncode == 130
+    assert psutil.wait_procs([*family, *marked(mark)], timeout=10)[1] == []
+    assert list(folder.glob("hapax-*")) == []
+    return commands, out, err
+
+
+@pytest.mark.timeout(150)
+def test_ctrl_c_ends_everything_that_was_started(unique, tmp_path):
+    commands, out, err = interrupted(COMMAND, tmp_path, unique("demo"), "kill -9")
+    assert sum("-m hapax run" in command for command in commands) == 2
+    assert any("redis-server" in command for command in commands)
+    assert (out, err) == ("", "Interrupted; everything that was started has ended.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- On Spark ------------------------------------------------------------------------------
+
+ON_SPARK = [sys.executable, "-m", "hapax", "demo", "--engine", "spark"]
 
 
 @pytest.mark.timeout(560)
@@ -181,29 +203,9 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
 @pytest.mark.timeout(200)
 @pytest.mark.long
 def test_ctrl_c_ends_spark_with_its_jvm_and_its_python_workers(unique, tmp_path):
-    mark = unique("demo")
-    demo = subprocess.Popen(
-        ON_SPARK,
-        cwd=ROOT,
-        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert demo.stderr is not None
-        for line in demo.stderr:
-            if "kill -9 a Python worker" in line:
-                break
-        commands = [" ".join(process.cmdline()) for process in marked(mark)]
-        demo.send_signal(signal.SIGINT)
-        out, err = demo.communicate(timeout=60)
-    finally:
-        demo.kill()
+    begun = "kill -9 a Python worker"
+    commands, out, err = interrupted(ON_SPARK, tmp_path, unique("demo"), begun)
     assert any("org.apache.spark" in command for command in commands)
     assert sum("pyspark.daemon" in command for command in commands) >= 2
-    assert demo.returncode == 130
     assert out == ""
     assert err.endswith("Interrupted; everything that was started has ended.\n")
-    assert psutil.wait_procs(marked(mark), timeout=10)[1] == []
-    assert list(tmp_path.glob("hapax-*")) == []

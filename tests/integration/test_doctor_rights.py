@@ -15,10 +15,9 @@ from hapax.commands.tree import app
 from hapax.core.cluster_state import Right
 from hapax.operations.doctor.acls import target_rights
 from hapax.sandbox import Sandbox
-from hapax.sandbox.broker import java
 from hapax.sandbox.guard import Authority
 from tests.kit.at_work import await_exit
-from tests.kit.commands import run_captured
+from tests.kit.commands import kafka_configs, run_captured
 from tests.kit.mirrors import Mirror, given
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed, settings_of
@@ -224,14 +223,6 @@ def test_what_the_file_says_and_what_is_served_are_named_with_what_works(
     assert "files say min.insync.replicas=2, the cluster serves 1" in found["saw"]
     assert "--entity-default --add-config min.insync.replicas=2" in found["fix"]
 
-    named = (
-        "--entity-type",
-        "brokers",
-        "--entity-default",
-        "--add-config",
-        "min.insync.replicas=2",
-    )
-    words = ("--bootstrap-server", ignoring.bootstrap_servers, "--alter", *named)
-    done = run_captured([str(word) for word in java("kafka.admin.ConfigCommand", *words)])
-    assert done.returncode == 0, done.stdout + done.stderr
+    named = "--entity-type brokers --entity-default --add-config min.insync.replicas=2"
+    kafka_configs(ignoring.bootstrap_servers, *named.split())
     assert durability(route) == [], "the fix that is named works"

@@ -268,10 +268,14 @@ def judged(trial: Trial, times: int, run: Callable[[], None]) -> list[Verdict]:
 def test_a_request_that_may_still_arrive_is_doubted_by_both(
     trial, proxied_broker, table, api, action, *, commit
 ):
+    finished = 0
+
     def run() -> None:
+        nonlocal finished
         rule = proxied_broker.proxy.add(Rule(api, action, client_id=CLIENT, delay_ms=LATE_MS))
         try:
             transact(trial, commit=commit)
+            finished += 1
         finally:
             proxied_broker.proxy.clear()
             assert rule.hit.is_set()
@@ -280,6 +284,8 @@ def test_a_request_that_may_still_arrive_is_doubted_by_both(
     end = "" if api != "EndTxn" else ", commit" if commit else ", abort"
     row = table.add(f"`{api}`{end}: lost, unanswered or late", found, late=True)
     assert row == Row(ROUNDS, ROUNDS, ROUNDS), found
+    if action.startswith("reset"):
+        assert finished == ROUNDS, "it does not go on over another connection"
 
 
 def disconnects(trial: Trial) -> int:
@@ -414,6 +420,20 @@ def test_what_leaves_no_request_behind_is_doubted_by_no_count(trial, proxied_bro
     found = judged(trial, times, run)
     row = table.add(what, found, late=False)
     assert (row.ended, row.requests) == (times, 0), found
+    assert not (what.startswith("no fault") and row.lines), found
+
+
+@pytest.mark.parametrize("fast", ["off", "on"])
+def test_lines_are_asked_for_only_where_they_are_read(sandbox, unique, fast):
+    source, target = unique("source"), unique("target")
+    sandbox.create_topics(SandboxTopic(source), SandboxTopic(target))
+    produce(sandbox.bootstrap_servers, source, b"0", b"1")
+    names = (sandbox.bootstrap_servers, source, target, unique("app"))
+    with Parts(*names, HAPAX_FAST=fast) as parts:
+        for _record in range(2):
+            parts.process(parts.take(1))
+            assert parts.transaction.doubts == [], parts.lines
+        assert any("changed state" in line for line in parts.lines) == (fast == "off")
 
 
 # -- brokers that die or move -------------------------------------------------------------------

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewPartitions
 
 from hapax.sandbox import SandboxTopic
-from tests.kit.at_work import QUICK, admin, await_exit, delete_topic, event, numbers, values
+from tests.kit.at_work import QUICK, admin, await_exit, event, numbers, values
 from tests.kit.flow import Flow
 from tests.kit.managed_process import HANG_S, WorkerProcess
 from tests.kit.night import Desk, ran
@@ -239,16 +239,6 @@ def test_a_dead_letter_alone_tells_that_the_pipeline_has_worked(two_partitions):
     assert (len(two_partitions.outputs()), len(two_partitions.dead())) == (0, 1)
     forget_offsets(two_partitions)
     await_exit(two_partitions.worker(), 6, f"{two_partitions.source}/1/1")
-
-
-def test_a_topic_that_was_made_again_begins_as_a_new_one(two_partitions):
-    two_partitions.write(*events(FIRST))
-    ran(two_partitions)
-    delete_topic(two_partitions, two_partitions.source)
-    two_partitions.sandbox.create_topics(SandboxTopic(two_partitions.source, 2))
-    two_partitions.write(*events(range(60)))
-    ran(two_partitions)
-    assert len(values(two_partitions)) == 40 + 60
 
 
 def test_an_added_input_and_an_added_partition_begin_as_new_ones(two_partitions):

@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ResourceType
 
 from tests.kit.managed_process import ManagedProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
 from tests.kit.routes import a_route
-from tests.kit.topics import ends, read_back
+from tests.kit.topics import configure, ends, read_back
 from tests.kit.waiting import await_
 
 # -- With a spool --------------------------------------------------------------------------
@@ -103,6 +104,7 @@ def test_a_csv_file_ends_when_all_of_it_is_in_kafka_and_what_it_gets_later_is_ad
         "topic": route.source,
         "accepted": 2,
         "skipped": 0,
+        "records_skipped": 0,
         "waiting": 0,
         "stopped": "",
     }
@@ -123,12 +125,18 @@ def test_lines_of_standard_input_are_safe_once_they_are_accepted(route, tmp_path
     environment = route.environment()
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
         assert process.stdin is not None
-        process.stdin.write(b"a\nb\nhalf a line")
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        await_(lambda: len(values(route)) == 1, 60)
+        later_ms = time.time_ns() // 1_000_000
+        process.stdin.write(b"b\nhalf a line")
         process.stdin.flush()
         await_(lambda: len(values(route)) == 2, 60)
         process.kill()
     subprocess.run(command, input=b"c\n", env=environment, check=True, timeout=60)
     assert values(route) == [b"a", b"b", b"c"]
+    times = [each.timestamp_ms for each in read_back(route.bootstrap, route.source)]
+    assert times[0] < later_ms <= times[1]  # each has that of its acceptance
 
 
 def test_what_is_not_in_kafka_at_a_signal_stays_on_disk_and_is_published_by_the_next_run(
@@ -144,6 +152,25 @@ def test_what_is_not_in_kafka_at_a_signal_stays_on_disk_and_is_published_by_the_
     assert (told["accepted"], told["waiting"], told["stopped"]) == (2, 2, "SIGTERM")
     process.start()
     process.finish(60)
+    assert values(route) == [b"a", b"b"]
+
+
+def test_a_line_that_brokers_refuse_later_is_named_with_the_way_past_it(route, tmp_path):
+    file = tmp_path / "orders"
+    file.write_bytes(b"a\n" + b"x" * 3000 + b"\nb\n")
+    words = [str(file), "--spool", str(tmp_path / "spool")]
+    process = publishing(route, tmp_path, *words)
+    process.start(settings=AWAY)
+    await_(lambda: "accepted 3, waiting 3" in process.text(), 60, process.text)
+    assert process.terminate() == 0
+    admin = AdminClient({"bootstrap.servers": route.bootstrap})
+    configure(admin, ResourceType.TOPIC, [route.source], {"max.message.bytes": "2000"})
+    process.start()
+    process.ends_with(1)
+    assert "record 2 of the spool was refused" in process.text()
+    assert "hapax publish --skip 2" in process.text()
+    told = Desk(route).ask("publish", *words, "--topic", route.source, "--skip", "2")
+    assert (told["records_skipped"], told["waiting"]) == (1, 0)
     assert values(route) == [b"a", b"b"]
 
 

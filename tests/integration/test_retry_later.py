@@ -9,12 +9,16 @@ from confluent_kafka import Consumer, TopicPartition
 
 from hapax.core.records import Record
 from hapax.core.retry_later import LEVELS, WAITS_MS
+from hapax.kafka.consume.shelf import RECORDS_MAX
 from hapax.operations.audit.result import Audit
 from tests.kit.accounted import accounted
+from tests.kit.at_work import await_told
+from tests.kit.claim_stores import redis_server
 from tests.kit.later import assigned, waits
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
-from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest, metric
+from tests.kit.probes import ask, free_port
 from tests.kit.proof import rounds
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, read_back
@@ -62,6 +66,7 @@ RECORDS, KILLS = rounds(300, 10_000), rounds(2, 19)
 PART, TWICE, TRIES = RECORDS // (KILLS + 1), 20, 2
 LATE_MAX_S = rounds(5, 1)
 """With all rounds nothing else has the machine."""
+TURNS, A_BATCH = 8, 500
 SETTLES_S = 0.5
 """Between the first commit of a process that was killed and its having read what waits."""
 
@@ -147,6 +152,43 @@ def test_what_waits_in_a_member_that_leaves_is_called_once_by_the_one_that_stays
     assert found.anomalies == {}, found.examples
     assert found.totals["dead_letters"] == count == len(route.dead())
     assert {dict(one.headers)["hapax-attempts"] for one in route.dead()} == {b"2"}
+
+
+@pytest.mark.parametrize("why", ["hapax pause", "Redis away"])
+def test_what_waits_in_memory_stays_within_its_bound_when_a_pause_ends(route, tmp_path, why):
+    retry, port, count = topic_of(route), free_port(), 4 * RECORDS_MAX
+
+    def waiting() -> float:
+        return metric(ask(port, "/metrics")[1], "hapax_records_waiting")
+
+    with redis_server(tmp_path / "redis") as store:
+        settings = {
+            "RETRY__TOPIC": retry,
+            "DEDUP__REDIS_URL": store.url,
+            "TELEMETRY__PORT": str(port),
+            "TRANSACTION__RECORDS_MAX": str(A_BATCH),
+        }
+        worker = route.worker(**settings)
+        route.write(*(wish(number, 3600) for number in range(count)))
+        await_told(worker, "service_ready")
+        await_(lambda: waiting() >= RECORDS_MAX, 90, worker.text)
+        route.await_lag_0()
+        if why == "hapax pause":
+            desk = Desk(route, **settings)
+            desk.ask("pause")
+            desk.ask("resume")
+        else:
+            store.kill()
+            route.write(wish(count, 0, until=1.0))
+            await_told(worker, "claims_unavailable")
+            store.start()
+            await_told(worker, "claims_recovered")
+        for number in range(TURNS):  # each is a turn at least, in which a batch could come
+            before = len(route.outputs())
+            route.write(wish(count + 1 + number, 0, until=1.0))
+            route.await_outputs(before + 1)
+        assert RECORDS_MAX <= waiting() < RECORDS_MAX + 2 * A_BATCH
+        assert worker.terminate() == 0
 
 
 def test_errors_by_policy_wait_and_the_last_one_is_a_dead_letter(route):

@@ -1,7 +1,6 @@
 """Schemas from a registry, around a real worker: what it decodes, what outages and faults cost."""
 
 import base64
-import json
 import ssl
 from typing import Any
 
@@ -275,26 +274,32 @@ def in_order(route: PipelineUnderTest) -> list[list[int]]:
     return [numbers for _partition, numbers in sorted(found.items())]
 
 
-def test_a_flipped_byte_of_an_id_holds_its_partition_until_the_policy_is_to_give_it_up(
-    route, registry
+@pytest.mark.parametrize("answer", [None, (403, 40301)])
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_id_that_is_unknown_or_denied_alone_holds_its_partition_until_the_policy_gives_it_up(
+    route, registry, at, answer
 ):
     known = registry.add("orders-value", ORDER)
     values = [avro(known, ORDER, {"id": number}) for number in range(4)]
-    values[1] = values[1][:1] + bytes([values[1][1] ^ 0x40]) + values[1][2:]
-    flipped = f"/schemas/ids/{int.from_bytes(values[1][1:5], 'big')}"
+    values[at] = values[at][:1] + bytes([values[at][1] ^ 0x40]) + values[at][2:]
+    flipped = str(int.from_bytes(values[at][1:5], "big"))
+    if answer:
+        registry.denied[flipped] = answer
+    path = f"/schemas/ids/{flipped}"
     route.write(*(Given(value, partition=0) for value in values))
     worker = route.worker(REGISTRY__GRACE="300ms")
-    await_(lambda: registry.asked.count(flipped) > 3, 30, worker.text)  # after its grace, too
-    route.write(Given(values[0], partition=1))
-    route.await_outputs(2)
-    assert totals(route) == [0, 0]
+    await_(lambda: registry.asked.count(path) > 3, 30, worker.text)  # after its grace, too
+    route.write(Given(avro(known, ORDER, {"id": 9}), partition=1))
+    route.await_outputs(at + 1)
+    assert totals(route) == [*range(0, 2 * at, 2), 18]
     assert route.dead() == []
+    assert worker.lines("schemas_unavailable")
     assert worker.terminate() == 0
-    asked = registry.asked.count(flipped)
+    asked = registry.asked.count(path)
     route.run_to_end(REGISTRY__GRACE="300ms", REGISTRY__AFTER_GRACE="dead-letter")
-    assert totals(route) == [0, 0, 4, 6]
-    assert [one.value for one in route.dead()] == [values[1]]
-    assert registry.asked.count(flipped) >= asked + 2  # not before its grace was over
+    assert totals(route) == [2 * number for number in (0, 1, 2, 3, 9) if number != at]
+    assert [one.value for one in route.dead()] == [values[at]]
+    assert registry.asked.count(path) >= asked + 2  # not before its grace was over
 
 
 @pytest.fixture
@@ -364,7 +369,8 @@ EVENTS = [
 ]
 
 
-def test_a_deleted_leaves_as_deleted_and_garbage_is_a_dead_letter(sandbox, tmp_path):
+@pytest.mark.parametrize("referred", [False, True])
+def test_a_deleted_leaves_as_deleted_and_garbage_is_a_dead_letter(sandbox, tmp_path, referred):
     with RegistryDouble() as registry:
         route = PipelineUnderTest(
             sandbox,
@@ -374,7 +380,13 @@ def test_a_deleted_leaves_as_deleted_and_garbage_is_a_dead_letter(sandbox, tmp_p
             REGISTRY__URL=registry.url,
         )
         route.create()
-        number = registry.add(f"{route.target}-value", json.dumps(EVENTS))
+        union: list[Any] = list(EVENTS)
+        references: list[dict[str, Any]] = []
+        for place, event in enumerate(EVENTS if referred else []):
+            union[place] = name = event["name"]
+            registry.add(str(name), event)
+            references.append({"name": name, "subject": name, "version": 1})
+        number = registry.add(f"{route.target}-value", union, references=references)
         head = b"\0" + number.to_bytes(4, "big")
         events = [head + b"\0\2a", head + b"\2\2a", head + b"\2\2b"]
         route.write(*events, head + b"\4\2a")

@@ -25,7 +25,7 @@ from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
 from hapax.spark import open_publisher, publish_lanes
 from tests.kit import topics
-from tests.kit.dying_sinks import STEPS, CuttingSink, DyingSink
+from tests.kit.dying_sinks import STEPS, DyingSink
 from tests.kit.managed_process import required
 from tests.kit.sink_parts import QUERY, batch, sink_settings, spool_of, staged
 from tests.kit.spark_queries import records, run, started
@@ -180,17 +180,6 @@ def test_without_checkpoint_and_marker_the_output_tells_that_there_was_a_query(s
     with pytest.raises(StreamingQueryException, match="all of the input would be published again"):
         stage.run(spark)
     assert stage.values() == [b"a", b"b"]
-
-
-def test_a_spooled_file_that_was_cut_stops_the_query_and_the_next_start_publishes_all(spark, stage):
-    spark.dataSource.register(CuttingSink)
-    values = sorted(b"%d" % number for number in range(25_000))
-    stage.write(*values)
-    with pytest.raises(StreamingQueryException, match=r"rows that its task wrote: .*start again"):
-        stage.run(spark, "cutting", inlineBytesMax="1000")
-    assert stage.values() == []
-    stage.run(spark, inlineBytesMax="1000")
-    assert stage.values() == values
 
 
 @pytest.mark.row("SP22")

@@ -176,6 +176,16 @@ class Driver:
             self.kills += 1
             self.under_way += self.route.under_way()
 
+    def kill_around(self) -> None:
+        """Kill a worker daemon of the cluster, then its master, each when the output grows."""
+        spark = self.route.sandbox.spark
+        for daemon in (spark.workers[0], spark.master):
+            await_growth(self.route, self.start)
+            daemon.kill()
+            self.kills += 1
+            daemon.start()
+        spark.await_ready()
+
     def finish(self) -> None:
         """Start it if it is gone; wait for as many rows as must come, while micro-batches do."""
         route = self.route
@@ -305,11 +315,11 @@ def test_sparks_own_sink_doubles_results_of_each_shape_when_it_is_killed_while_i
         assert not expected - found, route.shape.name
 
 
-@pytest.mark.row("SP2")
+@pytest.mark.row("SP2", "SP28", "SP29", "SP30")
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_state_is_recovered_when_executors_of_a_cluster_are_killed_one_and_all(
+def test_state_is_recovered_when_executors_a_daemon_and_the_master_of_a_cluster_are_killed(
     unique, tmp_path, proof
 ):
     shape = SHAPES[-1]
@@ -318,6 +328,7 @@ def test_state_is_recovered_when_executors_of_a_cluster_are_killed_one_and_all(
         with driver_of(route, settings=route.on_cluster()) as driver:
             driver.kill_executors(1)
             driver.kill_executors(2)
+            driver.kill_around()
             driver.finish()
             assert driver.process.terminate() == 0
         assert route.found() == route.feed.expected

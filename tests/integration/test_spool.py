@@ -6,14 +6,21 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
+from msgspec.structs import replace
 
-from hapax.core.errors import DuplicateInstanceError, OtherClusterError, StopError
+from hapax.core.errors import (
+    ConfigurationError,
+    DuplicateInstanceError,
+    OtherClusterError,
+    StopError,
+)
 from hapax.core.ports import Message
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
 from hapax.publish import (
@@ -27,6 +34,7 @@ from hapax.publish import (
     acceptance,
 )
 from hapax.publish.acceptance import Acceptance
+from hapax.publish.drainer import Drainer
 from hapax.spool.folder import Folder
 from hapax.spool.spool import SpoolStore
 from tests.kit import topics
@@ -104,10 +112,11 @@ def test_what_was_accepted_without_brokers_is_published_by_the_next_process(stag
     away = sink_settings("127.0.0.1:1", stage.topic)
     publisher = Publisher(stage.folder, away)
     publisher.publish_many(stage.messages(b"a", b"b"), position=b"2")
+    assert publisher.publish_many([]) == publisher.publish_many([], position=b"3") == []
     assert publisher.waiting == 2
     publisher.close(timeout_s=0)
     with stage.publisher() as publisher:
-        assert publisher.position == b"2"
+        assert publisher.position == b"3"
         publisher.publish_many(stage.messages(b"c"))
     assert stage.values() == [b"a", b"b", b"c"]
 
@@ -326,8 +335,12 @@ def test_what_brokers_would_refuse_is_refused_to_the_caller(stage):
     admin = AdminClient({"bootstrap.servers": stage.servers})
     configure(admin, ResourceType.TOPIC, [stage.topic], {"max.message.bytes": "2000"})
     with stage.publisher() as publisher:
-        with pytest.raises(RecordRefusedError, match="takes 2,000"):
-            publisher.publish(stage.topic, bytes(3000))
+        for size in (3000, 2000 - 61 - 67):  # the second one with its id
+            with pytest.raises(RecordRefusedError, match="takes 2,000"):
+                publisher.publish(stage.topic, bytes(size))
+        elsewhere = Message(stage.topic, b"a", None, 99, 0, [])
+        with pytest.raises(RecordRefusedError, match=r"partition 99 of topic .*, which has 1$"):
+            publisher.publish_many([*stage.messages(b"a"), elsewhere])
         with pytest.raises(RecordRefusedError, match="does not exist"):
             publisher.publish("no-such-topic", b"a")
         publisher.publish(stage.topic, bytes(1500))
@@ -391,6 +404,132 @@ def test_a_record_refused_late_stops_it_with_its_number_and_is_published_once_it
     with stage.publisher() as publisher:
         publisher.publish(stage.topic, b"c")
     assert stage.values() == [*values, b"c"]
+
+
+LATE = {"value": bytes(3000), "partition": 99, "topic": "no-such-topic", "timestamp_ms": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"), [("value", True), ("topic", True), *((kind, False) for kind in LATE)]
+)
+def test_a_record_refused_late_stops_it_with_its_number_and_can_be_left_out(
+    stage, monkeypatch, caplog, kind, *, first
+):
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    limits = {"max.message.bytes": "2000", "message.timestamp.before.max.ms": "3600000"}
+    configure(admin, ResourceType.TOPIC, [stage.topic], limits)
+    fit = Message(stage.topic, b"a", None, -1, None, [])
+    bad = replace(fit, **{kind: LATE[kind]})
+    number = 1 if first else 2
+    with monkeypatch.context() as patch:
+        patch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
+        away = stage.publisher(servers="127.0.0.1:1")
+        away.publish_many([bad] if first else [fit, bad, replace(fit, value=b"b")])
+        away.close(timeout_s=0)
+    for _start in range(2):
+        words = rf"record {number} of .* --skip {number}, .*skip_at="
+        with pytest.raises(StopError, match=words), stage.publisher() as publisher:
+            publisher.flush(30)
+    with pytest.raises(ConfigurationError, match="skip_at=9: the spool has records 1 to"):
+        stage.publisher(skip_at=9)
+    for skipped in (1, 0):  # a setting that stays after it has done its work
+        with stage.publisher(skip_at=[number]) as publisher:
+            publisher.publish(stage.topic, b"z")
+            assert publisher.flush(30)
+            assert publisher.skipped == skipped
+            told = {each.name: each.samples[0].value for each in publisher.metrics.collect()}
+            assert told["hapax_spool_records_skipped"] == skipped
+    assert stage.values() == ([b"z", b"z"] if first else [b"a", b"b", b"z", b"z"])
+    assert f"record {number} of the spool is left out" in caplog.text
+    assert f"record {number} of the spool was passed before" in caplog.text
+
+
+def test_what_callbacks_do_never_stops_publishing(stage):
+    told, touched = list[int](), list[bool]()
+    free = threading.Event()
+
+    def raises(receipt: Receipt) -> None:
+        told.append(receipt.sequence)
+        raise SystemExit
+
+    def touches(_done: Any) -> None:
+        touched.extend(each.future.done() for each in receipts)
+        publisher.publish(stage.topic, b"of a callback")
+
+    publisher = stage.publisher(linger_s=0.5)  # what asks is there before there is an answer
+    publisher.publish(stage.topic, b"raises", callback=raises)
+    cancelled = publisher.publish(stage.topic, b"cancelled")
+    loop = asyncio.new_event_loop()
+    asyncio.wrap_future(cancelled.future, loop=loop)
+    loop.close()
+    cancelled.future.cancel()
+    receipts = publisher.publish_many(stage.messages(b"a", b"b", b"c"))
+    for receipt in receipts:
+        receipt.future.add_done_callback(touches)
+    assert cancelled.future.result(30).offset >= 0
+    await_(lambda: len(touched) == 9 and publisher.waiting == 0)
+    assert (told, touched[-3:]) == ([1], [True] * 3)
+    publisher.publish(stage.topic, b"blocks", callback=lambda _: free.wait(60))
+    publisher.publish(stage.topic, b"last")
+    assert publisher.flush(30)
+    publisher.close(timeout_s=1)
+    stage.publisher().close()  # the folder is free although a callback blocks
+    free.set()
+    wanted = [b"raises", b"cancelled", b"a", b"b", b"c", *[b"of a callback"] * 3]
+    assert stage.values() == [*wanted, b"blocks", b"last"]
+
+
+def test_a_process_that_ends_as_it_makes_the_marker_leaves_a_spool_that_continues(
+    stage, monkeypatch
+):
+    begin = Drainer._begin
+
+    def ending(self: Drainer, *more: Any) -> None:
+        begin(self, *more)
+        self._ending = True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Drainer, "_begin", ending)
+        publisher = stage.publisher()
+        publisher.publish(stage.topic, b"a")
+        publisher._drainer._thread.join(30)
+        publisher.close(timeout_s=0)
+    assert stage.values() == []
+    for value in (b"b", b"c"):
+        with stage.publisher() as publisher:
+            publisher.publish(stage.topic, value)
+            assert publisher.flush(30)
+    assert stage.values() == [b"a", b"b", b"c"]
+
+
+LINK_BYTES_PER_S = 400_000
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_a_backlog_on_a_slow_link_drains_at_its_rate(stage, proxied_broker, monkeypatch, size):
+    monkeypatch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
+    records = 12_000_000 // size
+    away = stage.publisher(servers="127.0.0.1:1")
+    away.publish_many(stage.messages(*map(random.Random(1).randbytes, [size] * records)))
+    away.close(timeout_s=0)
+    monkeypatch.undo()
+    proxied_broker.proxy.bytes_per_s = LINK_BYTES_PER_S
+    states, reasons = set(), set()
+    with stage.publisher(servers=proxied_broker.proxied) as publisher:
+        await_(lambda: publisher.waiting < records)
+        began_s, left = time.monotonic(), publisher.waiting
+        while not publisher.flush(0.2):
+            states.add(publisher.state)
+            reasons.add(publisher.reason)
+            assert time.monotonic() - began_s < 120
+    taken_s = time.monotonic() - began_s
+    found = topics.read_back(stage.servers, stage.topic)
+    assert len(found) == records
+    content = sum(len(each.value or b"") + len(str(each.headers)) for each in found[-left:])
+    assert content / taken_s > 0.9 * LINK_BYTES_PER_S, reasons
+    assert states == {"publishing"}, reasons
+    assert any("records took" in reason for reason in reasons)
 
 
 def test_a_full_spool_refuses_and_takes_records_again_once_it_is_drained(stage, monkeypatch):

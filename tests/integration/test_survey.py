@@ -22,7 +22,7 @@ from tests.kit.topics import Given, produce_aborted, produce_committed, produce_
 from tests.kit.waiting import await_
 
 HOUR_S = 3_600
-WEEK_S = 7 * 86_400
+KEPT_S = 6_000
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def port():
 
 @pytest.fixture
 def route(route_of, port):
-    kept = {"retention.ms": str(WEEK_S * 1000), "message.timestamp.type": "CreateTime"}
+    kept = {"retention.ms": str(KEPT_S * 1000), "message.timestamp.type": "CreateTime"}
     settings = {"TELEMETRY__PORT": str(port), "TELEMETRY__LAG_INTERVAL": "1s"}
     return route_of(config={"source": kept}, **settings)
 
@@ -71,7 +71,7 @@ def test_a_survey_tells_marks_age_and_retention(route):
         (route.source, 0): LogOffsets(0, 3, 3),
         (route.target, 0): LogOffsets(0, 0, 0),
     }
-    assert survey.retention == {route.source: Retention(WEEK_S * 1000, None)}
+    assert survey.retention == {route.source: Retention(KEPT_S * 1000, None)}
 
 
 def test_the_age_is_that_of_the_next_unread_record(route):
@@ -159,7 +159,7 @@ def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
         server.kill()
         route.write(an_hour_old(b"old", ("message-id", b"a")))
         await_(lambda: gauge(port, "consumer_lag_seconds", lambda s: s > 3_500), 60, worker.text)
-        margin_s = WEEK_S - HOUR_S
+        margin_s = KEPT_S - HOUR_S
         await_(
             lambda: gauge(
                 port, "retention_margin_seconds", lambda s: margin_s - 300 < s < margin_s + 60
@@ -168,6 +168,9 @@ def test_while_partitions_are_held_records_grow_old_and_retention_comes_nearer(
             worker.text,
         )
         await_(lambda: status(port)["state"] == "paused", 60, worker.text)
+        risk = f"retention deletes unread records of {route.source}/0 in "
+        assert any(risk in one["reason"] for one in status(port)["causes"])
+        assert not any(risk in one for one in status(port)["reasons"])
         await_(lambda: gauge(port, "consumer_lag", lambda records: records == 1), 60, worker.text)
         server.start()
         server.await_ready()

@@ -124,17 +124,6 @@ def test_adopting_is_refused_while_the_group_has_members(route, other):
     assert worker.terminate() == 0
 
 
-def test_staging_beside_production_with_one_store_and_one_app_does_not_start(route, other, sandbox):
-    production = route.worker()
-    route.write(*events("a"))
-    route.await_outputs(1)
-    produce(other.bootstrap_servers, route.source, *events("a", "b"))
-    refused(route.worker("w-0", **elsewhere(other)), 3, id_at(sandbox), id_at(other))
-    route.write(*events("b"))
-    route.await_outputs(2)
-    assert production.terminate() == 0
-
-
 def taken_over(
     route: PipelineUnderTest, other: Sandbox, *, by_the_page: bool, redis: Sandbox
 ) -> list[bytes | None]:

@@ -67,6 +67,7 @@ def unanswered(closed):
         ({"TRANSFORM": "tests.kit.nowhere:f"}, ["HAPAX_TRANSFORM", "tests.kit.nowhere"]),
         ({"TRANSFORM": "tests.kit.orders:nothing"}, ["HAPAX_TRANSFORM", "has no nothing"]),
         ({"KAFKA__PROPERTIES": '{"acks": "1"}'}, ["HAPAX_KAFKA__PROPERTIES", "acks"]),
+        ({"TRANSFORM": "msgspec.structs:asdict"}, ["HAPAX_OUTPUT__FORMAT", "returned a dict"]),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )

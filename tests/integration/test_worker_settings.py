@@ -1,9 +1,6 @@
 """Settings do what their table says: starts, bounds, memberships."""
 
-import time
-
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from hapax.core.records import Record
@@ -66,24 +63,6 @@ def test_a_partition_added_while_a_member_was_away_is_read_from_its_beginning(
     route.write(Given(b"new", partition=1), Given(b"new", partition=0))
     route.run_to_end()
     assert values(route.outputs()) == [b"new", b"new"]
-
-
-def test_latest_never_reads_old_records_of_quiet_partitions_beside_a_busy_one(route_of):
-    route = route_of(8, INPUT__START="latest", TELEMETRY__LOG_LEVEL="debug")
-    route.write(*(Given(b"old", partition=number % 8) for number in range(16)))
-    worker = route.worker()
-    producer = Producer({"bootstrap.servers": route.bootstrap, "linger.ms": 0})
-    until_s = time.monotonic() + 5
-    while time.monotonic() < until_s:
-        producer.produce(route.source, b"new", partition=0)
-        assert producer.flush(10) == 0
-        time.sleep(0.02)
-    assert len(worker.lines("transaction_committed")) > 10
-    worker.kill()
-    worker.start()
-    await_(lambda: None not in route.committed().values(), 10, worker.text)
-    route.await_lag_0()
-    assert set(values(route.outputs())) == {b"new"}
 
 
 def test_latest_keeps_its_place_when_it_is_stopped_at_once(route_of):

@@ -7,9 +7,8 @@ from typing import NamedTuple, cast
 import pytest
 
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.sandbox.broker import java
 from tests.kit.at_work import at_work, left, untouched
-from tests.kit.commands import run_captured
+from tests.kit.commands import kafka_configs
 from tests.kit.managed_process import HANG_S, WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest, source, values
 from tests.kit.routes import a_route
@@ -180,10 +179,8 @@ short_transactions = a_route(
 
 def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
     """Let brokers hold back a client that produces more than so much (KIP-13)."""
-    words = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "clients")
-    more = ("--entity-name", client_id, "--add-config", f"producer_byte_rate={bytes_per_s}")
-    done = run_captured(java("kafka.admin.ConfigCommand", *words, *more), timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ("--entity-type", "clients", "--entity-name", client_id)
+    kafka_configs(bootstrap, *words, "--add-config", f"producer_byte_rate={bytes_per_s}")
 
 
 @pytest.mark.long

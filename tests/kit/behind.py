@@ -84,23 +84,22 @@ def some(count: int, partition: int = 0) -> list[Given]:
     return [Given(b"%d" % number, b"k", partition=partition) for number in range(count)]
 
 
-def aborted_tail(stage: Stage, topic: str) -> None:
-    stage.create(topic)
-    stage.committed(topic, 10)
-    stage.aborted(topic, 199)
-    stage.commit(topic, {0: 10})
+def log(*counts: int, at: int | None, below: int = 0) -> Callable[[Stage, str], None]:
+    """Return what writes transactions of so many records, aborted where negative.
 
+    ``at``: the group's offset. ``below``: where the log begins afterwards.
+    """
 
-def only_aborted(stage: Stage, topic: str) -> None:
-    stage.create(topic)
-    stage.aborted(topic, 3)
-    stage.aborted(topic, 4)
-    stage.commit(topic, {0: 0})
+    def make(stage: Stage, topic: str) -> None:
+        stage.create(topic)
+        for count in counts:
+            (stage.committed if count > 0 else stage.aborted)(topic, abs(count))
+        if at is not None:
+            stage.commit(topic, {0: at})
+        if below:
+            stage.sandbox.delete_records(topic, 0, below)
 
-
-def empty(stage: Stage, topic: str) -> None:
-    stage.create(topic)
-    stage.commit(topic, {0: 0})
+    return make
 
 
 def open_tail(stage: Stage, topic: str) -> None:
@@ -125,29 +124,6 @@ def compacted(stage: Stage, topic: str) -> None:
     frozen = {"cleanup.policy": "delete"}
     with administrator(stage.servers) as admin:
         configure(admin, ResourceType.TOPIC, [topic], frozen)
-
-
-def amid_aborted(stage: Stage, topic: str) -> None:
-    stage.create(topic)
-    stage.committed(topic, 5)
-    stage.aborted(topic, 10)
-    stage.committed(topic, 6)
-    stage.commit(topic, {0: 9})
-
-
-def deleted(stage: Stage, topic: str) -> None:
-    stage.create(topic)
-    stage.committed(topic, 5)
-    stage.aborted(topic, 5)
-    stage.committed(topic, 5)
-    stage.commit(topic, {0: 2})
-    stage.sandbox.delete_records(topic, 0, 8)
-
-
-def no_offset(stage: Stage, topic: str) -> None:
-    stage.create(topic)
-    stage.committed(topic, 5)
-    stage.aborted(topic, 2)
 
 
 def several(stage: Stage, topic: str) -> None:
@@ -177,14 +153,14 @@ def recreated(stage: Stage, topic: str) -> None:
 
 
 SITUATIONS: dict[str, Callable[[Stage, str], None]] = {
-    "aborted-tail": aborted_tail,
-    "only-aborted": only_aborted,
-    "empty": empty,
+    "aborted-tail": log(10, -199, at=10),
+    "only-aborted": log(-3, -4, at=0),
+    "empty": log(at=0),
     "open-tail": open_tail,
     "compacted": compacted,
-    "amid-aborted": amid_aborted,
-    "deleted-by-retention": deleted,
-    "no-offset": no_offset,
+    "amid-aborted": log(5, -10, 6, at=9),
+    "deleted-by-retention": log(5, -5, 5, at=2, below=8),
+    "no-offset": log(5, -2, at=None),
     "several-partitions": several,
     "many-records": many,
     "recreated": recreated,

@@ -15,6 +15,7 @@ from hapax.claims.redis_script import SCRIPT
 from hapax.claims.store import KINDS
 from hapax.core.ports import Clock
 from hapax.core.records import Record
+from hapax.sandbox.guard import Guard
 from hapax.sandbox.processes import Ports
 from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -49,10 +50,10 @@ def ids(count: int, *, at: int = 0) -> list[bytes]:
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[Redis]:
+def redis_server(folder: Path, guard: Guard | None = None) -> Iterator[Redis]:
     """Run a Redis that one test, or one file, has for itself."""
     watchdog, ports = ChildWatchdog(), Ports()
-    server = Redis(folder, ports, watchdog)
+    server = Redis(folder, ports, watchdog, guard)
     try:
         server.start()
         server.await_ready()

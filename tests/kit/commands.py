@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.testing import CliRunner, Result
 
+from hapax.sandbox.broker import java
+
 
 def run_captured(
     command: Sequence[Any], *, timeout: float = 300.0, **how: Any
@@ -15,6 +17,13 @@ def run_captured(
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=timeout, **how
     )
+
+
+def kafka_configs(bootstrap: str, *words: str) -> None:
+    """Alter what kafka-configs can, with the tool of 4.3: no jar of a 4.4 broker has it."""
+    tool = java("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, kafka="4.3")
+    done = run_captured([*tool, "--alter", *words], timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def invoked(app: typer.Typer, words: Sequence[str], *, code: int = 0, **how: Any) -> Result:

@@ -47,24 +47,6 @@ class DyingSink(HapaxSink):
             yield publishing
 
 
-class CuttingSink(HapaxSink):
-    """Finds one file of the spool cut where one Arrow message ends and the next begins."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "cutting"
-
-    @classmethod
-    @contextmanager
-    def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
-        file = min(Path(options.spool).glob("*.arrow"))
-        whole = file.read_bytes()
-        # Each message begins with this mark; what is before the last record batch is well formed.
-        file.write_bytes(whole[: whole.rindex(b"\xff\xff\xff\xff", 0, len(whole) - 8)])
-        with super().publishing(options) as publishing:
-            yield publishing
-
-
 def _then_die(_published: object) -> Any:
     _die()
 

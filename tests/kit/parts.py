@@ -127,10 +127,5 @@ class Parts:
         self.transaction.commit()
         self.source.mark_processed(batch.next)
 
-    def fence_doubt(self) -> None:
-        """Do what the worker does between two transactions."""
-        if self.transaction.doubts:
-            self.transaction.open()
-
     def copy(self, record: Record) -> Message:
         return Message(self.target, record.value, record.key, -1, record.timestamp_ms, [])

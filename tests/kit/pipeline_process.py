@@ -31,13 +31,6 @@ def pipeline_process(folder: Path, values: dict[str, str], name: str = "driver")
     return SparkProcess(values, name, folder / f"{name}.log")
 
 
-WATERMARK_S = 60
-WIDE = 100_000
-
-
-# -- pipelines ----------------------------------------------------------------------------
-
-
 def unchanged(records: DataFrame) -> DataFrame:
     """Each record as it came."""
     return records.select("key", "value")
@@ -46,25 +39,3 @@ def unchanged(records: DataFrame) -> DataFrame:
 def doubled(records: DataFrame) -> DataFrame:
     """Each record with its value twice."""
     return records.select("key", f.concat("value", "value").alias("value"))
-
-
-def counted_wide(records: DataFrame) -> DataFrame:
-    """As ``counted``, with rows so wide that a few of them are published in parts."""
-    wide = f.concat("value", f.lit(" "), f.repeat(f.lit("x"), WIDE))
-    return counted(records).select("key", wide.alias("value"))
-
-
-def counted(records: DataFrame) -> DataFrame:
-    """Events by key and second of event time; an event that was sent twice counts once."""
-    once = (
-        records.withWatermark("timestamp", f"{WATERMARK_S} seconds")
-        .select(f.col("value").alias("id"), "key", "timestamp")
-        .dropDuplicatesWithinWatermark(["id"])
-    )
-    counts = once.groupBy("key", f.window("timestamp", "1 second")).count()
-    return counts.select(
-        "key",
-        f.concat_ws(
-            " ", f.unix_millis("window.start").cast("string"), f.col("count").cast("string")
-        ).alias("value"),
-    )

@@ -34,8 +34,13 @@ class Connection:
     """One client's connection and its twin to the broker."""
 
     def __init__(
-        self, match: Match, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        match: Match,
+        link: Callable[[int], Coroutine[None, None, None]],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
+        self._link = link
         self.client_id: str | None = None
         self._match = match
         self._reader = reader
@@ -75,6 +80,7 @@ class Connection:
     async def _carry_requests(self, to_broker: asyncio.StreamWriter) -> None:
         while True:
             frame = await _read_frame(self._reader)
+            await self._link(len(frame))
             request = read_request(frame)
             self.client_id = request.client_id
             rule = self._match(request, self.port)
@@ -160,6 +166,8 @@ class FaultProxy:
         self._unanswered: list[Request] = []
         self._connections: set[Connection] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self.bytes_per_s: int | None = None  # of all requests together
+        self._free_at_s = 0.0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy")
 
@@ -247,6 +255,13 @@ class FaultProxy:
         striking = [rule for rule in self._rules if rule.strikes(request, port)]
         return striking[0] if striking else None
 
+    async def _cross(self, size: int) -> None:
+        """Let a request take its time on the link, after those before it."""
+        if self.bytes_per_s is not None:
+            now_s = self._loop.time()
+            self._free_at_s = max(now_s, self._free_at_s) + size / self.bytes_per_s
+            await asyncio.sleep(self._free_at_s - now_s)
+
     def _call(self, coroutine: Coroutine[None, None, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
 
@@ -262,7 +277,7 @@ class FaultProxy:
 
     async def _serve(self, client: socket.socket, port: int) -> None:
         reader, writer = await asyncio.open_connection(sock=client)
-        connection = Connection(self._match, reader, writer)
+        connection = Connection(self._match, self._cross, reader, writer)
         self._connections.add(connection)
         try:
             if not self._offline & {None, port}:

@@ -26,7 +26,9 @@ class RegistryDouble:
     """One registry on a port of its own, also while it is dead.
 
     status   answered to everything; None: what is asked for
+    location of each answer, before its path
     hidden   ids that it does not know yet
+    denied   a part of a path → status and error code of the answer
     asked    paths that were asked, in order; logins: with which authorization
     hang     take questions and answer none, until it is killed
     slow_s   each answer takes so long
@@ -39,7 +41,9 @@ class RegistryDouble:
         self.schemas: list[dict[str, Any]] = []
         self.status: int | None = None
         self.body = b"{}"
+        self.location = ""
         self.hidden: set[int] = set()
+        self.denied: dict[str, tuple[int, int]] = {}
         self.asked: list[str] = []
         self.logins: list[str] = []
         self.compatibility = "BACKWARD"
@@ -108,6 +112,7 @@ class RegistryDouble:
                     answer = json.dumps(found).encode()
                 with suppress(OSError):
                     self.send_response(code)
+                    self.send_header("Location", double.location + self.path)
                     self.send_header("Content-Length", str(len(answer)))
                     self.end_headers()
                     self.wfile.write(answer)
@@ -130,6 +135,10 @@ class RegistryDouble:
 
     def found(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return status and answer; a descriptor in place of a text, where that is asked for."""
+        for part in unquote(urlsplit(path).path).split("/"):
+            if part in self.denied:
+                code, error = self.denied[part]
+                return code, {"error_code": error, "message": "User:me may not read this"}
         code, answer = self._found(path, body)
         if "format=serialized" in path and "serialized" in answer:
             answer = {**answer, "schema": answer["serialized"]}
@@ -143,10 +152,10 @@ class RegistryDouble:
                 return self._last(known, 40403)
             case ["schemas", "guids", guid]:
                 return self._last([one for one in self.schemas if one["guid"] == guid], 40403)
+            case ["config" | "subjects"] | ["config", _]:
+                return 200, {"compatibilityLevel": self.compatibility}
             case ["subjects", subject, *rest]:
                 return self._of_subject(subject, rest, body)
-            case ["config", *_subject]:
-                return 200, {"compatibilityLevel": self.compatibility}
         return 404, {}
 
     def _of_subject(

@@ -15,6 +15,7 @@ from hapax.core.records import Output, Record
 from hapax.core.transform import Failure, TransformForm, form_of
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from hapax.settings import load_settings
+from tests.kit.killers import table
 from tests.meta.statements import ROOT
 from tests.meta.test_docs import EXAMPLE, blocks
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
     from hapax.core.transform import Result
     from hapax.settings import Settings
+
+
+def test_what_each_fault_of_an_attempt_comes_to_is_the_table_that_tests_play():
+    assert f"\n{table()}\n" in GUIDE
+
 
 GUIDE = (ROOT / "docs/transforms.md").read_text()
 ORDER = b'{"id": "a-1", "lines": [{"price": 250, "count": 2}, {"price": 1, "count": 1}]}'

@@ -13,10 +13,13 @@ import pytest
 
 from hapax.core import group_start
 from hapax.core.micro_batches import InputLogs
+from hapax.core.ports import Interrupt
 from hapax.kafka.consume import positions
+from hapax.kafka.consume.client import GroupConsumer
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce import producer
 from hapax.kafka.undecodable import StuckPartitions
+from hapax.publish.acceptance import Acceptance
 from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
@@ -52,6 +55,11 @@ def start_ignored_for_a_partition() -> None:
         module.by_start = lambda _number, beside: not beside  # type: ignore[attr-defined]
 
 
+def accepted_before_it_is_checked() -> None:
+    """Acknowledge what no topic takes: it is refused when it is sent, again and again."""
+    Acceptance.check = lambda *_, **__: None  # type: ignore[method-assign]
+
+
 def offset_0_is_none() -> None:
     """Take the first offset for one that is absent."""
     meet = StuckPartitions.meet
@@ -65,6 +73,17 @@ def offset_0_is_none() -> None:
 def timestamp_0_is_none() -> None:
     """Let a record of 1970 leave as one of today."""
     producer.client_timestamp = lambda timestamp_ms: timestamp_ms or 0
+
+
+def resume_without_reasons() -> None:
+    """Read every partition once any reason for not reading one is gone."""
+    resume = GroupConsumer.resume
+
+    def all_of_them(self: GroupConsumer, why: Any) -> None:
+        self._reasons.clear()
+        resume(self, why)
+
+    GroupConsumer.resume = all_of_them  # type: ignore[method-assign]
 
 
 def branch_guessed() -> None:
@@ -87,16 +106,29 @@ def log_write_in_the_loop() -> None:
     LineQueue.add = add  # type: ignore[method-assign]
 
 
+def call_counted_over_attempts() -> None:
+    """Count the attempts at a record, and the pauses between them, as one."""
+
+    def again(self: Interrupt, pause_s: float) -> bool:
+        self.pause(pause_s)
+        return True
+
+    Interrupt.again = again  # type: ignore[method-assign]
+
+
 OURS = {
     patch.__name__.replace("_", "-"): patch
     for patch in (
         topic_id_not_compared,
         topic_id_of_a_checkpoint_not_compared,
         start_ignored_for_a_partition,
+        accepted_before_it_is_checked,
         offset_0_is_none,
         timestamp_0_is_none,
+        resume_without_reasons,
         branch_guessed,
         log_write_in_the_loop,
+        call_counted_over_attempts,
     )
 }
 

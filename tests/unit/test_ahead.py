@@ -77,6 +77,15 @@ def test_behind_a_full_batch_the_next_one_asks_before_the_first_is_answered():
     assert settled(pipeline) == [3, 3, 1]
 
 
+def test_where_nothing_is_claimed_nothing_is_taken_ahead():
+    script = Script()
+    pipeline = Pipeline(faults=script, claims=False, batch_max=2)
+    pipeline.write(b"a", b"b", b"c", b"d")
+    pipeline.run_judged()
+    steps = [step for step in script.steps if step in {"take", "commit"}]
+    assert steps[:4] == ["take", "commit", "take", "commit"]
+
+
 def test_without_a_backlog_a_batch_is_answered_before_the_next_one_is_taken():
     script = Script()
     pipeline, claims = backlog(0, script=script)
@@ -86,15 +95,6 @@ def test_without_a_backlog_a_batch_is_answered_before_the_next_one_is_taken():
     )
     pipeline.run_judged()
     assert claims.notes == [("ask", 0), ("answer", 0), ("ask", 2), ("answer", 2)]
-
-
-def test_where_nothing_is_claimed_nothing_is_taken_ahead():
-    script = Script()
-    pipeline = Pipeline(faults=script, claims=False, batch_max=2)
-    pipeline.write(b"a", b"b", b"c", b"d")
-    pipeline.run_judged()
-    steps = [step for step in script.steps if step in {"take", "commit"}]
-    assert steps[:4] == ["take", "commit", "take", "commit"]
 
 
 def test_the_claim_phase_is_what_was_waited_for_and_not_the_way():
@@ -213,18 +213,15 @@ def test_a_batch_that_waits_while_its_partition_is_away_is_not_run():
     assert ("drop", 3) in claims.notes
 
 
-def test_a_bounded_run_takes_no_more_ahead_than_it_may():
-    pipeline, claims = backlog(9, records_max=4)
+@pytest.mark.parametrize(
+    ("most", "batches", "asked"), [(4, [3, 1], [("ask", 0), ("ask", 3)]), (3, [3], [("ask", 0)])]
+)
+def test_a_bounded_run_takes_no_more_ahead_than_it_may(most, batches, asked):
+    pipeline, claims = backlog(9, records_max=most)
     pipeline.run()
-    assert settled(pipeline) == [3, 1]
-    assert [note for note in claims.notes if note[0] == "ask"] == [("ask", 0), ("ask", 3)]
-    assert pipeline.committed() == {("in", 0): 4}
-
-
-def test_a_bounded_run_of_one_batch_takes_nothing_ahead():
-    pipeline, claims = backlog(9, records_max=3)
-    pipeline.run()
-    assert claims.notes == [("ask", 0), ("answer", 0)]
+    assert settled(pipeline) == batches
+    assert [note for note in claims.notes if note[0] != "answer"] == asked
+    assert pipeline.committed() == {("in", 0): most}
 
 
 def test_a_pause_lets_the_batch_ahead_through_and_takes_none_after_it():

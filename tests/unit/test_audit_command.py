@@ -47,22 +47,28 @@ def answers(monkeypatch):
     return set_
 
 
-def test_records_whose_lack_of_an_effect_nothing_explains_are_not_called_kept():
-    found_ = found()
-    found_.totals["unexplained"] = 4
-    first = sentences(found_)[0]
+def test_records_without_an_effect_and_nothing_to_judge_are_not_praised():
+    audit = found()
+    audit.totals["unexplained"] = 4
+    first = sentences(audit)[0]
     assert "each with its effect once" not in first
     assert "9 records judged; 4 of them have no effect" in first
+    audit = found()
+    audit.totals["records"] = 0
+    assert sentences(audit)[0].startswith("Nothing to judge")
 
 
-def test_a_clean_audit_leaves_with_0_and_says_so(answers):
+def test_what_belongs_to_no_partition_counts_in_the_total():
+    audit = found(nowhere=2)
+    assert audit.anomalies == {"orphaned": 2}
+    assert figures(audit)["clean"] is False
+
+
+def test_a_clean_audit_leaves_with_0_and_an_anomaly_with_1_and_names_class_and_place(answers):
     answers(found())
     done = invoked(app, ["audit"], env=REQUIRED)
     assert "Kept: 9 records judged" in done.stdout
     assert "Remark: this and that." in done.stdout
-
-
-def test_an_anomaly_leaves_with_1_and_names_class_and_place(answers):
     answers(found(missing=2, torn=1))
     done = invoked(app, ["audit"], env=REQUIRED, code=1)
     assert "BROKEN: 2 missing, 1 torn; 9 records judged." in done.stdout
@@ -118,18 +124,6 @@ def test_times_are_ages_or_points():
     assert now_ms - 3_700_000 < point_ms("--since", "1h") < now_ms - 3_500_000
     assert point_ms("--since", "2030-01-31T12:00:00Z") == 1_896_091_200_000
     assert point_ms("--since", "2030-01-31T12:00:00+01:00") == 1_896_087_600_000
-
-
-def test_nothing_to_judge_is_not_praised():
-    audit = found()
-    audit.totals["records"] = 0
-    assert sentences(audit)[0].startswith("Nothing to judge")
-
-
-def test_what_belongs_to_no_partition_counts_in_the_total():
-    audit = found(nowhere=2)
-    assert audit.anomalies == {"orphaned": 2}
-    assert figures(audit)["clean"] is False
 
 
 @pytest.mark.parametrize(("end", "size"), [(10, STRETCH_MIN), (10**9, STRETCH_MAX)])

@@ -90,15 +90,12 @@ def test_what_is_due_has_the_content_of_what_was_written():
         effect(b"a", hapax_source=b"in/1/9", hapax_part=b"2/2"),
     ],
 )
-def test_another_value_topic_or_slot_is_another_content(other):
+def test_another_value_topic_or_slot_and_parts_that_change_places_are_another_content(other):
     right = effect(b"a", hapax_source=b"in/1/9")
     assert content(other) != content(right)
-
-
-def test_parts_that_change_places_are_another_content():
     (row,) = asked(given(), answer=[Output(b"a"), Output(b"b")])
-    (other,) = asked(given(), answer=[Output(b"b"), Output(b"a")])
-    assert row.content != other.content
+    (swapped,) = asked(given(), answer=[Output(b"b"), Output(b"a")])
+    assert row.content != swapped.content
 
 
 def test_a_failure_asks_for_a_dead_letter_that_holds_the_record():
@@ -115,12 +112,9 @@ def test_poison_of_the_identity_and_unreadable_headers_ask_for_a_dead_letter():
     assert [row.id for row in rows] == [None, None]
 
 
-def test_without_a_transform_nothing_is_known():
+def test_without_a_transform_nothing_is_known_and_counts_alone_compare_no_content():
     (row,) = asked(given(message_id=b"1"), known=False)
     assert (row.outputs, row.content) == (None, None)
-
-
-def test_counts_alone_compare_no_content():
     (row,) = asked(given(), answer=Output(b"a"), compare=Compare.COUNTS)
     assert (row.outputs, row.content) == (1, None)
     assert content(effect(b"a", compare=Compare.COUNTS, hapax_source=b"in/0/7")) == 0
@@ -173,31 +167,20 @@ def test_what_others_wrote_is_no_effect_of_ours(headers):
 @pytest.mark.parametrize(
     "source", [b"", b"in/0", b"in/0/x", b"in/9/1", b"in/0/-1", b"\xff/0/1", b"in/0/" + b"9" * 30]
 )
-def test_a_source_that_cannot_be_is_nowhere(source):
-    row = effect(b"a", hapax_source=source)
-    assert row is not None
-    assert (row.place, row.offset) == (NOWHERE, -1)
-
-
 @pytest.mark.parametrize("part", [b"", b"0/2", b"3/2", b"a/b", b"1", b"1/" + b"9" * 30])
-def test_a_part_that_cannot_be_is_part_of_nothing(part):
-    row = effect(b"a", hapax_source=b"in/0/7", hapax_part=part)
+def test_a_source_that_cannot_be_is_nowhere_and_such_a_part_is_part_of_nothing(source, part):
+    row = effect(b"a", hapax_source=source, hapax_part=part)
     assert row is not None
-    assert (row.slot, row.parts) == (1, 0)
+    assert (row.place, row.offset, row.slot, row.parts) == (NOWHERE, -1, 1, 0)
 
 
-def test_only_what_names_a_record_that_is_gone_keeps_its_id():
-    there = effect(b"a", hapax_source=b"in/0/5", hapax_id=b"1")
+def test_only_what_names_a_record_that_is_gone_keeps_its_id_and_an_unchecked_output_is_marked():
+    there = effect(b"a", hapax_source=b"in/0/5", hapax_id=b"1", hapax_unchecked=b"1")
     gone = effect(b"a", hapax_source=b"in/0/4", hapax_id=b"1")
     assert there is not None
     assert gone is not None
     assert (there.id, gone.id) == (None, id_hash(b"1"))
-
-
-def test_an_unchecked_output_is_marked():
-    row = effect(b"a", hapax_source=b"in/0/5", hapax_unchecked=b"1")
-    assert row is not None
-    assert row.unchecked
+    assert there.unchecked
 
 
 def test_what_waits_stands_for_its_original_until_the_group_is_beyond_it():

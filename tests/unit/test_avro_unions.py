@@ -220,9 +220,76 @@ def test_data_that_fits_two_branches_or_none_and_names_none_is_refused(union, da
         encoded(in_field(union), {"v": data})
 
 
-def test_a_union_of_references_and_a_type_within_itself_are_read_and_written():
-    union = schema_of(["x.Created", "x.Deleted"], CREATED, DELETED)
-    assert writer(union, b"")(reader(union, None)(b"\2\2a")) == b"\2\2a"
+@pytest.mark.parametrize(
+    ("top", "content", "data"),
+    [
+        (["x.Created", "x.Deleted"], b"\2\2a", {"-type": "x.Deleted", "id": "a"}),
+        (["null", "x.Created"], b"\2\2a", {"id": "a"}),
+        (["string", "x.Created"], b"\0\2a", "a"),
+        ("x.Created", b"\2a", {"id": "a"}),
+        ({"type": "array", "items": "x.Created"}, b"\2\2a\0", [{"id": "a"}]),
+        ({"type": "map", "values": ["null", "x.Deleted"]}, b"\2\2k\2\2a\0", {"k": {"id": "a"}}),
+    ],
+)
+def test_references_at_the_top_are_read_resolved_and_written(top, content, data):
+    schema = schema_of(top, CREATED, DELETED)
+    assert reader(schema, None)(content) == data
+    assert writer(schema, b"")(data) == content
+    inline = json.dumps(top).replace('"x.Created"', json.dumps(CREATED))
+    inline = inline.replace('"x.Deleted"', json.dumps(DELETED))
+    assert reader(schema, inline)(content) == unnamed(data)
+
+
+MEMBERS = {
+    "type": "record",
+    "name": "x.Members",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "inner", "type": ["null", {**CREATED, "name": "x.Inner"}], "default": None},
+        {"name": "many", "type": {"type": "array", "items": "x.Inner"}, "default": []},
+    ],
+}
+
+
+@pytest.mark.parametrize("schema", [MEMBERS, in_field(["null", MEMBERS]), [MEMBERS, "int"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nte": "a"},
+        {"inner": {"id": "a", "nte": 1}},
+        {"many": [{"id": "a"}, {"id": "b", "nte": 1}]},
+    ],
+)
+def test_a_member_that_its_record_does_not_have_is_named_and_nothing_is_written(schema, wrong):
+    def around(data: Any) -> Any:
+        return {"v": data} if schema not in (MEMBERS, [MEMBERS, "int"]) else data
+
+    assert encoded(schema, around({"id": 1})).endswith(b"\2\0\0\0")
+    assert encoded(schema, around({"id": 1, "-type": "x.Members"})).endswith(b"\2\0\0\0")
+    with pytest.raises(ValueError, match=r"x\.(Members|Inner) has no nte"):
+        encoded(schema, around({"id": 1, **wrong}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [("int", "1"), ("string", None), (["string", "int"], 1.5), (MAP, []), ("double", 1)],
+)
+def test_a_default_of_another_type_matters_only_where_it_is_used(kind, default):
+    schema = in_field(kind)
+    schema["fields"][0]["default"] = default
+    for top in (schema, [schema, "null"], {"type": "array", "items": schema}):
+        plain = json.loads(json.dumps(top).replace(f', "default": {json.dumps(default)}', ""))
+        for content in (b"\0\0\0", b"\2\0\0\0\0\0\0\0\0\0\0"):
+            try:
+                data = reader(schema_of(plain), None)(content)
+            except EOFError:
+                continue
+            assert reader(schema_of(top), None)(content) == data
+            assert writer(schema_of(top), b"")(data) == writer(schema_of(plain), b"")(data)
+
+
+def test_a_type_within_itself_is_read_and_written():
     tree: dict[str, Any] = {"type": "record", "name": "x.Tree", "fields": []}
     tree["fields"] = [{"name": "of", "type": ["null", "x.Tree", DELETED], "default": None}]
     found = reader(schema_of(tree), None)(b"\2\2\4\2a")

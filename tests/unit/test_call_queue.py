@@ -266,7 +266,7 @@ def test_the_last_record_takes_the_end_beyond_it_along_and_not_one_before(window
     finish(calls, 6)
     assert left(window) == ([5, 6], {P0: 9, P1: 4})
     window.settle({P0: 9, P1: 4})
-    assert (window.records, window.bytes, window.loose_ends()) == (0, 0, {})
+    assert (window.records, window.room.bytes, window.loose_ends()) == (0, 0, {})
 
 
 def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_abort(window):
@@ -381,14 +381,14 @@ def test_a_stop_leaves_out_what_has_not_begun_and_what_follows_it(window):
 @pytest.mark.parametrize("count", [1, 3])
 def test_room_is_counted_in_records_and_bytes(count, window):
     admitted(window, batch(*[(0, 10 + at) for at in range(count)]))
-    assert (window.records, window.bytes, window.depth(P0)) == (count, 2 * count, count)
+    assert (window.records, window.room.bytes, window.depth(P0)) == (count, 2 * count, count)
     window.put_back()
-    assert (window.records, window.bytes, window.depth(P0)) == (0, 0, 0)
+    assert (window.records, window.room.bytes, window.depth(P0)) == (0, 0, 0)
 
 
 def test_a_partition_that_takes_too_much_is_held_until_it_is_released():
     told: list[tuple[object, bool]] = []
-    source = SimpleNamespace(hold=lambda where, *, held: told.append((where, held)))
+    source = SimpleNamespace(hold=lambda where, _why, *, held: told.append((where, held)))
     runner: Any = SimpleNamespace(source=source, _held=set())
     WindowRunner._hold(runner, {P0})
     assert runner._held == {P0}

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hapax.core.call_window import PENDING, Call, CallLimits
+from hapax.core.batch_result import Begun
+from hapax.core.call_window import PENDING, Call, CallLimits, Window
+from hapax.core.deduplicate import Claimed
 from hapax.core.errors import ConfigurationError
-from hapax.core.ports import Interrupt
+from hapax.core.identity import Identified
+from hapax.core.ports import Batch, Interrupt
 from hapax.core.records import Output, Record
+from hapax.core.retry_later import Retrying
 from hapax.core.transform import Failure, form_of
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from tests.kit import leaving
@@ -196,29 +200,94 @@ def test_a_coroutine_that_ignores_its_cancellation_hangs_and_is_named(opened):
     assert hung[1] > 0.2
 
 
-def test_what_blocks_the_loop_is_named_once(opened):
+def test_while_one_coroutine_holds_the_loop_time_passes_for_it_alone(opened):
     entered, released = threading.Event(), threading.Event()
 
-    async def function(_record: Record) -> None:
-        entered.set()
-        released.wait(WITHIN_S)  # what it must not do
+    async def function(record: Record) -> Output:
+        if record.offset == 0:
+            await asyncio.sleep(0.01)
+            entered.set()
+            released.wait(WITHIN_S)  # what it must not do
+        else:
+            await asyncio.sleep(0.2)
+        return Output(record.value)
 
-    calls, made = opened(function), records(1)
+    calls, made = opened(function, concurrency=4, timeout_s=1.0), records(4)
     calls.start(made)
     assert entered.wait(WITHIN_S)
-    for _ in range(30):
-        calls.tick()
-    blocked = calls.blocked  # see opened
-    assert blocked == [made[0].record]
+    assert [calls.tick() for _ in range(20)] == [None] * 20
     released.set()
-    done(calls, made)
+    results = done(calls, made)
+    assert isinstance(results[0], Failure)
+    assert results[0].reason == "timeout"
+    assert results[1:] == [(Output(b"%d" % at),) for at in (1, 2, 3)]
+    assert calls.blocked == [made[0].record], "named once"
+    calls.close()
+    assert calls.tick() is None, "a loop that is closed has no more beats"
 
 
-def test_a_thread_that_hangs_is_named(opened):
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_pause_between_two_attempts_is_no_part_of_either(opened, *, asynchronous):
+    tried: list[Record] = []
+
+    def function(record: Record) -> Output:
+        tried.append(record)
+        if len(tried) == 1:
+            raise ConnectionError("once")
+        return Output(record.value)
+
+    async def waiting(record: Record) -> Output:
+        return function(record)
+
+    limits = {"concurrency": 2, "timeout_s": 0.2, "retrying": Retrying(backoff_ms=1000)}
+    calls, made = opened(waiting if asynchronous else function, **limits), records(1)
+    calls.start(made)
+    await_(lambda: len(tried) == 1 and all(slot.resting for slot in calls._slots))
+    assert [calls.tick() for _ in range(100)] == [None] * 100
+    assert done(calls, made) == [(Output(b"0"),)]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_outputs_that_wait_for_an_earlier_call_are_bounded_in_bytes(opened, *, asynchronous):
     released = threading.Event()
 
-    def function(_record: Record) -> None:
+    def function(record: Record) -> Output:
+        if (record.partition, record.offset) == (0, 0):
+            released.wait(WITHIN_S)
+        return Output(b"x" * 1000)
+
+    async def waiting(record: Record) -> Output:
+        return await asyncio.to_thread(function, record)
+
+    calls, window = opened(waiting if asynchronous else function, concurrency=4), Window()
+    window.room.bytes_max, window.room.share = 20_000, 10_000
+    taken = Batch([Record("in", at % 2, at // 2, None, b"v") for at in range(200)], {}, {})
+    found = Identified([b""] * 200, [], {}, {})
+    made = window.admit(taken, Begun(found, None, {}, claimed=Claimed({})))
+    calls.start(made)
+    await_(lambda: all(call.done for call in made if call.where[1]))
+    assert 9 <= sum(call.done for call in made if not call.where[1]) <= 10 + 4, "and those in calls"
+    released.set()
+    while not all(call.done for call in made):
+        calls.wait(0.05)
+        if (ready := window.ready(100)) is not None:
+            window.settle({(one.topic, one.partition): one.offset + 1 for one in ready[0].records})
+        calls.start(())
+    window.settle({("in", 0): 100, ("in", 1): 100})
+    assert (window.room.bytes, window.records) == (0, 0)
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_thread_that_hangs_is_named(opened, *, answers):
+    """Also in what its answer yields."""
+    released = threading.Event()
+
+    def yielding() -> Iterator[Output]:
         released.wait(WITHIN_S)
+        yield Output(b"v")
+
+    def function(_record: Record) -> Iterator[Output]:
+        return yielding() if answers else iter(list(yielding()))
 
     calls, made = opened(function, concurrency=2, timeout_s=0.35), records(1)
     calls.start(made)

@@ -67,11 +67,18 @@ def test_control_without_the_look_at_owners_the_survivor_is_dropped():
     assert pipeline.outputs() == []
 
 
-def test_an_owner_that_is_there_keeps_its_claim():
+def test_an_owner_that_is_there_keeps_its_claim_and_the_ordinary_path_asks_brokers_nothing():
     pipeline = claimed_then_killed(partition=1)
     settled = run(pipeline)
     assert (settled.claims_taken_over, settled.duplicates) == (0, 1)
     assert pipeline.outputs() == [b"E"]
+    pipeline = opened(Pipeline(2))
+    pipeline.write(b"a", b"b", b"a/2")
+    assert run(pipeline).duplicates == 1
+    for name in (b"a/3", b"b/2", b"c", b"c/2"):
+        pipeline.write(name)
+    assert run(pipeline).duplicates == 3
+    assert looked_up(pipeline).asked == {"committed": 0, "records": 0}
 
 
 def test_a_topic_that_left_the_input_owns_nothing_that_it_has_not_committed():
@@ -114,35 +121,23 @@ def test_an_owner_that_another_member_commits_before_it_is_removed_makes_a_dupli
     assert (settled.claims_taken_over, settled.duplicates) == (0, 1)
 
 
-def test_while_the_owners_offset_is_in_an_open_transaction_nothing_is_decided():
+@pytest.mark.parametrize("is_there", [False, True])
+def test_while_the_owners_offset_is_in_an_open_transaction_only_one_that_is_there_decides(
+    *, is_there
+):
     pipeline = claimed_then_killed(partition=1)
     twin = only(taken(pipeline), partition=1)
-    pipeline.broker.logs[("in", 0)].remove(0)
+    if not is_there:
+        pipeline.broker.logs[("in", 0)].remove(0)
     other = ("other", pipeline.broker.init_producer("other"))
     pipeline.broker.register(other, [OFFSETS])
     pipeline.broker.add_offsets(other, pipeline.broker.group.identity("w2"), {("in", 0): 1})
+    if is_there:
+        assert run(pipeline, twin).duplicates == 1
+        return
     with pytest.raises(BatchAbortedError, match="UNSTABLE"):
         run(pipeline, twin)
     assert pipeline.outputs() == []
-
-
-def test_an_owner_that_is_there_makes_a_duplicate_also_while_its_offset_is_in_a_transaction():
-    pipeline = claimed_then_killed(partition=1)
-    twin = only(taken(pipeline), partition=1)
-    other = ("other", pipeline.broker.init_producer("other"))
-    pipeline.broker.register(other, [OFFSETS])
-    pipeline.broker.add_offsets(other, pipeline.broker.group.identity("w2"), {("in", 0): 1})
-    assert run(pipeline, twin).duplicates == 1
-
-
-def test_the_ordinary_path_asks_brokers_nothing():
-    pipeline = opened(Pipeline(2))
-    pipeline.write(b"a", b"b", b"a/2")
-    assert run(pipeline).duplicates == 1
-    for name in (b"a/3", b"b/2", b"c", b"c/2"):
-        pipeline.write(name)
-    assert run(pipeline).duplicates == 3
-    assert looked_up(pipeline).asked == {"committed": 0, "records": 0}
 
 
 def test_after_a_start_one_look_at_the_offsets_is_enough_for_all_that_is_committed():
@@ -215,3 +210,32 @@ def test_an_owner_that_is_committed_is_known_while_another_offset_is_pending(mon
     assert lookup.committed([("in", 1)], 1.0, stable=False) == {("in", 1): 5}
     with pytest.raises(BatchAbortedError, match="UNSTABLE"):
         lookup.committed([("in", 1)], 1.0, stable=True)
+
+
+@pytest.mark.parametrize("in_turns", [True, False])
+def test_owners_that_a_look_up_has_not_reached_are_read_by_the_next_and_none_is_read_twice(
+    *, in_turns
+):
+    pipeline = opened(Pipeline(2))
+    assert pipeline.claims is not None
+    names = [b"a", b"b", b"c", b"gone"]
+    for offset, name in enumerate(names):
+        pipeline.claims.claim([b"header:id\0" + name], [Record("in", 1, offset, None, None)], {})
+    pipeline.write(*names[:3], partition=1)
+    pipeline.write(*names)
+    owners, twins, asked = looked_up(pipeline), only(taken(pipeline), partition=0), []
+    look, owners.in_turns = owners.records, in_turns
+
+    def one_each_time(wanted: Collection[Coordinates]) -> Batch:
+        asked.append(len(wanted))
+        first, *others = sorted(wanted)
+        found = look([first])
+        found.next.update({("in", 1): others[0].offset} if others else {})
+        return found
+
+    owners.records = one_each_time  # type: ignore[method-assign,assignment]
+    for read in (1, 2, 3) if in_turns else ():
+        with pytest.raises(BatchAbortedError, match=f"{read} of 4 owners"):
+            run(pipeline, twins)
+    settled = run(pipeline, twins)
+    assert (settled.duplicates, settled.claims_taken_over, asked) == (3, 1, [4, 3, 2, 1])

@@ -97,16 +97,13 @@ def test_the_doctor_judges_what_it_is_told_and_says_nothing_of_the_rest(settings
     assert rights.where == "Memory, nothing to grant"
 
 
-def test_an_unknown_scheme_is_refused_with_those_that_are_known():
+def test_an_unknown_scheme_is_refused_and_those_of_redis_share_a_kind():
     with pytest.raises(ConfigurationError) as caught:
         load_settings({**ENVIRONMENT, "HAPAX_DEDUP__REDIS_URL": "memcached://:hunter2@cache"})
     (problem,) = caught.value.problems
     assert all(f"{scheme}://" in problem for scheme in KINDS)
     assert "memory://name" in problem
     assert "hunter2" not in problem
-
-
-def test_the_schemes_of_redis_share_a_kind():
     assert kind_of("redis://a") is kind_of("rediss://a") is kind_of("unix:///a")
     assert kind_of("redis+sentinel://a/b") is kind_of("rediss+sentinel://a/b")
     assert kind_of("redis+cluster://a") is kind_of("rediss+cluster://a")

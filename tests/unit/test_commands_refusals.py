@@ -4,12 +4,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import hapax
@@ -115,12 +111,13 @@ def test_where_nothing_listens_a_command_exits_with_3_and_one_sentence_within_tw
     assert "connection refused" in told
 
 
-def test_programs_get_the_sentence_as_json():
+def test_programs_get_the_sentence_as_json_and_an_id_like_a_place_is_given_by_name():
     env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    done = invoked(app, ["offsets", "--json"], env=env, code=3)
-    told = json.loads(done.stdout)
+    told = json.loads(invoked(app, ["offsets", "--json"], env=env, code=3).stdout)
     assert told["ok"] is False
     assert len(told["problems"]) == 1
+    done = invoked(app, ["trace", "--id", "2030/01/31"], env=env, code=3)
+    assert "no broker answered" in done.stderr
 
 
 @pytest.mark.parametrize("command", WRONG)
@@ -130,12 +127,6 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
     assert done.stdout == ""
     (told,) = done.stderr.splitlines()
     assert WRONG[command] in told
-
-
-def test_an_id_that_looks_like_a_place_is_given_by_name():
-    env = {**ENVIRONMENT, "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    done = invoked(app, ["trace", "--id", "2030/01/31"], env=env, code=3)
-    assert "no broker answered" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -192,7 +183,7 @@ def test_settings_after_another_command_are_refused_with_the_right_order(typed, 
 
 @pytest.mark.parametrize("command", ["", "run", "dev"])
 def test_settings_are_options_at_the_root_and_of_run_and_dev(command):
-    shown = help_of(*command.split())
+    shown = invoked(app, [*command.split(), "--help"]).stdout
     assert "--env-file" in shown
     assert "--set" in shown
 
@@ -223,51 +214,6 @@ def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command):
     assert "--yes" in help_.stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "offsets",
-        "offsets set",
-        "offsets rewind",
-        "offsets skip",
-        "dead-letters list",
-        "dead-letters show",
-        "dead-letters replay",
-        "claims show",
-        "claims forget",
-        "claims rebuild",
-        "transactions list",
-        "transactions abort",
-        "trace",
-        "publish",
-    ],
-)
-def test_the_help_of_every_command_has_examples_and_json(command):
-    shown = help_of(*command.split())
-    assert "Examples:" in shown
-    assert f"hapax {command}" in shown
-    assert "--json" in shown
-    assert "--env-file" not in shown
-
-
-@cache
-def help_of(*command: str) -> str:
-    done = invoked(app, [*command, "--help"])
-    return done.stdout
-
-
-def commands_below(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    yield path
-    for name, each in getattr(command, "commands", {}).items():
-        yield from commands_below(each, (*path, name))
-
-
-def test_no_help_shows_the_marks_of_a_markup():
-    shown = {path: help_of(*path) for path in commands_below(typer.main.get_command(app))}
-    assert len(shown) > 30
-    assert [path for path, text in shown.items() if "**" in text or "`" in text] == []
-
-
 STAND_IN = """
 import atexit, os, signal, sys, types
 stand_in = types.ModuleType("hapax.commands.run")
@@ -286,21 +232,18 @@ def left(does: str) -> subprocess.CompletedProcess[str]:
     return run_captured([sys.executable, "-c", code], timeout=60)
 
 
-def test_sigterm_while_the_service_is_being_loaded_leaves_with_0():
+def test_sigterm_while_the_service_is_loaded_leaves_with_0_and_a_crash_with_1_and_says_where():
     assert left("return os.kill(os.getpid(), signal.SIGTERM) or 9").returncode == 0
+    end = left("atexit.register(os.abort); raise LookupError('nothing there')")
+    assert end.returncode == 1
+    assert "LookupError: nothing there" in end.stderr
+    assert "in run" in end.stderr
 
 
 def test_the_interpreter_is_not_taken_apart_under_threads_that_the_client_left_behind():
     """What they do meanwhile is undefined; here it ends the process with SIGABRT."""
     end = left("atexit.register(os.abort); print('the last line'); return 5")
     assert (end.returncode, end.stdout) == (5, "the last line\n")
-
-
-def test_a_service_that_crashes_leaves_with_1_and_says_where():
-    end = left("atexit.register(os.abort); raise LookupError('nothing there')")
-    assert end.returncode == 1
-    assert "LookupError: nothing there" in end.stderr
-    assert "in run" in end.stderr
 
 
 def test_other_commands_leave_in_the_same_way():

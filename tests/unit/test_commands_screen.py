@@ -38,21 +38,15 @@ WIDEST = (
 STRANGE = "a\x1b[31m\x9b\u202eb\u2028\x7f\udc80ä[red]"
 
 
-def test_what_a_terminal_would_obey_is_escaped_and_the_rest_stays():
+def test_what_a_terminal_would_obey_is_escaped_in_text_json_and_tables_and_the_rest_stays(capsys):
     assert printable("plain [bold] ä 語") == "plain [bold] ä 語"
     assert printable(STRANGE).isprintable()
     assert printable(b"\xff\x1bok") == "\\xff\\x1bok"
-
-
-def test_json_that_holds_anything_is_printable_and_says_the_same(capsys):
     value = {"text": STRANGE, "language": "\U000e0001"}
     print_json(value)
     shown = capsys.readouterr().out
     assert shown.replace("\n", "").isprintable()
     assert json.loads(shown) == value
-
-
-def test_a_table_shows_cells_as_they_are_but_for_what_a_terminal_would_obey(capsys):
     show([("x[red]\x1b[0m", 7_000)], {"name": itemgetter(0), "count": itemgetter(1)})
     shown = capsys.readouterr().out
     assert "x[red]\\x1b[0m" in shown
@@ -134,12 +128,9 @@ def test_ages_are_short(seconds, text):
     assert age_text(seconds) == text
 
 
-def test_a_moment_is_utc_and_impossible_ones_stay_numbers():
+def test_a_moment_is_utc_and_words_that_are_no_times_are_named_with_their_option():
     assert moment_text(1_896_091_200_123) == "2030-01-31T12:00:00.123Z"
     assert moment_text(1 << 62) == f"{1 << 62} ms"
-
-
-def test_words_that_are_no_times_are_named_with_their_option():
     with pytest.raises(ConfigurationError, match="--until soon"):
         point_ms("--until", "soon")
     with pytest.raises(ConfigurationError, match="--interval 2"):

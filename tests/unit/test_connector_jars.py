@@ -24,7 +24,7 @@ def test_the_lock_names_the_source_and_the_client_that_belongs_to_it():
         "commons-pool2-2.13.1.jar",
         "kafka-clients-3.9.2.jar",
         "spark-sql-kafka-0-10_2.13-4.2.0.jar",
-        "spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+        "spark-token-provider-kafka-0-10_2.13-4.2.0.jar",
     ]
 
 

@@ -103,20 +103,18 @@ def states(session: int) -> set[bytes]:
     return {line.rpartition(b") ")[2].split()[0] for line in stats}
 
 
-def test_a_kill_ends_the_driver_and_all_that_it_started(started):
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_kill_ends_the_driver_and_all_that_it_started_and_is_ours_if_it_had_not_ended(
+    started, ended
+):
     application, child = started(WITHOUT_CHILD)
     session = application.pid
     assert alive(child, session)
-    assert application.kill() is True
+    if ended:
+        send(session, signal.SIGTERM)
+        assert application.wait() == 0
+    assert application.kill() is not ended
     assert of_session(session) == []
-
-
-def test_a_kill_of_what_ended_before_is_not_taken_for_ours(started):
-    application, _ = started(WITHOUT_CHILD)
-    send(application.pid, signal.SIGTERM)
-    assert application.wait() == 0
-    assert application.kill() is False
-    assert of_session(application.pid) == []
 
 
 def test_frozen_is_everything_and_a_thaw_lets_it_leave_in_order(started):

@@ -3,6 +3,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from io import StringIO
 from itertools import repeat
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -57,29 +58,13 @@ def printed(result: DemoSummary) -> str:
     return text.getvalue()
 
 
-# -- what is shown -----------------------------------------------------------------------------
-
-
-def test_faults_are_counted_by_kind_and_hand_overs_beside_them():
+def test_faults_are_counted_by_kind_and_hand_overs_where_there_were_some():
     words = printed(outcome(0, hand_overs=[HAND_OVER, HAND_OVER]))
     assert "2 Python worker kills," in words
     assert re.search(r"\n +1 driver kill +\n +hand-overs +2 +\n", words)
-
-
-def test_without_hand_overs_none_are_spoken_of():
     result = outcome(0, hand_overs=[])
     assert "hand-over" not in printed(result)
     assert sentences(result)[0] == "Exactly once: every event had its whole effect once, in order."
-
-
-def test_the_sentence_of_a_hand_over_says_how_long_it_took_under_which_load():
-    (told,) = [
-        words for words in sentences(outcome(0, hand_overs=[HAND_OVER])) if "Hand-over" in words
-    ]
-    assert told == (
-        "Hand-over: Spark left 1.5 s after SIGTERM, worker commits after 2.0 s;"
-        " 5,850 records came in meanwhile."
-    )
 
 
 def test_who_did_not_leave_with_0_for_a_hand_over_breaks_the_promise():
@@ -89,13 +74,16 @@ def test_who_did_not_leave_with_0_for_a_hand_over_breaks_the_promise():
     assert any("[0, 1], not 0" in words for words in sentences(outcome(0, hand_overs=[left_badly])))
 
 
-def test_the_figures_hold_the_hand_overs():
-    found = json.loads(json.dumps(figures(outcome(0, hand_overs=[HAND_OVER]))))
+def test_the_figures_and_a_sentence_of_a_hand_over_say_how_long_it_took_under_which_load():
+    result = outcome(0, hand_overs=[HAND_OVER])
+    (told,) = [words for words in sentences(result) if "Hand-over" in words]
+    assert told == (
+        "Hand-over: Spark left 1.5 s after SIGTERM, worker commits after 2.0 s;"
+        " 5,850 records came in meanwhile."
+    )
+    found = json.loads(json.dumps(figures(result)))
     assert found["engine"] == "spark"
     assert found["hand_overs"][0]["commits_after_s"] == 2.0
-
-
-# -- what the log says -------------------------------------------------------------------------
 
 
 def lost(lane: int) -> dict[str, object]:
@@ -134,9 +122,6 @@ def test_half_a_line_and_words_of_java_are_no_events(tmp_path):
     assert child.has_logged("range_completed")
     assert not child.has_logged("range_completed", first)
     assert child.has_logged("task_lost", first)
-
-
-# -- the right moment --------------------------------------------------------------------------
 
 
 class Family(SparkApplication):
@@ -181,9 +166,6 @@ def test_it_stays_frozen_only_where_its_transaction_stays_open(monkeypatch):
     freeze_in_range(stage_with(looks(), family, monkeypatch), "Spark", family.everything)
     assert family.frozen == {9, 10, 11}
     assert len(family.freezes) == 3
-
-
-def test_where_no_moment_is_the_right_one_nothing_is_left_frozen(monkeypatch):
     family = Family(10)
     with pytest.raises(DemoError, match="Spark was open at none of 60 moments"):
         freeze_in_range(stage_with(repeat({}), family, monkeypatch), "Spark", family.everything)
@@ -197,9 +179,6 @@ def test_one_python_worker_is_frozen_at_a_time_and_never_the_pool(monkeypatch):
     assert {*map(frozenset, family.freezes)} == {frozenset({10}), frozenset({11})}
     family.frozen = frozenset({11})
     assert family.a_python_worker() == [11]  # what is frozen stays the chosen one
-
-
-def test_without_a_python_worker_nothing_is_frozen():
     with pytest.raises(DemoError, match="no Python worker"):
         Family().a_python_worker()
 
@@ -223,10 +202,12 @@ def audited(*, foreign: int = 0, **totals: int) -> Audit:
     )
 
 
-def test_a_clean_audit_is_exact_and_counted():
+def test_a_clean_audit_is_exact_and_what_no_record_of_the_demo_asks_for_is_wrong():
     verdict = verdict_of(audited(), events=9)
     assert verdict == DemoVerdict(10, 9, 7, 2, 1)
     assert verdict.exact
+    for found in (audited(foreign=1), audited(unexpected_dead=1)):
+        assert verdict_of(found, events=9).wrong == 1
 
 
 @pytest.mark.parametrize(
@@ -258,26 +239,18 @@ def test_each_class_of_the_audit_is_counted():
     assert anomalies + verdict.wrong == len(NAMES)
 
 
-@pytest.mark.parametrize("found", [audited(foreign=1), audited(unexpected_dead=1)])
-def test_what_no_record_of_the_demo_asks_for_is_wrong(found):
-    assert verdict_of(found, events=9).wrong == 1
-
-
-# -- what it needs -----------------------------------------------------------------------------
-
-
-def test_without_pyspark_it_says_what_to_install_and_starts_nothing(monkeypatch):
-    monkeypatch.setattr(spark, "find_spec", lambda _name: None)
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        (
+            ("find_spec", lambda _name: None),
+            "hapax demo: PySpark is not installed. Run: pip install 'hapax-kafka[spark]'\n",
+        ),
+        (("PROC", Path("/nowhere")), "Run it on Linux"),
+    ],
+)
+def test_without_pyspark_or_proc_it_says_what_to_do_and_starts_nothing(monkeypatch, patch, said):
+    monkeypatch.setattr(spark, *patch)
     result = CliRunner().invoke(APP, ["--engine", "spark"])
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr == (
-        "hapax demo: PySpark is not installed. Run: pip install 'hapax-kafka[spark]'\n"
-    )
-
-
-def test_without_proc_it_says_where_to_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(spark, "PROC", tmp_path)
-    result = CliRunner().invoke(APP, ["--engine", "spark"])
-    assert result.exit_code == 1
-    assert "Run it on Linux" in result.stderr
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr

@@ -195,11 +195,8 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
 ]
 
 
-def test_a_pipeline_whose_records_may_wait_is_well_with_its_topic():
+def test_a_retry_topic_is_well_and_one_that_is_not_there_is_named_with_its_command():
     assert troubles(judged(with_retry()(healthy()))) == {}
-
-
-def test_a_retry_topic_that_is_not_there_is_named_with_its_command():
     found = judged(with_retry(0)(healthy()))
     assert troubles(found).keys() == {"topics", "retry-topic"}
     (missing,) = [one for one in found if one.check == "retry-topic"]
@@ -363,26 +360,22 @@ def test_a_group_without_members_is_named_only_while_records_wait():
 
 
 def test_a_transaction_that_moved_on_between_the_looks_is_no_trouble():
-    assert (
-        troubles(
-            judged(
-                with_log("out", last_stable=6, last_stable_later=9, high_watermark=10)(healthy())
-            )
-        )
-        == {}
-    )
+    moved = with_log("out", last_stable=6, last_stable_later=9, high_watermark=10)
+    assert troubles(judged(moved(healthy()))) == {}
 
 
-def test_what_brokers_do_not_tell_is_neither_praised_nor_blamed():
+def test_what_brokers_and_redis_do_not_tell_is_neither_praised_nor_blamed():
     bare = {
         name: Topic(partitions=each.partitions, operations=None)
         for name, each in KAFKA.topics.items()
     }
     case = with_kafka(topics=bare, settings={}, group=None, logs={}, apis={}, ids={})(healthy())
-    found = judged(case)
+    store = judged_health("cache:6379/0", info={}, settings={})
+    found = judged(case._replace(claims=store))
     assert troubles(found) == {}
     untold = {one.check for one in found if one.verdict is Verdict.UNTOLD}
     assert untold >= {"durability", "flush", "transaction-timeout", "group-state", "rights"}
+    assert untold >= {"claim-eviction", "claim-persistence", "claim-memory", "claim-clock"}
 
 
 def test_positions_that_are_not_known_are_not_praised():
@@ -393,14 +386,6 @@ def test_positions_that_are_not_known_are_not_praised():
     lines = {one.check: one.saw for one in found if one.verdict is Verdict.UNTOLD}
     assert lines.keys() >= {"positions", "retention", "open-transactions"}
     assert lines["positions"] == "offsets of in/1: LEADER_NOT_AVAILABLE: no"
-
-
-def test_what_redis_does_not_tell_is_neither_praised_nor_blamed():
-    store = judged_health("cache:6379/0", info={}, settings={})
-    found = judged(healthy()._replace(claims=store))
-    assert troubles(found) == {}
-    untold = {one.check for one in found if one.verdict is Verdict.UNTOLD}
-    assert untold >= {"claim-eviction", "claim-persistence", "claim-memory", "claim-clock"}
 
 
 def test_without_a_claim_store_nothing_is_said_about_one():
@@ -469,12 +454,11 @@ def test_every_check_judges_the_cluster_that_it_speaks_of_and_finds_nothing():
 
 def test_topics_of_the_outputs_are_looked_for_where_the_outputs_go_and_nowhere_else():
     there = healthy_there()
-    said = {one.cluster: set[str]() for one in [*judged(there), *judged(source(there))]}
+    said: dict[str, set[str]] = {}
     for one in [*judged(there), *judged(source(there))]:
         if one.check in {"topics", "durability"}:
-            said[one.cluster].add(one.saw.partition(":")[0])
-    assert said[THERE] == {"out", "dead"}
-    assert said[HERE] == {"in"}
+            said.setdefault(one.cluster, set()).add(one.saw.partition(":")[0])
+    assert said == {THERE: {"out", "dead"}, HERE: {"in"}}
 
 
 TARGET_FAULTS: list[tuple[str, Verdict, Change]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from hapax.telemetry.health import Executor
 
 WITHIN_S = 10.0
-
-
-class FakeJava:
-    """An object of Java: a method for each fact."""
-
-    def __init__(self, facts: dict[str, Any]) -> None:
-        for name, value in facts.items():
-            setattr(self, name, lambda value=value: value)
 
 
 class FakeContext:
@@ -52,20 +45,19 @@ class FakeContext:
     def size(self) -> int:
         return len(self.found)
 
-    def apply(self, at: int) -> FakeJava:
+    def apply(self, at: int) -> SimpleNamespace:
         one = self.found[at]
-        return FakeJava(
-            {
-                "id": one.name,
-                "hostPort": one.address,
-                "totalCores": one.cores,
-                "activeTasks": one.running,
-                "completedTasks": one.done,
-                "failedTasks": one.failed,
-                "memoryUsed": one.memory_bytes,
-                "maxMemory": one.memory_max_bytes,
-            }
-        )
+        facts = {
+            "id": one.name,
+            "hostPort": one.address,
+            "totalCores": one.cores,
+            "activeTasks": one.running,
+            "completedTasks": one.done,
+            "failedTasks": one.failed,
+            "memoryUsed": one.memory_bytes,
+            "maxMemory": one.memory_max_bytes,
+        }
+        return SimpleNamespace(**{name: lambda value=value: value for name, value in facts.items()})
 
 
 def watched(context: FakeContext, wait: Callable[[float], object]) -> list[dict[str, Any]]:
@@ -77,8 +69,8 @@ def watched(context: FakeContext, wait: Callable[[float], object]) -> list[dict[
 
 
 def test_executors_are_told_at_once_and_every_few_seconds_until_spark_is_stopped():
-    context = FakeContext(IDLE)
-    context.uiWebUrl = "http://driver:4040"
+    context, ui = FakeContext(IDLE), "http://driver:4040"
+    context.uiWebUrl = ui
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -87,10 +79,8 @@ def test_executors_are_told_at_once_and_every_few_seconds_until_spark_is_stopped
         if len(waits) == 2:
             context._jsc = None
 
-    assert watched(context, wait) == [
-        {"executors": [IDLE], "ui": "http://driver:4040"},
-        {"executors": [], "ui": "http://driver:4040"},
-    ]
+    told = watched(context, wait)
+    assert told == [{"executors": [IDLE], "ui": ui}, {"executors": [], "ui": ui}]
     assert waits == [INTERVAL_S, INTERVAL_S]
 
 

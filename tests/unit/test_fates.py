@@ -56,13 +56,10 @@ def sighting(
 )
 def test_the_verdict_says_what_became_of_a_record(one, words):
     assert words in verdict(one)
-
-
-def test_a_replay_owns_the_claim_of_its_original():
-    one = sighting(owner=OTHER)
-    one.original = OTHER
-    assert one.owner is None
-    assert "filtered" in verdict(one)
+    replay = sighting(owner=OTHER)
+    replay.original = OTHER
+    assert replay.owner is None, "it owns the claim of its original"
+    assert "filtered" in verdict(replay)
 
 
 CALLS = {

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pyarrow as pa
 import pytest
 
@@ -12,7 +14,7 @@ from hapax.core.micro_batches import (
     published_parcels,
 )
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, check_reports
-from hapax.engines.spark.dataframe.rows import refuse_inputs
+from hapax.engines.spark.dataframe.rows import Writing, refuse_inputs
 from hapax.engines.spark.dataframe.staging import Parcel
 
 BATCH = MicroBatch("q", 7, "aa")
@@ -95,8 +97,10 @@ def test_all_lanes_through_is_no_problem():
     check_reports(BATCH, FIXED, [report(1), report(0)])
 
 
-def test_a_row_for_a_topic_that_is_read_is_refused_before_it_is_kept():
+def test_a_row_for_a_topic_that_is_read_is_refused_before_it_is_kept_and_written():
     rows = pa.record_batch({"value": [b"a", b"b"], "topic": ["out", "orders"]})
     assert refuse_inputs(rows, frozenset({"other"})) is rows
-    with pytest.raises(StopError, match="names topic orders, which the pipeline reads"):
-        refuse_inputs(rows, frozenset({"orders"}))
+    read = frozenset({"orders"})
+    for refuse in (partial(refuse_inputs, inputs=read), Writing(BATCH, "a", "out", read).messages):
+        with pytest.raises(StopError, match="names topic orders, which the pipeline reads"):
+            refuse(rows)

@@ -54,9 +54,11 @@ def play(folder: Path, *words: str) -> str:
 
 
 def test_a_part_that_takes_a_quarter_more_than_its_budget_is_red_though_nothing_failed():
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(1.5)!r}])"
     over, within = running.run(
-        [python("over", BUSY.format(1.5), cpu_s=0.2), python("within", BUSY.format(0.1), cpu_s=30)]
+        [python("over", child, cpu_s=0.2), python("within", BUSY.format(0.1), cpu_s=30)]
     )
+    assert over.cpu_s > 0.5, "what its processes take counts"
     assert (over.exit_code, over.over_budget, over.is_right) == (0, True, False)
     assert (within.over_budget, within.is_right) == (False, True)
 
@@ -68,13 +70,6 @@ def test_a_budget_grows_with_the_slowness_of_the_machine_and_never_falls_below_i
         (outcomes[measured],) = running.run([python("busy", BUSY.format(0.6), cpu_s=0.3)])
     assert [one.over_budget for one in outcomes.values()] == [True, False]
     assert [one.budget_s for one in outcomes.values()] == pytest.approx([0.3, 0.9])
-
-
-def test_what_processes_of_a_part_take_counts_for_its_budget():
-    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(1.5)!r}])"
-    (outcome,) = running.run([python("parent", child, cpu_s=0.2)])
-    assert outcome.cpu_s > 0.5
-    assert outcome.over_budget
 
 
 def test_a_part_over_its_limit_is_ended_and_red():
@@ -97,19 +92,18 @@ def test_a_failed_test_is_named_with_its_reason_and_the_command_that_plays_it_ag
     assert text.splitlines()[-1].startswith("make test: FAILED")
 
 
-def test_a_failure_of_a_part_on_trial_is_told_and_not_counted(capsys):
-    outcomes = running.run([python(rotating.ON_TRIAL[0], "raise SystemExit(1)")])
-    assert verdict.tell("make deep", outcomes, 1.0)
-    assert "on trial: deep failed" in capsys.readouterr().out
-
-
-def test_a_run_that_is_right_ends_in_one_line_that_says_what_ran_and_what_was_not_played(capsys):
+def test_a_run_that_is_right_ends_in_one_line_and_a_failure_on_trial_is_told_and_not_counted(
+    capsys,
+):
     outcomes = running.run([python("rules", "print('9 passed in 1 s')")])
     assert verdict.tell("make test", outcomes, 1.0)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("make test: all right")
     assert "rules 9" in last
     assert "not played here" in last
+    outcomes = running.run([python(rotating.ON_TRIAL[0], "raise SystemExit(1)")])
+    assert verdict.tell("make deep", outcomes, 1.0)
+    assert "on trial: deep failed" in capsys.readouterr().out
 
 
 def test_each_layer_plays_its_own_tests(tmp_path):
@@ -260,12 +254,9 @@ def test_so_many_turns_in_a_row_play_each_once(n):
             assert sum(is_in_share(name, n, number) for number in range(start, start + n)) == 1
 
 
-def test_no_turn_is_without_work_where_there_are_fewer_items_than_turns():
+def test_no_turn_is_without_work_where_there_are_fewer_items_and_each_plays_about_its_share():
     assert [share(["a", "b"], 5, number) for number in range(3)] == [["a"], ["b"], ["a"]]
     assert share([], 5, 1) == []
-
-
-def test_each_turn_plays_about_its_share():
     assert 10 <= sum(is_in_share(name, 2, 1) for name in NAMES) <= 30
 
 
@@ -319,20 +310,28 @@ def _git(folder: Path, *words: str) -> str:
 ITEMS = list("abcdef")
 
 
-def _box(**how: object) -> Box:
-    return Box(**how)  # type: ignore[arg-type] # minutes, files
-
-
-def test_without_minutes_all_is_played_in_its_order(tmp_path):
-    box = _box(owed=tmp_path / "owed", at_least=6)
+def test_without_minutes_all_is_played_in_its_order_and_in_a_box_each_is_first_at_some_turn(
+    tmp_path,
+):
+    box = Box(owed=tmp_path / "owed", at_least=6)
     assert list(box.fill(iter(box.order(ITEMS, ITEMS, str, 7)), str)) == ITEMS
     assert box.close()
     assert (tmp_path / "owed").read_text() == ""
+    box = Box(minutes=1)
+    assert {box.order(ITEMS, ITEMS, str, turn)[0] for turn in range(60)} == {*ITEMS}
+
+
+def test_fewer_than_the_named_minimum_is_a_failure(capsys):
+    box = Box(minutes=1, at_least=3)
+    box.began_s -= 61
+    assert list(box.fill(iter(ITEMS), str)) == []
+    assert not box.close()
+    assert "*** played 0, at least 3 must be" in capsys.readouterr().out
 
 
 def test_what_is_not_begun_in_time_is_owed_and_is_played_first_next_time(tmp_path, capsys):
     file = tmp_path / "parts" / "owed"
-    box = _box(minutes=1, owed=file, at_least=2)
+    box = Box(minutes=1, owed=file, at_least=2)
     played = []
     for item in box.fill(iter(box.order(ITEMS, ITEMS, str, 1)), str):
         played.append(item)
@@ -344,20 +343,7 @@ def test_what_is_not_begun_in_time_is_owed_and_is_played_first_next_time(tmp_pat
     assert len(left) == 4
     assert capsys.readouterr().out == "".join(f"owed: {name}\n" for name in left)
     file.write_text("not there any more\n" + file.read_text())
-    assert _box(first=file).order(played, ITEMS, str, 2) == [*left, *played]
-
-
-def test_fewer_than_the_named_minimum_is_a_failure(capsys):
-    box = _box(minutes=1, at_least=3)
-    box.began_s -= 61
-    assert list(box.fill(iter(ITEMS), str)) == []
-    assert not box.close()
-    assert "*** played 0, at least 3 must be" in capsys.readouterr().out
-
-
-def test_in_a_box_every_item_is_the_first_at_some_turn():
-    box = _box(minutes=1)
-    assert {box.order(ITEMS, ITEMS, str, turn)[0] for turn in range(60)} == {*ITEMS}
+    assert Box(first=file).order(played, ITEMS, str, 2) == [*left, *played]
 
 
 def test_turns_have_seeds_of_their_own_and_together_all(monkeypatch):

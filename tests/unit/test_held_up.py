@@ -50,7 +50,7 @@ class Reading:
             raise BatchAbortedError("the connection broke")
         return dict.fromkeys(partitions, 10)
 
-    def hold(self, where: tuple[str, int], *, held: bool) -> None:
+    def hold(self, where: tuple[str, int], _why: str, *, held: bool) -> None:
         self.held[where] = held
 
     def hear(self) -> None:

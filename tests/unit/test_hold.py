@@ -95,7 +95,7 @@ def test_a_partition_that_waits_for_a_schema_is_looked_at_again_after_a_while_on
     held: list[bool] = []
     schemas: Any = SimpleNamespace(want=lambda _key: None, missing=asked.append)
     clock = SimpleNamespace(monotonic=lambda: now_s)
-    source: Any = SimpleNamespace(hold=lambda _where, **how: held.append(how["held"]))
+    source: Any = SimpleNamespace(hold=lambda *_, **how: held.append(how["held"]))
     events = SimpleNamespace(schemas_unavailable=lambda *_: None, schemas_recovered=held.clear)
     hold = SchemaHold(SimpleNamespace(events=events, clock=clock), schemas)  # type: ignore[arg-type]
     error = SchemasUnavailableError("away", key="schema 5")

@@ -25,9 +25,10 @@ def test_most_of_the_first_records_without_an_id_are_named_once():
     assert watch.look(batch(*[b"k"] * 9), [b""] * 9, NONE) is None
 
 
-def test_half_of_them_are_not_most():
+def test_half_of_them_are_not_most_and_without_an_answer_of_the_claim_store_nothing_is_said():
     ids = [b"", b"i"] * 10
     assert IdWatch(Ticking()).look(batch(*[b"k"] * 20), ids, NONE) is None
+    assert IdWatch(Ticking()).look(batch(*[None] * 20), [b""] * 20, Claimed({})) is None
 
 
 def test_one_id_on_two_keys_is_named_across_batches_and_a_repeated_event_is_not():
@@ -49,7 +50,3 @@ def test_after_the_first_records_a_batch_with_duplicates_is_checked_once_a_minut
     assert watch.look(*shared, TWINS) is None
     clock.wait(AGAIN_S)
     assert watch.look(*shared, TWINS) is not None
-
-
-def test_without_an_answer_of_the_claim_store_nothing_is_said():
-    assert IdWatch(Ticking()).look(batch(*[None] * 20), [b""] * 20, Claimed({})) is None

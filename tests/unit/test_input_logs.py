@@ -83,8 +83,12 @@ def test_another_topic_or_cluster_under_the_same_name_is_a_stop(checkpoint, now,
     assert checkpoint.logs() == KNOWN
 
 
-def test_a_checkpoint_of_a_version_that_kept_no_logs_takes_those_of_today(tmp_path):
-    assert Checkpoint(str(tmp_path)).followed(Brokers(KNOWN), ["in"], 7) == KNOWN
+def test_what_a_former_version_did_not_keep_or_brokers_do_not_say_is_taken_from_the_other(
+    checkpoint, tmp_path
+):
+    assert Checkpoint(str(tmp_path / "former")).followed(Brokers(KNOWN), ["in"], 7) == KNOWN
+    silent = logs(cluster=None, topics={}, epochs={"in": {0: 3}})
+    assert checkpoint.followed(Brokers(silent), ["in"], 7) == KNOWN
 
 
 @pytest.mark.parametrize("last", [7, 6, -1])
@@ -92,11 +96,6 @@ def test_the_same_logs_are_gone_on_with_and_leaders_that_stayed_are_asked_nothin
     brokers = Brokers(KNOWN)
     assert checkpoint.followed(brokers, ["in"], last) == KNOWN
     assert brokers.asked == []
-
-
-def test_what_brokers_do_not_say_at_the_moment_is_known_all_the_same(checkpoint):
-    silent = logs(cluster=None, topics={}, epochs={"in": {0: 3}})
-    assert checkpoint.followed(Brokers(silent), ["in"], 7) == KNOWN
 
 
 def test_topics_and_partitions_that_were_added_are_taken_and_those_given_up_forgotten(checkpoint):

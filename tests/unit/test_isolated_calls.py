@@ -1,26 +1,28 @@
 """Calls in a process of their own: whatever ends it, ours goes on and says how it ended."""
 
 import os
+import signal
 import socket
 import threading
-import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hapax.core.call_window import CallLimits
-from hapax.core.crash_markers import Death, IsolationError
+from hapax.core.crash_markers import KILLS_MAX, Death, Isolation, IsolationError
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Retried
+from hapax.core.ports import Interrupt
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later, Retrying, RetryTopic
-from hapax.core.transform import Failure
+from hapax.core.transform import Failure, Transformer
 from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
 from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
 from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess
+from tests.kit.killers import obey
 from tests.kit.leaving import DEEDS
 
 LIMIT_S = 20.0
@@ -65,16 +67,46 @@ def test_a_death_is_told_and_the_next_record_has_another_process(calls, deed, ho
 
 @pytest.mark.parametrize("deed", [b"hang", b"spin"])
 def test_a_call_that_does_not_return_is_ended(deed):
-    calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(), LIMIT_S)
-    assert calls.call([record(b"fine")])  # so that the limit is not that of a busy machine's start
-    assert calls._channel is not None
-    calls._channel.settimeout(0.2)
-    began_s = time.monotonic()
-    with pytest.raises(Death, match="did not return within 20 s") as death:
+    calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(), 0.3)
+    with pytest.raises(Death, match=r"did not return within 0\.3 s") as death:
         calls.call([record(deed)])
     assert death.value.hung
-    assert time.monotonic() - began_s < LIMIT_S
     calls.close()
+
+
+@pytest.mark.parametrize("form", ["obey", "coroutine"])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_attempts_and_pauses_are_no_one_call_in_another_process_either(form, concurrency):
+    policy = Retrying(backoff_ms=900)
+    limits = CallLimits(concurrency=concurrency, timeout_s=0.8, retrying=policy)
+    calls = IsolatedCalls(f"tests.kit.killers:{form}", limits, 0.8)
+    answers = calls.call([record(b"away")] * concurrency)
+    assert answers == [Failure("ConnectionError", "away", 3)] * concurrency
+    calls.close()
+
+
+@pytest.mark.parametrize("kills", [KILLS_MAX - 1, KILLS_MAX])
+def test_a_process_that_is_killed_from_outside_condemns_its_record_only_when_it_always_is(
+    calls, kills
+):
+    found: list[Record] = []
+    apart = Isolation(
+        Transformer(obey, 3), calls, on_death=lambda one, *_: found.append(one), on_failure=print
+    )
+    apart.suspect(("in", 0), 9, 1)
+    made, left = calls.call, [None] * kills
+
+    def killing(records: list[Record]) -> Any:
+        if left:
+            left.pop()
+            made([record(b"fine")])
+            os.kill(calls._process.pid, signal.SIGKILL)
+        return made(records)
+
+    calls.call = killing
+    (answer,) = apart.call([record(b"slow")], Interrupt())
+    assert len(found) == (kills == KILLS_MAX)
+    assert answer == (Output(b"slow"),) or cast("Failure", answer).reason == "Killed"
 
 
 def test_a_record_for_which_memory_does_not_suffice_ends_alone(calls):
@@ -93,9 +125,7 @@ def test_a_transform_that_cannot_be_loaded_is_no_death():
 
 def test_loading_the_transform_has_a_limit_of_its_own():
     calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(), 0.001)  # no start is so short
-    calls._start()
-    assert calls._channel is not None
-    assert calls._channel.gettimeout() == 0.001
+    assert calls.call([record(b"fine")]) == [(Output(b"fine"),)]
     calls.close()
 
 

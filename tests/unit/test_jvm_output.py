@@ -136,9 +136,6 @@ def test_a_stack_without_end_is_told_in_parts():
     assert len(texts("\tat a\n" * (ENTRY_LINES_MAX + 1))) == 2
 
 
-# -- the pipe -------------------------------------------------------------------------------
-
-
 class Heard:
     """Hears entries; ``hang`` keeps it from taking any."""
 
@@ -170,27 +167,18 @@ def test_an_entry_is_told_although_nothing_follows_it(pipe):
     assert [entry.text for entry in heard.entries] == [TOLD]
 
 
-def test_at_the_end_of_the_pipe_everything_has_been_told(pipe):
+def test_at_the_end_of_the_pipe_everything_has_been_told_and_secrets_in_their_places_hidden(pipe):
     output, target = pipe
     heard = Heard()
     told = JvmOutput(output, heard)
-    target.write(f"{LINE}\n".encode() * 500 + b"no end of line \xff")
+    said_ = b"spark ERROR a.B: -Djavax.net.ssl.keyStorePassword=hunter22 https://me:pw99@host/\n"
+    target.write(f"{LINE}\n".encode() * 500 + said_ + b"no end of line \xff")
     target.close()
     told.finish(WITHIN_S)
-    assert heard.entries == [LOST] * 500 + [Entry(20, "output", "no end of line \ufffd")]
-
-
-def test_a_secret_that_stands_where_secrets_stand_is_hidden(pipe):
-    output, target = pipe
-    heard = Heard()
-    told = JvmOutput(output, heard)
-    target.write(
-        b"spark ERROR a.B: -Djavax.net.ssl.keyStorePassword=hunter22 https://me:pw99@host/"
-    )
-    target.close()
-    told.finish(WITHIN_S)
-    (entry,) = heard.entries
-    assert entry.text == "-Djavax.net.ssl.keyStorePassword=*** https://me:***@host/"
+    *lost, secret, last = heard.entries
+    assert lost == [LOST] * 500
+    assert secret.text == "-Djavax.net.ssl.keyStorePassword=*** https://me:***@host/"
+    assert last == Entry(20, "output", "no end of line \ufffd")
 
 
 def test_whoever_reads_the_log_no_more_does_not_hold_up_the_jvm(pipe, monkeypatch):

@@ -114,6 +114,7 @@ def test_properties_for_fetching_reach_the_consumer_only():
     given = settings(KAFKA__PROPERTIES='{"fetch.min.bytes": 7}')
     assert consumer_properties(given)["fetch.min.bytes"] == "7"
     assert "fetch.min.bytes" not in producer_properties(given)
+    assert library_version()[0].isdigit()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -129,7 +130,3 @@ def test_a_reader_without_a_group_can_be_built_whatever_the_members_times_are(pr
     for properties in (reader_properties(ours), consumer_properties(ours)):
         offline = {name: value for name, value in properties.items() if name != "bootstrap.servers"}
         Consumer({**offline, "log_level": 0}).close()
-
-
-def test_the_library_has_a_version():
-    assert library_version()[0].isdigit()

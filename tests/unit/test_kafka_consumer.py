@@ -169,14 +169,14 @@ def test_group_metadata_of_another_layout_is_refused():
 def test_a_partition_that_left_while_it_was_paused_is_delivered_once_it_is_back(monkeypatch, back):
     kafka, consumer, _ = source(monkeypatch)
     both, consumer.ours = consumer.ours, consumer.ours[:1]
-    kafka.pause()
+    kafka.pause("operator")
     consumer.ours = []
     if back == "after it":
-        kafka.resume()
+        kafka.resume("operator")
     consumer.ours = both
     kafka.attend(0.0)
     if back != "after it":
         assert consumer.paused == {("in", 0)}
-        kafka.resume()
+        kafka.resume("operator")
     kafka.take(10, 0.1)
     assert consumer.paused == set()

@@ -85,14 +85,11 @@ def test_a_lost_producer_id_means_a_new_producer_whatever_the_client_would_do(co
     assert reaction(error(code, flag)) is Reaction.REBUILD
 
 
-def test_no_flag_at_all_counts_as_fatal():
-    assert reaction(error(K.UNKNOWN, NONE)) is Reaction.REBUILD
-
-
-def test_fatal_is_stronger_than_abortable_and_abortable_than_retriable():
+def test_fatal_is_stronger_than_abortable_than_retriable_and_no_flag_counts_as_fatal():
     every = KafkaError(K.UNKNOWN, "", fatal=True, retriable=True, txn_requires_abort=True)
     both = KafkaError(K.UNKNOWN, "", retriable=True, txn_requires_abort=True)
     assert (reaction(every), reaction(both)) == (Reaction.REBUILD, Reaction.ABORT)
+    assert reaction(error(K.UNKNOWN, NONE)) is Reaction.REBUILD
 
 
 @pytest.mark.parametrize(
@@ -118,18 +115,11 @@ def test_what_lies_in_the_record_what_needs_rights_and_what_is_refused_are_kept_
     assert K._TIMED_OUT not in CONTENT | FORBIDDEN | REFUSED
 
 
-def test_an_error_is_described_by_name_and_text():
-    assert describe(error(K._TIMED_OUT, R)) == "_TIMED_OUT: text"
-
-
-def test_the_error_is_found_inside_what_the_client_raises():
-    inner = error(K._FENCED, F)
-    assert transactional_error(KafkaException(inner)) is inner
-
-
 @pytest.mark.parametrize("explicit", [True, False])
-def test_the_error_is_found_behind_a_system_error(*, explicit):
+def test_the_error_is_found_inside_what_the_client_raises_and_behind_a_system_error(*, explicit):
     inner = error(K._FENCED, F)
+    assert describe(inner) == "_FENCED: text"
+    assert transactional_error(KafkaException(inner)) is inner
     outer = SystemError("returned a result with an exception set")
     if explicit:
         outer.__cause__ = KafkaException(inner)
@@ -159,12 +149,9 @@ def test_a_fatal_error_that_comes_out_bare_is_heard_by_the_call_that_asks_next()
 
 
 @pytest.mark.parametrize("code", [K.FENCED_INSTANCE_ID, K.FENCED_MEMBER_EPOCH, K._FENCED])
-def test_a_member_is_fenced_by_its_code_also_where_the_client_wraps_it(code):
+def test_a_member_is_fenced_by_its_code_also_where_the_client_wraps_it_and_by_no_text(code):
     assert is_member_fenced(KafkaError(code, "whatever it says", fatal=True))
     wrapped = f"Fatal error: {KafkaError(code).str()}: in the words of the client"
     assert is_member_fenced(KafkaError(K._FATAL, wrapped, fatal=True))
-
-
-def test_a_text_that_only_speaks_of_fences_fences_no_member():
     assert not is_member_fenced(KafkaError(K._FATAL, "the topic fenced-garden is gone", fatal=True))
     assert not is_member_fenced(KafkaError(K.TOPIC_AUTHORIZATION_FAILED, "fenced-garden"))

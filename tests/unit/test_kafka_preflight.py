@@ -43,9 +43,6 @@ def test_brokers_that_do_not_serve_the_group_protocol_are_refused_by_name(
     assert (looked.refused, looked.problem.endswith(told)) == (refused, refused)
 
 
-# -- durability ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("replicas", "in_sync_min", "level", "tolerates"),
     [

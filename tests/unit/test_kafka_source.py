@@ -57,6 +57,9 @@ def test_records_come_with_first_and_next_offset_per_partition(kafka, consumer):
     assert batch.first == {P0: 3, P1: 1}
     assert batch.next == {P0: 7, P1: 2}
     assert (batch.records[0].key, batch.records[0].timestamp_ms) == (b"k", 7)
+    pairs: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None)]
+    consumer.queue = [Message(topic="in", partition=0, offset=7, headers=pairs, timestamp=(0, 0))]
+    assert kafka.take(10, 0.1).records[0].headers == tuple(pairs)
 
 
 def test_no_more_is_taken_than_asked_for(kafka, consumer):
@@ -65,35 +68,24 @@ def test_no_more_is_taken_than_asked_for(kafka, consumer):
     assert len(kafka.take(3, 0.1).records) == 3
 
 
-def test_headers_keep_order_and_repeats(kafka, consumer):
-    pairs: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None)]
-    consumer.queue = [Message(topic="in", partition=0, offset=0, headers=pairs, timestamp=(0, 0))]
-    assert kafka.take(10, 0.1).records[0].headers == tuple(pairs)
+def forgetting(self: KafkaSource, batch: object) -> object:
+    self._states.clear()
+    return batch
 
 
-def twice_handed_out(patch: Patch) -> tuple[list[int], dict[tuple[str, int], int]]:
-    """Hand a batch out again, as the client does in rare group starts."""
-    kafka, consumer, _ = source(patch)
+@pytest.mark.parametrize("is_control", [False, True])
+def test_records_that_are_handed_out_again_are_dropped_and_counted(
+    kafka, consumer, monkeypatch, is_control
+):
+    """As the client does in rare group starts; the control forgets its next offsets."""
+    if is_control:
+        monkeypatch.setattr(KafkaSource, "_finish", forgetting)
     consumer.queue = [message(n) for n in (0, 1, 2)]
     offsets = [record.offset for record in kafka.take(10, 0.1).records]
     consumer.queue = [message(n) for n in (0, 1, 2, 3)]
     offsets += [record.offset for record in kafka.take(10, 0.1).records]
-    return offsets, kafka.changes().repeated
-
-
-def test_records_that_are_handed_out_again_are_dropped_and_counted(monkeypatch):
-    assert twice_handed_out(monkeypatch) == ([0, 1, 2, 3], {P0: 3})
-
-
-def test_without_the_next_offset_the_repeat_would_come_through(monkeypatch):
-    """The mutant of the test above: a source that forgets its next offsets is caught by it."""
-    monkeypatch.setattr("hapax.kafka.consume.source.KafkaSource._finish", _forgetting)
-    assert twice_handed_out(monkeypatch) == ([0, 1, 2, 0, 1, 2, 3], {})
-
-
-def _forgetting(self: object, batch: object) -> object:
-    self._states.clear()  # type: ignore[attr-defined] # a mutant
-    return batch
+    assert offsets == ([0, 1, 2, 0, 1, 2, 3] if is_control else [0, 1, 2, 3])
+    assert kafka.changes().repeated == ({} if is_control else {P0: 3})
 
 
 def test_after_a_rewind_the_same_records_are_no_repeats(kafka, consumer):
@@ -113,11 +105,8 @@ def test_the_end_of_a_partition_is_progress_behind_its_records(kafka, consumer):
     assert batch.first == {P0: 4}
     consumer.queue = [event(EOF, 8)]
     assert kafka.take(10, 0.1).next == {P0: 8}
-
-
-def test_an_end_before_the_records_of_the_same_call_moves_nothing_back(kafka, consumer):
-    consumer.queue = [event(EOF, 4), message(4), message(5)]
-    assert kafka.take(10, 0.1).next == {P0: 6}
+    consumer.queue = [event(EOF, 8), message(8), message(9)]  # before records of the same call
+    assert kafka.take(10, 0.1).next == {P0: 10}
 
 
 def test_records_of_a_partition_that_left_inside_the_call_are_dropped(kafka, consumer):
@@ -287,9 +276,8 @@ def test_what_attend_met_of_a_partition_that_leaves_is_dropped(kafka, consumer):
         kafka.attend(0.0)
     consumer.ours = [P1]
     kafka._states.leave([P0])
-    batch = kafka.take(1, 0.1)
-    assert [(record.partition, record.offset) for record in batch.records] == [(1, 0)]
-    assert kafka.take(5, 0.1).records == []
+    taken = [kafka.take(most, 0.1).records for most in (1, 5)]
+    assert [[(one.partition, one.offset) for one in records] for records in taken] == [[(1, 0)], []]
 
 
 def test_a_record_that_attend_meets_waits_for_the_next_take(kafka, consumer):
@@ -406,21 +394,24 @@ def test_a_group_that_is_taken_over_says_so_with_its_first_progress(monkeypatch)
     assert consumer.seeks == [("in", 1, 100)]
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_all_partitions_of_a_start_are_looked_up_at_once(monkeypatch, start):
+@pytest.mark.parametrize(
+    ("start", "offsets", "asked", "committed"),
+    [
+        ("earliest", {}, 1, {0, 1, 2}),
+        ("latest", {}, 1, {0, 1, 2}),
+        ("earliest", {P0: 101, P1: 101}, 2, {1}),  # which fell off their logs
+    ],
+)
+def test_all_partitions_of_a_start_are_looked_up_at_once(
+    monkeypatch, start, offsets, asked, committed
+):
     kafka, consumer, _ = source(monkeypatch, start=start)
+    consumer.offsets, consumer.marks = offsets, (10, 100) if offsets else consumer.marks
     consumer.queue = [event(RESET), event(RESET, partition=1)]
     kafka.take(10, 0.1)
-    assert consumer.calls.count("offsets_for_times") == 1
-    assert consumer.calls.count("committed") <= 2
-    assert len(consumer.seeks) == 2
-
-
-def test_all_positions_that_fell_off_their_logs_are_looked_up_at_once(kafka, consumer):
-    consumer.offsets, consumer.marks = {P0: 101, P1: 101}, (10, 100)
-    consumer.queue = [event(RESET), event(RESET, partition=1)]
-    kafka.take(10, 0.1)
-    assert (consumer.calls.count("committed"), consumer.calls.count("offsets_for_times")) == (1, 2)
+    assert consumer.calls.count("offsets_for_times") == asked
+    assert consumer.calls.count("committed") in committed
+    assert offsets or len(consumer.seeks) == 2
 
 
 def test_a_beginning_that_may_have_been_committed_twice_costs_the_member(monkeypatch):
@@ -454,17 +445,20 @@ def test_by_the_consumer_protocol_a_member_without_a_partition_is_assigned_none(
     assert [kafka.changes().assigned, kafka.changes().assigned] == [[], None]
 
 
-def test_a_group_without_offsets_may_be_refused(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch, start="refuse")
+@pytest.mark.parametrize(
+    ("start", "offsets", "said"),
+    [
+        ("refuse", {}, "HAPAX_INPUT__START"),
+        ("earliest", {P0: 9}, "the next record is 9, but the log now holds"),
+    ],
+)
+def test_a_position_that_is_missing_or_fell_off_the_log_may_stop_the_service(
+    monkeypatch, start, offsets, said
+):
+    kafka, consumer, _ = source(monkeypatch, start=start)
+    consumer.marks, consumer.offsets = (10, 100), offsets
     consumer.queue = [event(RESET)]
-    with pytest.raises(PositionLostError, match="HAPAX_INPUT__START"):
-        kafka.take(10, 0.1)
-
-
-def test_a_position_that_fell_off_the_log_stops_the_service(kafka, consumer):
-    consumer.marks, consumer.offsets = (10, 100), {P0: 9}
-    consumer.queue = [event(RESET)]
-    with pytest.raises(PositionLostError, match="the next record is 9, but the log now holds"):
+    with pytest.raises(PositionLostError, match=said):
         kafka.take(10, 0.1)
 
 
@@ -493,24 +487,22 @@ def test_each_election_has_its_own_time(kafka, consumer, clock):
 # -- a log that was cut below the position, and has grown again ------------------------------
 
 
-def test_a_truncation_that_the_client_reports_stops_the_service_and_says_what_is_missing(
-    kafka, consumer
+@pytest.mark.parametrize(
+    ("before", "text", "said"),
+    [
+        ([message(20), message(21)], TRUNCATED, r"next record is 22.*cut off at 10.*10 to 21"),
+        ([], OUT_OF_RANGE, r"next record is 20.*was cut off"),  # the end grew again meanwhile
+    ],
+)
+def test_a_log_that_was_cut_off_stops_the_service_and_says_what_is_missing(
+    kafka, consumer, before, text, said
 ):
     consumer.ours, consumer.offsets = [P0], {P0: 20}
-    consumer.queue = [message(n) for n in range(20, 22)]
-    kafka.take(10, 0.1)
-    consumer.queue, consumer.marks = [event(RESET, text=TRUNCATED)], (0, 35)
-    with pytest.raises(
-        PositionLostError, match=r"in/0: the next record is 22.*cut off at 10.*10 to 21"
-    ):
+    if before:
+        consumer.queue = before
         kafka.take(10, 0.1)
-
-
-def test_a_position_beyond_an_end_that_grew_again_meanwhile_stops_the_service(kafka, consumer):
-    consumer.ours, consumer.offsets = [P0], {P0: 20}
-    consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
-    consumer.marks = (0, 35)
-    with pytest.raises(PositionLostError, match=r"in/0: the next record is 20.*was cut off"):
+    consumer.queue, consumer.marks = [event(RESET, text=text)], (0, 35)
+    with pytest.raises(PositionLostError, match=f"in/0: the {said}"):
         kafka.take(10, 0.1)
 
 
@@ -561,14 +553,19 @@ def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(kafka, cons
 
 
 @pytest.mark.parametrize(
-    ("first", "again"),
-    [(message(20, epoch=3), False), (message(20, epoch=4), True), (event(EOF, 20), True)],
+    ("epochs", "first", "again"),
+    [
+        ({P0: 3}, message(20, epoch=3), False),
+        ({P0: 3}, message(20, epoch=4), True),
+        ({P0: 3}, event(EOF, 20), True),
+        ({}, message(20, epoch=4), False),  # without one it proves nothing and costs nothing
+    ],
 )
 def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_out(
-    kafka, consumer, first, *, again
+    kafka, consumer, epochs, first, *, again
 ):
     kafka._consumer.log.topics.meet_cluster("here")
-    consumer.offsets, consumer.epochs = {P0: 20, P1: 0}, {P0: 3}
+    consumer.offsets, consumer.epochs = {P0: 20, P1: 0}, epochs
     consumer.queue = [first, message(0, partition=1)]
     batch = kafka.take(10, 0.1)
     assert (P0 not in batch.next) is again
@@ -596,14 +593,6 @@ def test_where_the_client_reads_on_without_a_look_the_first_record_proves_the_lo
     assert (consumer.seeks, consumer.sought) == (([("in", 0, 20)], [3]) if again else ([], []))
     consumer.queue = [message(20, epoch=epoch)]
     assert len(kafka.take(10, 0.1).records) == (1 if again else 0)
-
-
-def test_an_offset_without_an_epoch_proves_nothing_and_costs_nothing(kafka, consumer):
-    kafka._consumer.log.topics.meet_cluster("here")
-    consumer.ours, consumer.offsets = [P0], {P0: 20}
-    consumer.queue = [message(20, epoch=4)]
-    assert len(kafka.take(10, 0.1).records) == 1
-    assert consumer.seeks == []
 
 
 def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(kafka, consumer):

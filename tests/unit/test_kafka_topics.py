@@ -45,34 +45,24 @@ class Silent:
         """Drop it."""
 
 
-# -- ids ----------------------------------------------------------------------------------
-
-
 def test_an_id_is_heard_once_and_a_second_one_means_another_topic(ids):
     assert not ids.knows("in")
-    ids.hear(line(NONE, ONE))
+    for _ in range(2):
+        ids.hear(line(NONE, ONE))
     ids.hear("[thrd:main]: Topic in [0] Leader 1 Epoch 0")
     assert ids.knows("in")
     assert ids.remade() == []
     ids.hear(line(ONE, TWO))
     assert ids.remade() == [Remade("in", ONE, TWO)]
+    ids.hear(line(TWO, ONE))
+    assert ids.remade() == []
+    ids.hear(line(ONE, TWO))
     ids.accept("in")
     assert ids.remade() == []
     assert ids.offset(P0, 3).metadata == beside(TWO)
-
-
-def test_ids_are_spelled_as_kafkas_own_tools_spell_them(ids):
-    ids.hear(line(NONE, "plus+and/slash0123456A"))
-    assert ids.offset(P0, 3).metadata == beside("plus-and_slash0123456A")
-
-
-def test_a_client_that_learns_the_same_id_again_has_heard_of_no_other_topic(ids):
-    for _ in range(2):
-        ids.hear(line(NONE, ONE))
-    assert ids.remade() == []
-    ids.hear(line(ONE, TWO))
-    ids.hear(line(TWO, ONE))
-    assert ids.remade() == []
+    ids.hear(line(NONE, "plus+and/slash0123456A", "other"))
+    spelled = beside("plus-and_slash0123456A")  # as Kafka's own tools spell it
+    assert ids.offset(("other", 0), 3).metadata == spelled
 
 
 def test_brokers_without_ids_leave_offsets_bare(ids):
@@ -89,15 +79,17 @@ def test_an_offset_without_an_id_or_with_ours_is_accepted(words, ids):
     assert ids.other("in", CommittedMetadata(TWO)) == TWO
 
 
-# -- positions ----------------------------------------------------------------------------
-
-
-def test_offsets_are_committed_with_the_id_of_their_topic(known):
+def test_offsets_are_committed_with_the_id_of_their_topic_which_a_new_member_learns_again(known):
     kafka, _ = known
     offset = kafka.offset(P0, 7)
     assert (offset.topic, offset.partition, offset.offset) == ("in", 0, 7)
     assert offset.metadata == beside(ONE)
     assert kafka.offset(("other", 0), 7).metadata is None
+    kafka.subscribe = lambda: None  # the fake has none
+    kafka.reopen()
+    assert kafka.offset(P0, 7).metadata is None
+    tell(kafka, NONE, TWO)
+    assert kafka.offset(P0, 7).metadata == beside(TWO)
 
 
 @pytest.mark.parametrize("first", [message(10), event(EOF, 10)])
@@ -168,18 +160,6 @@ def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(kn
     assert kafka.offset(P0, 7).metadata == beside(TWO)
 
 
-def test_a_new_member_learns_the_ids_anew(known):
-    kafka, _ = known
-    kafka.subscribe = lambda: None  # the fake has none
-    kafka.reopen()
-    assert kafka.offset(P0, 7).metadata is None
-    tell(kafka, NONE, TWO)
-    assert kafka.offset(P0, 7).metadata == beside(TWO)
-
-
-# -- the cluster --------------------------------------------------------------------------
-
-
 def cluster_line(cluster: str) -> str:
     return f"[thrd:main]: localhost:9092/1: ClusterId: {cluster}, ControllerId: 1"
 
@@ -194,22 +174,16 @@ def test_the_first_cluster_is_ours_and_another_one_is_never_forgotten(ids):
     assert (ids.cluster, ids.other_cluster) == ("A", "B")
 
 
-def test_an_offset_of_another_cluster_is_never_read_from(known):
+@pytest.mark.parametrize(
+    "first", [message(10), event(KafkaError._AUTO_OFFSET_RESET, text=OUT_OF_RANGE)]
+)
+def test_an_offset_of_another_cluster_is_never_read_from(known, first):
     kafka, consumer = known
     kafka._consumer.log.topics.meet_cluster("B")
     consumer.offsets, consumer.words = {P0: 10}, {P0: f"hapax topic={TWO} cluster=A"}
-    consumer.queue = [message(10)]
-    with pytest.raises(PositionLostError, match=r"belongs to cluster A.*those of B.*claims adopt"):
-        kafka.take(10, 0.1)
-
-
-def test_a_position_that_another_cluster_does_not_have_is_told_as_that(known):
-    kafka, consumer = known
-    kafka._consumer.log.topics.meet_cluster("B")
-    consumer.offsets, consumer.words = {P0: 10}, {P0: "hapax cluster=A"}
     consumer.marks = (50, 100)
-    consumer.queue = [event(KafkaError._AUTO_OFFSET_RESET, text=OUT_OF_RANGE)]
-    with pytest.raises(PositionLostError, match="belongs to cluster A"):
+    consumer.queue = [first]
+    with pytest.raises(PositionLostError, match=r"belongs to cluster A.*those of B.*claims adopt"):
         kafka.take(10, 0.1)
 
 

@@ -21,7 +21,7 @@ from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce import transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
-from hapax.kafka.produce.producer import ClientLog, Outbox
+from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.producers import (
     FakeProducer,
@@ -67,27 +67,12 @@ def test_a_timestamp_of_0_is_not_taken_for_now(monkeypatch):
     assert producer.timestamps == [0, 1, 1, 5]  # to the client 0 is now
 
 
-def committed_after_timeouts(patch: Patch) -> None:
+def test_a_commit_that_timed_out_is_only_ever_committed_again(monkeypatch):
     late = [failing(K._TIMED_OUT, retriable=True) for _ in range(3)]
-    kafka, producer, _ = transaction(patch, commit_transaction=[*late])
+    kafka, producer, _ = transaction(monkeypatch, commit_transaction=[*late])
     whole(kafka)
     assert transactional(producer)[2:] == ["commit_transaction"] * 4
     assert len(kafka.doubts) == 3
-
-
-def test_a_commit_that_timed_out_is_only_ever_committed_again(monkeypatch):
-    committed_after_timeouts(monkeypatch)
-
-
-def test_a_transaction_that_aborts_an_unknown_commit_is_caught(monkeypatch):
-    def commit(self: KafkaTransaction) -> None:
-        if self._call(self._producer(), "commit_transaction", 3.0) is not None:
-            self.abort()
-            raise BatchAbortedError("aborted after a time-out", resolved=False)
-
-    monkeypatch.setattr(KafkaTransaction, "commit", commit)
-    with pytest.raises(BatchAbortedError):
-        committed_after_timeouts(monkeypatch)
 
 
 def test_a_commit_past_its_deadline_is_left_to_a_new_producer(monkeypatch):
@@ -134,19 +119,15 @@ def test_an_answer_that_names_no_broker_is_none(monkeypatch):
     assert caught.value.unanswered
 
 
-def refused_on_the_spot(patch: Patch) -> FakeProducer:
+def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch):
     fail: list[Exception | None] = [None, failing(K.MSG_SIZE_TOO_LARGE)]
-    kafka, producer, _ = transaction(patch, produce=fail)
+    kafka, producer, _ = transaction(monkeypatch, produce=fail)
     kafka.begin()
     with pytest.raises(BatchAbortedError) as caught:
         kafka.send([message(b"a"), message(b"b"), message(b"c")])
     assert list(caught.value.refused) == [1]
     assert caught.value.content
-    return producer
-
-
-def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch):
-    assert "abort_transaction" in refused_on_the_spot(monkeypatch).calls
+    assert "abort_transaction" in producer.calls
 
 
 def test_a_message_that_the_broker_refused_costs_the_producer(monkeypatch):
@@ -157,20 +138,6 @@ def test_a_message_that_the_broker_refused_costs_the_producer(monkeypatch):
     assert kafka.doubts == ["commit: a message was refused"]
 
 
-def test_an_outbox_that_ignores_a_failed_produce_is_caught(monkeypatch):
-    send = Outbox.send
-
-    def careless(self: Outbox, messages: list[object], *, reports: bool) -> None:
-        try:
-            send(self, messages, reports=reports)  # type: ignore[arg-type] # a mutant
-        except BatchAbortedError:
-            return
-
-    monkeypatch.setattr(Outbox, "send", careless)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        refused_on_the_spot(monkeypatch)
-
-
 def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_record(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch, produce=[failing(K._UNKNOWN_TOPIC)])
     kafka.begin()
@@ -179,21 +146,19 @@ def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_recor
     assert transactional(producer)[-1] == "abort_transaction"
 
 
-@pytest.mark.parametrize("error", [TypeError("header"), ValueError("topic")])
-def test_what_the_client_cannot_encode_is_content_too(monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "content"),
+    [(TypeError("header"), True), (ValueError("topic"), True), (failing(K._STATE), False)],
+)
+def test_what_the_client_cannot_encode_is_content_too_and_its_bad_state_is_not(
+    monkeypatch, error, *, content
+):
     kafka, _, _ = transaction(monkeypatch, produce=[error])
     kafka.begin()
     with pytest.raises(BatchAbortedError) as caught:
         kafka.send([message()])
-    assert caught.value.content
-
-
-def test_a_producer_in_a_bad_state_aborts_without_blaming_a_message(monkeypatch):
-    kafka, _, _ = transaction(monkeypatch, produce=[failing(K._STATE)])
-    kafka.begin()
-    with pytest.raises(BatchAbortedError) as caught:
-        kafka.send([message()])
-    assert (caught.value.refused, caught.value.content) == ({}, False)
+    assert caught.value.content is content
+    assert content or caught.value.refused == {}
 
 
 def test_a_full_queue_is_waited_for(monkeypatch):
@@ -356,13 +321,6 @@ def test_a_lost_connection_inside_a_transaction_is_a_doubt(monkeypatch):
     assert kafka.doubts == []
 
 
-def test_a_line_that_says_nothing_doubts_nothing():
-    log = ClientLog("producer", lambda *_line: None)
-    log.log(7, "")
-    log.log(7, "%s", "BROKER", "state UP")
-    assert log.doubts == []
-
-
 class CountedRequests:
     """What the native part would report."""
 
@@ -426,9 +384,14 @@ def test_a_line_about_another_cluster_is_a_doubt_from_either_source():
 
 
 @pytest.mark.parametrize("inside", [0, 1])
-def test_a_connection_that_ends_is_known_though_it_doubts_nothing(inside):
+def test_a_connection_that_ends_is_known_though_it_and_a_line_that_says_nothing_doubt_nothing(
+    inside,
+):
     requests = CountedRequests()
     log = ClientLog("producer", lambda *_line: None)
+    log.log(7, "")
+    log.log(7, "%s", "BROKER", "state UP")
+    assert log.doubts == []
     log.watch(requests, None)
     requests.ends = 3
     log.begin()

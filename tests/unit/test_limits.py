@@ -83,16 +83,12 @@ def test_only_recent_records_count(limit):
         commit(limit, 100, 1)
 
 
-def test_old_failures_are_forgotten(limit):
-    commit(limit, 900, 90)
-    commit(limit, 1000, 0)
-    commit(limit, 1000, 100)
-
-
-def test_a_batch_is_never_judged_by_less_than_the_window(limit):
-    commit(limit, 999, 0)
-    commit(limit, 1, 1)
-    commit(limit, 10, 10)
+@pytest.mark.parametrize(
+    "commits", [[(900, 90), (1000, 0), (1000, 100)], [(999, 0), (1, 1), (10, 10)]]
+)
+def test_old_failures_are_forgotten_and_no_batch_is_judged_by_less_than_the_window(limit, commits):
+    for count, failed in commits:
+        commit(limit, count, failed)
 
 
 def test_a_batch_that_is_taken_again_is_counted_once(limit):
@@ -100,13 +96,16 @@ def test_a_batch_that_is_taken_again_is_counted_once(limit):
         limit.admit(300, failures(40), [Record("in", 0, n, None, b"") for n in range(300)])
 
 
-def test_a_batch_is_tried_three_times_before_it_is_halved():
+def test_a_batch_is_tried_three_times_before_it_is_halved_and_success_forgets_the_attempts():
     retry = RetryPolicy(3)
     assert retry.attempt == 1
     assert not retry.fail(100)
     assert not retry.fail(100)
     assert (retry.attempt, retry.limit(100)) == (3, 100)
-    assert not retry.fail(100)
+    retry.succeed()
+    assert (retry.attempt, retry.limit(100)) == (1, 100)
+    for _ in range(3):
+        assert not retry.fail(100)
     assert (retry.attempt, retry.limit(100)) == (1, 50)
 
 
@@ -134,25 +133,13 @@ def test_after_success_batches_grow_back_step_by_step():
     assert retry.limit(10_000_000) == 10_000_000
 
 
-def test_success_forgets_the_attempts():
-    retry = RetryPolicy(3)
-    retry.fail(4)
-    retry.fail(4)
-    retry.succeed()
-    assert retry.attempt == 1
-    assert retry.limit(4) == 4
-
-
-def test_a_fence_that_explains_itself_never_counts(budget):
-    for now_s in range(100):
-        budget.fence(float(now_s), explained=True)
-
-
 def test_two_fences_without_progress_between_them_prove_a_twin(budget):
-    budget.fence(0.0, explained=False)
+    for now_s in range(100):
+        budget.fence(float(now_s), explained=True)  # never counts
+    budget.fence(100.0, explained=False)
     budget.commit()
     with pytest.raises(DuplicateInstanceError, match='instance "w-0"') as caught:
-        budget.fence(30.0, explained=False)
+        budget.fence(130.0, explained=False)
     assert caught.value.exit_code is ExitCode.FENCED
     assert "HAPAX_INSTANCE" in str(caught.value)
 
@@ -180,22 +167,14 @@ def pace(**limits: int) -> Pace:
     )
 
 
-def test_a_batch_starts_small_and_never_above_the_limit():
-    assert pace().records == 500
+def test_a_batch_starts_small_and_full_and_fast_ones_grow_fourfold_up_to_the_limit(size):
     assert pace(records_max=20).records == 20
-
-
-def test_full_and_fast_batches_grow_fourfold_up_to_the_limit(size):
+    assert size.records == 500
     size.record_commit(500, 0.01, 500, 0.01)
     assert size.records == 2000
     size.record_commit(2000, 0.01, 2000, 0.01)
     size.record_commit(8000, 0.01, 8000, 0.01)
     assert size.records == 10_000
-
-
-def test_a_batch_that_was_not_full_teaches_nothing_about_speed(size):
-    size.record_commit(10, 0.01, 10, 0.01)
-    assert size.records == 500
 
 
 def test_slow_business_code_shrinks_batches_to_the_interval(size):
@@ -206,16 +185,19 @@ def test_slow_business_code_shrinks_batches_to_the_interval(size):
 
 
 @pytest.mark.parametrize(
-    ("transaction_s", "records"), [(0.05, 50), (0.3, 150), (0.6, 2000), (2.0, 625)]
+    ("taken", "work_s", "transaction_s", "records"),
+    [
+        *((500, 1.0, *each) for each in ((0.05, 50), (0.3, 150), (0.6, 2000), (2.0, 625))),
+        (500, 4.0, 2.4, 125),  # ten intervals at most, however slow its transaction is
+        (500, 0.2, 0.01, 2000),  # within twice the interval it is left to grow
+        (10, 0.01, 0.01, 500),  # one that was not full teaches nothing about speed
+    ],
 )
-def test_a_batch_may_work_as_long_as_its_transaction_takes(size, transaction_s, records):
-    size.record_commit(500, 1.0, 500, transaction_s)
+def test_a_batch_may_work_as_long_as_its_transaction_takes(
+    size, taken, work_s, transaction_s, records
+):
+    size.record_commit(taken, work_s, taken, transaction_s)
     assert size.records == records
-
-
-def test_a_batch_works_ten_intervals_at_most_however_slow_its_transaction_is(size):
-    size.record_commit(500, 4.0, 500, 2.4)
-    assert size.records == 125
 
 
 def test_brokers_that_are_slow_whatever_the_size_leave_a_backlog_its_rate(size):
@@ -228,23 +210,15 @@ def test_brokers_that_are_slow_whatever_the_size_leave_a_backlog_its_rate(size):
     assert done / now_s > 2_500
 
 
-def test_a_full_batch_within_twice_the_interval_is_left_to_grow(size):
-    size.record_commit(500, 0.2, 500, 0.01)
-    assert size.records == 2000
-
-
 def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while():
     size = pace(bytes_max=1_000_000)
     size.record_commit(500, 0.01, 500 * 10_000, 0.01)
     assert size.records == 100
     size.record_commit(100, 0.01, 100, 0.01)
     assert size.records == 200  # halved memory of 10 kB: 5 kB each
-
-
-def test_records_without_values_are_bounded_by_number_only():
     size = pace(bytes_max=1)
     size.record_commit(500, 0.01, 0, 0.01)
-    assert size.records == 2000
+    assert size.records == 2000  # without values
 
 
 def test_a_registration_without_an_answer_explains_one_fence():

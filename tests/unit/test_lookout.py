@@ -67,20 +67,14 @@ def test_a_survey_brings_marks_ages_and_retention(brokers):
     assert survey.unread_s == {P0: pytest.approx(950, abs=1), P1: pytest.approx(980, abs=1)}
     assert survey.retention == {"in": Retention(100_000, None)}
     assert (survey.failures, survey.remarks) == ([], [])
-
-
-def test_the_clients_join_nothing_and_differ_in_their_isolation(brokers):
-    probe().probe({})
     assert [client["isolation.level"] for client in brokers.clients] == [
         "read_uncommitted",
         "read_committed",
     ]
-    assert {client["group.id"] for client in brokers.clients} == {"lag-monitor"}
+    assert {client["group.id"] for client in brokers.clients} == {"lag-monitor"}, "joins nothing"
     assert not [client for client in brokers.clients if "group.instance.id" in client]
-
-
-def test_what_is_read_is_not_asked_for_its_age(brokers):
-    assert probe().probe({P0: 3}).unread_s == {}
+    assert probe().probe({P0: 3}).unread_s == {}, "what is read is not asked for its age"
+    assert probe().probe({}).retention == {}
 
 
 def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_replaced(brokers):
@@ -95,14 +89,11 @@ def test_a_broker_that_is_away_hides_its_own_partitions_and_the_clients_are_repl
     assert (brokers.configs_asked, len(brokers.clients)) == (1, 4)
 
 
-def test_no_broker_at_all_is_an_answer_too(brokers):
+def test_no_broker_at_all_is_an_answer_too_and_partitions_that_may_not_be_read_are_named(brokers):
     brokers.away = 2
     survey = probe().probe({P0: 3})
     assert (survey.offsets, survey.failures) == ({}, ["_TIMED_OUT: Local: Timed out"])
-
-
-def test_partitions_that_may_not_be_read_are_named(brokers):
-    brokers.refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    brokers.away, brokers.refused = 0, KafkaError.TOPIC_AUTHORIZATION_FAILED
     survey = probe().probe({P0: 3})
     assert survey.offsets == {}
     assert "in/0: TOPIC_AUTHORIZATION_FAILED" in survey.failures[0]
@@ -125,9 +116,6 @@ def test_a_missing_right_to_see_the_configuration_is_told_once_and_is_no_failure
 def test_a_configuration_that_is_not_told_is_a_failure(brokers, failure):
     brokers.config = failure
     assert [text[:3] for text in probe().probe({P0: 3}).failures] == ["in:"]
-
-
-# -- the thread ---------------------------------------------------------------------------
 
 
 class LagProbe:
@@ -182,12 +170,17 @@ def test_what_was_found_is_told_with_what_was_not():
     assert told.of("lag_monitor_failed") == [{"reason": "away"}]
 
 
-def test_whatever_fails_is_told_and_ends_nothing():
-    told, asked = Told(), LagProbe(ValueError("unforeseen"))
-    thread = lag_monitor(asked, told)
+def test_a_look_or_pulse_that_fails_is_told_and_ends_nothing():
+    def moved() -> GroupProgress:
+        raise RuntimeError("changed size during iteration")
+
+    told = Told()
+    thread = lag_monitor(LagProbe(ValueError("unforeseen")), told)
     assert not thread.look()
     assert thread.look()
-    assert told.of("lag_monitor_failed") == [{"reason": "ValueError: unforeseen"}]
+    assert not lag_monitor(LagProbe(), told, group_progress=moved).pulse()
+    reasons = [facts["reason"] for facts in told.of("lag_monitor_failed")]
+    assert reasons == ["ValueError: unforeseen", "RuntimeError: changed size during iteration"]
 
 
 def test_brokers_that_answer_no_more_are_told_at_each_pulse_and_their_return_once():
@@ -220,16 +213,6 @@ def test_partitions_that_came_or_went_are_surveyed_before_their_turn():
     thread.look()
     assert not thread.pulse()
     assert thread.pulse()
-
-
-def test_a_pulse_that_fails_is_told_and_ends_nothing():
-    def moved() -> GroupProgress:
-        raise RuntimeError("changed size during iteration")
-
-    told = Told()
-    assert not lag_monitor(LagProbe(), told, group_progress=moved).pulse()
-    (failed,) = told.of("lag_monitor_failed")
-    assert failed["reason"].startswith("RuntimeError: changed size")
 
 
 def test_while_brokers_are_away_the_looks_become_rarer_up_to_a_minute():

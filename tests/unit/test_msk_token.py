@@ -60,13 +60,13 @@ def test_without_credentials_a_client_is_not_built_and_says_so(alone):
     assert said.startswith(f"{S}OAUTH_MSK_REGION: AWS' libraries find no credentials")
 
 
-def test_what_the_signer_says_goes_to_the_client_in_seconds(monkeypatch):
+def test_what_the_signer_says_goes_to_the_client_in_seconds_or_by_the_kind_of_its_error(
+    monkeypatch,
+):
     stand_in(monkeypatch, lambda region: (f"signed-for-{region}", 1_900_000_000_500))
     ask = consumer_properties(settings())["oauth_cb"]
     assert ask("") == ("signed-for-eu-central-1", 1_900_000_000.5)
 
-
-def test_a_signer_that_fails_is_told_by_the_kind_of_its_error_alone(monkeypatch):
     def fail(_region: str) -> tuple[str, int]:
         raise TimeoutError(NOBODYS)
 

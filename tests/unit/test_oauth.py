@@ -66,26 +66,19 @@ def test_a_token_is_fetched_over_tls(authority, tokens):
     assert tokens.served > before
 
 
-def test_a_wrong_secret_of_the_client_is_named_and_not_told(authority, tokens):
-    said = diagnose_connection(given(tokens.url, WRONG, OAUTH_CA_FILE=str(authority.ca_file)))
-    assert said is not None
-    assert "token" in said
-    assert "invalid_client" in said
-    assert WRONG not in said
-
-
-def test_a_token_service_of_a_strange_authority_is_refused(tokens, tmp_path):
-    stranger = Authority(tmp_path)
-    said = diagnose_connection(
-        given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(stranger.ca_file))
-    )
-    assert said is not None
-    assert "certificate" in said
-
-
-def test_a_token_service_that_is_away_is_named_within_seconds():
-    began_s = time.monotonic()
-    said = diagnose_connection(given("https://127.0.0.1:1/token"))
-    assert said is not None
-    assert "token" in said
-    assert time.monotonic() - began_s < 30
+def test_a_wrong_secret_a_strange_authority_and_a_service_that_is_away_are_named(
+    authority, tokens, tmp_path
+):
+    stranger = str(Authority(tmp_path).ca_file)
+    for asked, words in (
+        (given(tokens.url, WRONG, OAUTH_CA_FILE=str(authority.ca_file)), "invalid_client"),
+        (given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=stranger), "certificate"),
+        (given("https://127.0.0.1:1/token"), "token"),
+    ):
+        began_s = time.monotonic()
+        said = diagnose_connection(asked)
+        assert said is not None
+        assert "token" in said
+        assert words in said
+        assert WRONG not in said
+        assert time.monotonic() - began_s < 30

@@ -19,8 +19,6 @@ from tests.kit.log_brokers import P0, P1, Brokers, Client
 from tests.kit.waiting import await_
 from tests.unit.test_settings import REQUIRED
 
-# -- Blocking ----------------------------------------------------------------------------------
-
 
 class Answering:
     """A consumer whose answers are said beforehand: an offset, an error code, or an exception."""
@@ -77,19 +75,16 @@ def test_a_partition_that_stays_without_a_leader_is_named(client, monkeypatch):
         KafkaException(KafkaError(KafkaError._TIMED_OUT)),
     ],
 )
-def test_what_no_patience_mends_is_refused_at_once(client, answer):
-    consumer = Answering(answer)
-    client.read_committed = consumer
-    with pytest.raises(PreflightError, match="in/0"):
-        client.log_starts([("in", 0)])
-    assert len(consumer.asked) == 1
-
-
-def test_no_time_lies_before_the_first(client):
-    consumer = Answering({0: 5})
+def test_what_no_patience_heals_is_refused_at_once_and_no_time_lies_before_the_first(
+    client, answer
+):
+    consumer = Answering({0: 5}, answer)
     client.read_committed = consumer
     assert client.at_time([("in", 0)], -7) == {("in", 0): 5}
     assert consumer.asked == [[(0, 0)]]
+    with pytest.raises(PreflightError, match="in/0"):
+        client.log_starts([("in", 0)])
+    assert len(consumer.asked) == 2
 
 
 class _Loading:
@@ -113,23 +108,19 @@ class _Loading:
         """Nothing is open."""
 
 
-def test_a_coordinator_that_has_just_started_is_asked_again(client):
-    consumer = _Loading(KafkaError.NOT_COORDINATOR)
-    client.read_committed = consumer
-    assert client.committed([("in", 0)]) == {("in", 0): 7}
-    assert consumer.asked == 3
-    assert client.beside([("in", 0)])["in", 0].topic_id == "abc"
-
-
-def test_a_right_that_is_missing_is_not_asked_for_again(client):
-    consumer = _Loading(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    client.read_committed = consumer
-    with pytest.raises(PreflightError, match="GROUP_AUTHORIZATION_FAILED"):
-        client.committed([("in", 0)])
-    assert consumer.asked == 1
-
-
-# -- In the background -------------------------------------------------------------------------
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_coordinator_that_has_just_started_is_asked_again_and_for_a_missing_right_is_not(
+    client, missing
+):
+    code = KafkaError.GROUP_AUTHORIZATION_FAILED if missing else KafkaError.NOT_COORDINATOR
+    consumer = client.read_committed = _Loading(code)
+    if missing:
+        with pytest.raises(PreflightError, match="GROUP_AUTHORIZATION_FAILED"):
+            client.committed([("in", 0)])
+    else:
+        assert client.committed([("in", 0)]) == {("in", 0): 7}
+        assert client.beside([("in", 0)])["in", 0].topic_id == "abc"
+    assert consumer.asked == (1 if missing else 4)
 
 
 @pytest.fixture
@@ -139,8 +130,10 @@ def brokers(monkeypatch):
     return brokers
 
 
-def test_the_ends_are_those_of_committed_records(brokers):
+def test_the_ends_are_those_of_committed_records_and_of_nothing_nothing_is_asked(brokers):
     ends = BackgroundEnds({"bootstrap.servers": "b"}, None)
+    assert ends.of([]) == {}
+    assert brokers.clients == []
     await_(lambda: ends.of([P0, P1]) == {P0: 3, P1: 6}, 10, lambda: str(ends.errors))
     assert brokers.clients[0]["isolation.level"] == "read_committed"
     brokers.logs[P0] = (LogOffsets(0, 4, 4), [])
@@ -165,11 +158,6 @@ def test_ends_that_may_not_be_read_stop_the_service(brokers):
         await_(lambda: ends.of([P0]) != {}, 10, lambda: "no answer")
 
 
-def test_of_nothing_nothing_is_asked(brokers):
-    assert BackgroundEnds({}, None).of([]) == {}
-    assert brokers.clients == []
-
-
 def test_whatever_fails_on_the_thread_is_raised_where_the_ends_are_asked_for(brokers, monkeypatch):
     def fail(_client: Client, asked: list[Any], timeout: float) -> list[Any]:
         raise ValueError("unforeseen")
@@ -181,9 +169,6 @@ def test_whatever_fails_on_the_thread_is_raised_where_the_ends_are_asked_for(bro
         await_(lambda: bool(ends.of([P0])), 10, lambda: str(ends.errors))
     monkeypatch.setattr(Client, "offsets_for_times", answer)
     await_(lambda: ends.of([P0]) == {P0: 3}, 10, lambda: str(ends.errors))
-
-
-# -- For the doctor ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -198,7 +183,9 @@ def logs(brokers, monkeypatch):
     )
 
 
-def test_an_open_transaction_is_looked_at_twice(brokers, logs):
+def test_an_open_transaction_is_looked_at_twice_and_without_one_there_is_no_second_look(
+    brokers, logs
+):
     found = logs().look()
     assert found[P0].offsets == LogOffsets(1, 7, 9)
     assert (found[P0].last_stable_later, found[P0].committed) == (7, 5)
@@ -206,15 +193,8 @@ def test_an_open_transaction_is_looked_at_twice(brokers, logs):
     assert (found[P1].committed, found[P1].since) == (None, {60_000: 9})
     ends = [(committed, at) for committed, number, at in brokers.asked if number == 0]
     # The high watermark before the last stable offset: what is open then was open all the time.
-    assert [ends[0], ends[1], ends[2], ends[-1]] == [
-        (False, -2),
-        (False, -1),
-        (True, -1),
-        (True, -1),
-    ]
-
-
-def test_without_an_open_transaction_there_is_no_second_look(brokers, logs):
+    stable, end = (True, -1), (False, -1)
+    assert [*ends[:3], ends[-1]] == [(False, -2), end, stable, stable]
     brokers.logs[P0] = brokers.logs[P1]
     assert logs().look()[P0].last_stable_later is None
 

@@ -115,14 +115,11 @@ def test_after_a_refusal_all_messages_are_judged_and_dead_letters_are_amended(as
     assert asked.refused(to("dead", YEAR_4000_MS)) == [0]
 
 
-def test_a_refusal_of_judged_messages_is_explained_by_nothing_that_is_known(asked):
-    asked.topics.learn(LATE)
-    assert not asked.topics.learn(LATE)
-
-
-def test_a_refusal_for_another_reason_asks_nothing(asked):
+def test_a_refusal_of_judged_messages_or_for_another_reason_asks_nothing(asked):
     assert not asked.topics.learn({KafkaError.MSG_SIZE_TOO_LARGE})
     assert asked.asked == []
+    asked.topics.learn(LATE)
+    assert not asked.topics.learn(LATE)
 
 
 def test_settings_are_asked_for_again_while_they_refuse_and_forgotten_then(asked):

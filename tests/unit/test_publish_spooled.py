@@ -2,14 +2,17 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec.structs import replace
 
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.ports import Message
@@ -19,6 +22,7 @@ from hapax.operations.publish import CONTENT, SPOOL, LineError, Lines
 from hapax.operations.publish_spooled import FileChangedError, SpooledReader, stored_place
 from hapax.operations.rows import RowForm, SourceRow, SourceRows, whole_lines
 from hapax.publish import Publisher, RecordRefusedError, SpoolFullError
+from tests.kit.sink_parts import sink_settings
 
 CSV = b'id,say\n1,"a\nb"\n2,""\n3,"""x"",\ny\n"\n4,z\n'
 CSV_ROWS = [
@@ -288,6 +292,88 @@ def test_a_record_that_is_refused_stops_it_after_those_before_it(file):
     reading.spool.bytes_max = 100
     reading.run()
     assert reading.spool.values == [b"a", b"b", b"too large", b"c"]
+
+
+@pytest.fixture
+def away(tmp_path, monkeypatch):
+    """A publisher whose brokers do not answer."""
+    monkeypatch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
+    publisher = Publisher(tmp_path / "spool", sink_settings("127.0.0.1:1", "app"))
+    yield publisher
+    publisher.close(timeout_s=0)
+
+
+MISFITS: dict[str, list[Any]] = {
+    "topic": ["", "a b", "..", b"in", None],
+    "value": ["text", {"n": 1}],
+    "key": ["k", 7],
+    "partition": [True, -2, -1.0, None, 1 << 31],
+    "timestamp_ms": [1.5, -1, 1 << 63, False],
+    "headers": [None, [("trace", "abc")], [(b"trace", b"abc")], {"trace": b"abc"}, "abc"],
+}
+FIT = {"topic": "in", "value": b"", "key": b"", "partition": 0, "timestamp_ms": 0, "headers": []}
+
+
+def test_what_is_a_record_of_no_topic_is_refused_before_it_is_accepted(away):
+    fit = Message(**FIT)  # type: ignore[arg-type]
+    for field, misfits in MISFITS.items():
+        for value in misfits:
+            with pytest.raises(RecordRefusedError, match=field):
+                away.publish_many([fit, replace(fit, **{field: value})])
+    for more in ({"headers": ["trace"]}, {"message_id": 7}, {"message_id": "\udc80"}):
+        with pytest.raises(RecordRefusedError, match="headers must be pairs"):
+            away.publish("in", b"", **more)
+    with pytest.raises(RecordRefusedError, match="must be a Message"):
+        away.publish_many(["text"])
+    with pytest.raises(RecordRefusedError, match="position must be bytes"):
+        away.publish_many([fit], position="7")
+    assert (away.waiting, away.position) == (0, b"")
+    away.publish_many([fit])
+    assert away.waiting == 1
+
+
+def test_a_child_of_fork_is_refused_at_once_and_does_no_harm_to_the_spool(tmp_path):
+    words = [sys.executable, "-c", FORK, str(tmp_path / "spool")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    refused = "has one publisher in one process: open one after the fork"
+    assert [refused in line for line in done.stdout.splitlines()] == [True] * 4, done
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+FORK = """
+import asyncio, os, sys
+import hapax.publish.publisher
+from hapax.core.errors import StopError
+from tests.kit.sink_parts import sink_settings
+hapax.publish.publisher.MARKER_TIMEOUT_S = 0.1
+settings = sink_settings("127.0.0.1:1", "app")
+publisher = hapax.publish.Publisher(sys.argv[1], settings)
+publisher.publish("in", b"a")
+(told, tell), (ended, end) = os.pipe(), os.pipe()
+if not os.fork():
+    for call in (
+        lambda: publisher.publish("in", b"lost"),
+        lambda: publisher.publish_many([]),
+        lambda: publisher.flush(30),
+        lambda: asyncio.run(publisher.publish_async("other", b"lost")),
+    ):
+        try:
+            call()
+        except StopError as error:
+            print(error, flush=True)
+    publisher.close()
+    os.write(tell, b"x")
+    os.read(ended, 1)
+    sys.exit(0)  # as a process ends: with everything that its objects do then
+os.read(told, 1)
+for waiting in (1, 2):  # first while the child lives
+    publisher.close(timeout_s=0)
+    publisher = hapax.publish.Publisher(sys.argv[1], settings)
+    assert publisher.waiting == waiting
+    os.write(end, b"x")
+    publisher.publish("in", b"b")
+    os.wait() if waiting == 1 else publisher.close(timeout_s=0)
+"""
 
 
 def rows(form: RowForm, text: bytes) -> list[SourceRow]:

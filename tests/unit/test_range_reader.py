@@ -60,11 +60,13 @@ class Saying:
         self._batches = list(batches)
         self._rest: list[Said] = []
         self.assigned: list[tuple[int, int]] = []
+        self.starts: list[int] = []
         self.paused: list[int] = []
         self.closed = 0
 
     def assign(self, places: list[TopicPartition]) -> None:
         self.assigned = [(one.partition, one.offset) for one in places]
+        self.starts += [one.offset for one in places]
 
     def poll(self, _timeout_s: float) -> Said | None:
         batch = self._batches.pop(0) if self._batches else []
@@ -129,14 +131,11 @@ def test_an_end_before_the_end_is_none_unless_the_caller_says_so():
     assert (reading.poll(), reading.ends) == ([], {})
 
 
-def test_nothing_after_a_set_that_cannot_be_decoded_is_read():
+def test_nothing_after_a_set_that_cannot_be_decoded_is_read_and_an_event_without_offset_is_none():
     reading = fetch(Saying([Said(2), Said(3, KafkaError._BAD_MSG), Said(4)]))
     assert [message.offset() for message in reading.poll()] == [2]
     assert reading.undecodable[P0].offset == 3
     assert reading.ends == {P0: 5, P1: 9}
-
-
-def test_an_event_without_an_offset_is_no_set_at_offset_0():
     reading = fetch(Saying([Said(None, KafkaError._CRIT_SYS_RESOURCE, partition=1)]))
     assert (reading.poll(), reading.undecodable) == ([], {})
     assert reading.ends == {P0: 5, P1: 9}
@@ -168,7 +167,7 @@ def test_only_records_and_ends_of_the_ranges_break_the_silence():
     assert not reading.silent(20)
 
 
-def test_a_reader_reads_every_partition_to_its_end_and_closes(say):
+def test_a_reader_reads_every_partition_to_its_end_and_closes_or_names_what_stops_it(say):
     consumer = say([Said(0), Said(0, partition=1)], [Said(1), Said(2, EOF, partition=1)])
     seen = RangeReader(load_settings(REQUIRED)).read({P0: (0, 2), P1: (0, 2)})
     assert [[one.record.coordinates[1:] for one in batch] for batch in seen] == [
@@ -176,9 +175,6 @@ def test_a_reader_reads_every_partition_to_its_end_and_closes(say):
         [(0, 1)],
     ]
     assert (sorted(consumer.paused), consumer.closed) == ([0, 1], 1)
-
-
-def test_a_reader_names_the_set_that_stops_it(say):
     say([Said(0, KafkaError._BAD_MSG)])
     reader = RangeReader(load_settings(REQUIRED))
     with pytest.raises(PreflightError, match="in/0/0: the set that begins there"):
@@ -245,12 +241,9 @@ def client(*stable: int) -> Any:
     return cast("Any", Offsets(*stable))
 
 
-def test_only_partitions_whose_end_readers_do_not_reach_are_undecided():
+def test_it_waits_until_all_whose_end_readers_do_not_reach_is_decided():
     assert undecided(client(5), [A, B]) == {A: (5, 9)}
     assert undecided(client(9), [A, B]) == {}
-
-
-def test_it_waits_until_all_that_was_begun_is_decided():
     waits: list[None] = []
     ends, behind = await_decided(client(5, 7, 11), [A, B], 60_000, lambda: waits.append(None))
     assert (ends, behind, len(waits)) == ({A: 11, B: 4}, {}, 2)
@@ -334,45 +327,62 @@ def owners():
     return made
 
 
-def test_owners_are_read_with_their_neighbours_and_nothing_stays_paused(owners):
-    found, log = owners([Said(3), Said(4)], [Said(5), Said(6)])
-    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 5), Coordinates("old", 0, 1)])
-    assert [record.offset for record in batch.records] == [3, 4, 5]
-    assert log.assigned == [(0, 3)]
+def test_only_owners_are_kept_no_far_gap_is_read_and_nothing_stays_paused(owners):
+    found, log = owners([Said(3), Said(4)], [Said(5), Said(6)], [Said(900), Said(901)])
+    log.watermarks = (2, 999)
+    batch = found.records([Coordinates(*IN, at) for at in (3, 5, 900)] + [Coordinates("old", 0, 1)])
+    assert ([record.offset for record in batch.records], batch.next) == ([3, 5, 900], {})
     # The next look-up reads with the same client, and a pause would stay.
-    assert (log.paused, log.unassigned) == ([], 1)
+    assert (log.starts, log.paused, log.unassigned) == ([3, 900], [], 1)
 
 
-def test_a_topic_that_is_deleted_meanwhile_holds_no_more_owners(owners):
-    found, _log = owners([Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)])
-    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
-    assert [record.offset for record in batch.records] == [3]
-
-
-def test_a_log_that_is_believed_to_end_before_an_owner_is_read_to_that_end(owners, monkeypatch):
-    monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.0)
-    found, log = owners([Said(3), Said(5, EOF)])
-    log.watermarks = (2, 5)
-    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
-    assert [record.offset for record in batch.records] == [3]
+@pytest.mark.parametrize("bound", ["LOOK_S", "KEPT_BYTES"])
+def test_a_look_up_that_is_over_names_what_it_has_not_reached(owners, monkeypatch, bound):
+    """It has looked at one owner at least, also where something else comes before it."""
+    monkeypatch.setattr(claim_owners, bound, -1)
+    found, log = owners([Said(3)], [Said(5)], [Said(6)])
+    wanted = [Coordinates(*IN, at) for at in (4, 6, 8)]
+    batch = found.records(wanted)
+    assert ([record.offset for record in batch.records], batch.next) == ([], {IN: 6})
+    batch = found.records(wanted[1:])
+    assert ([record.offset for record in batch.records], batch.next) == ([6], {IN: 8})
+    assert log.starts == [4, 6]
 
 
 @pytest.mark.parametrize(
-    ("code", "text"), [(EOF, "no answer"), (KafkaError._AUTO_OFFSET_RESET, "cannot be looked up")]
+    ("batches", "watermarks", "read"),
+    [
+        ([[Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)]], (2, 9), [3]),  # it was deleted
+        ([[Said(3), Said(5, EOF)]], (2, 5), [3]),  # it is believed to end before the second
+        ([[Said(3), Said(4, EOF)], [Said(5), Said(6)]], (2, 9), [3, 6]),  # of an old leader
+    ],
 )
-def test_from_a_broker_that_leads_no_more_nothing_is_concluded(owners, monkeypatch, code, text):
-    """The log ends at 9; only a broker that has not heard of it ends at 4."""
+def test_owners_are_read_to_the_end_that_is_believed(
+    owners, monkeypatch, batches, watermarks, read
+):
+    monkeypatch.setattr(claim_owners, "BEYOND_END_S", 0.0)
+    found, log = owners(*batches)
+    log.watermarks = watermarks
+    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
+    assert [record.offset for record in batch.records] == read
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (EOF, "no answer"),  # the log ends at 9; only a broker that has not heard of it ends at 4
+        (KafkaError._AUTO_OFFSET_RESET, "cannot be looked up"),
+        (KafkaError._BAD_MSG, "no answer"),  # it hides its owners for now
+    ],
+)
+def test_from_a_broker_that_leads_no_more_or_a_damaged_set_nothing_is_concluded(
+    owners, monkeypatch, code, text
+):
     monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
     found, log = owners([Said(3), Said(4, code)])
     with pytest.raises(BatchAbortedError, match=text):
         found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
     assert log.unassigned == 1
-
-
-def test_the_end_of_a_broker_that_leads_no_more_is_read_past(owners):
-    found, _log = owners([Said(3), Said(4, EOF)], [Said(5), Said(6)])
-    batch = found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
-    assert [record.offset for record in batch.records] == [3, 5, 6]
 
 
 @pytest.mark.parametrize("marks", [(6, 9), (0, 5), KafkaError._UNKNOWN_PARTITION])
@@ -404,13 +414,6 @@ def test_a_client_that_got_no_answer_is_not_asked_again(owners):
         found.committed([IN], 0.1, stable=True)
     assert log.closed == 1
     assert "read_committed" not in found._queries.__dict__
-
-
-def test_a_set_that_cannot_be_decoded_hides_its_owners_for_now(owners, monkeypatch):
-    found, _log = owners([Said(3), Said(4, KafkaError._BAD_MSG), Said(5)])
-    monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
-    with pytest.raises(BatchAbortedError, match="no answer"):
-        found.records([Coordinates(*IN, 5)])
 
 
 def test_a_right_that_is_missing_stops_the_service(owners):

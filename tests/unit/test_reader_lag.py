@@ -84,8 +84,6 @@ def test_short_stretches_are_read_whole_and_long_ones_alike():
     assert shares({}, 5) == {}
 
 
-# -- The monitor -------------------------------------------------------------------------------
-
 FIRST, SECOND = ("in", 0), ("in", 1)
 NAMES = ("reader_lag_records", "reader_lag_records_max", "reader_lag_open")
 
@@ -145,12 +143,16 @@ def test_what_a_group_has_left_is_three_series_and_they_go_when_it_cannot_be_ask
     assert values(told, "billing", 0) == [1, 1, 4]
 
 
-def test_a_group_that_fails_leaves_the_series_of_others():
-    told = Told()
+def test_a_group_that_fails_leaves_the_series_of_others_which_go_with_the_partition():
+    told, progress = Told(), GroupProgress({FIRST: 3})
     probes = {"billing": Probe(ValueError("unforeseen")), "search": Probe([lag(0, 5)])}
-    monitor(told, probes, GroupProgress({FIRST: 3})).look()
+    look = monitor(told, probes, progress).look
+    look()
     assert values(told, "search", 0) == [5, 5, 4]
     assert [probe.asked for probe in probes.values()] == [[READER_OFFSETS_MAX // 2]] * 2
+    progress.committed = {}
+    look()
+    assert values(told, "search", 0) == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -166,15 +168,6 @@ def test_the_process_with_the_first_partition_counts(engine, ours, counts):
     probe = Probe([lag(0, 5)])
     monitor(Told(), {"billing": probe}, GroupProgress(ours), engine).look()
     assert bool(probe.asked) == counts
-
-
-def test_series_go_with_the_partition():
-    told, progress = Told(), GroupProgress({FIRST: 3})
-    billing = monitor(told, {"billing": Probe([lag(0, 5)], [lag(0, 5)])}, progress)
-    billing.look()
-    progress.committed = {}
-    billing.look()
-    assert values(told, "billing", 0) == [None] * 3
 
 
 def test_the_thread_looks_until_it_is_stopped_and_ends_at_once_without_a_group():

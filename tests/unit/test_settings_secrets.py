@@ -28,14 +28,13 @@ def password(**environ: str) -> str:
     return secret.get_secret_value()
 
 
-def test_a_secret_is_taken_from_the_environment_as_it_is():
-    assert password(**{PASSWORD: " hunter2 "}) == " hunter2 "
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
-def test_a_secret_of_the_environment_loses_its_line_end_as_that_of_a_file_does(end):
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+def test_a_secret_of_the_environment_or_a_file_loses_its_line_end_alone(tmp_path, end):
     assert password(**{PASSWORD: f" hunter2 {end}"}) == " hunter2 "
     assert password(**{PASSWORD: f"two\nlines{end}"}) == "two\nlines"
+    path = tmp_path / "password"
+    path.write_text(f" hunter2{end}", newline="")
+    assert password(**{f"{PASSWORD}_FILE": str(path)}) == " hunter2"
 
 
 def test_a_secret_that_is_a_line_end_alone_is_refused():
@@ -43,18 +42,13 @@ def test_a_secret_that_is_a_line_end_alone_is_refused():
     assert "it holds a line break and nothing else" in problem
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
-def test_a_secret_is_read_from_a_file_without_its_line_end(tmp_path, end):
-    path = tmp_path / "password"
-    path.write_text(f" hunter2{end}", newline="")
-    assert password(**{f"{PASSWORD}_FILE": str(path)}) == " hunter2"
-
-
 @pytest.mark.parametrize("variable", sorted(SECRETS))
 def test_every_secret_has_a_file(tmp_path, variable):
     (problem,) = problems(**{f"{variable}_FILE": str(tmp_path / "missing")})
     assert problem.startswith(f'{variable}_FILE="')
     assert "the file cannot be read: No such file" in problem
+    (problem,) = problems(**{f"{variable}_FILE": str(tmp_path)})  # a folder
+    assert "the file cannot be read" in problem
 
 
 def test_a_secret_stands_in_one_place_only(tmp_path):
@@ -78,11 +72,6 @@ def test_a_file_that_holds_no_secret_is_refused(tmp_path, content, reason):
     assert problem.startswith(f"{PASSWORD}_FILE=")
     assert problem.endswith(f"the file {reason}")
     assert "hunter2" not in problem
-
-
-def test_a_folder_is_no_secret(tmp_path):
-    (problem,) = problems(**{f"{REDIS}_FILE": str(tmp_path)})
-    assert "the file cannot be read" in problem
 
 
 def test_a_secret_that_the_client_would_cut_off_is_refused(tmp_path):
@@ -251,14 +240,15 @@ spark.kubernetes.authenticate.driver.oauthTokenFile spark.sql.warehouse.dir
 """
 
 
-@pytest.mark.parametrize("name", HIDDEN_NAMES.split())
-def test_a_property_that_holds_a_secret_is_known_by_its_name(name):
-    assert is_secret(name)
-
-
-@pytest.mark.parametrize("name", READABLE_NAMES.split())
-def test_a_property_that_only_speaks_of_a_secret_stays_readable(name):
-    assert not is_secret(name)
+@pytest.mark.parametrize(
+    ("name", "hides"),
+    [
+        *((name, True) for name in HIDDEN_NAMES.split()),
+        *((name, False) for name in READABLE_NAMES.split()),
+    ],
+)
+def test_a_property_that_holds_a_secret_is_known_by_its_name(name, hides):
+    assert is_secret(name) is hides
 
 
 @pytest.mark.parametrize(

@@ -206,15 +206,15 @@ def caught(play: Callable[[int], World]) -> bool:
     return False
 
 
-def test_without_the_markers_of_lanes_rows_are_doubled(play, monkeypatch):
-    monkeypatch.setattr(micro_batch, "published_parcels", lambda *_: 0)
-    assert caught(play)
-
-
-def test_with_lanes_that_trust_any_marker_rows_are_doubled_or_lost(play, monkeypatch):
-    monkeypatch.setattr(
-        micro_batch, "published_parcels", lambda _lane, _manifest, marker: marker.done
-    )
+@pytest.mark.parametrize(
+    "published",
+    [lambda *_: 0, lambda _lane, _manifest, marker: marker.done],
+    ids=["no markers of lanes", "any marker"],
+)
+def test_without_the_markers_of_lanes_or_where_any_is_trusted_rows_are_doubled_or_lost(
+    play, monkeypatch, published
+):
+    monkeypatch.setattr(micro_batch, "published_parcels", published)
     assert caught(play)
 
 

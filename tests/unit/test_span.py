@@ -1,7 +1,5 @@
 """What the words of a span mean, and where its records stop."""
 
-from typing import Any
-
 import pytest
 from confluent_kafka import KafkaError
 
@@ -84,9 +82,6 @@ def test_done_counts_what_lies_within():
     assert [span.done(at) for at in (0, 10, 15, 20, 99)] == [0, 0, 5, 10, 10]
 
 
-# -- settings -----------------------------------------------------------------------------------
-
-
 def test_settings_say_whether_there_is_a_span_and_whether_the_run_ends():
     plain = load_settings(REQUIRED)
     assert (plain.start, plain.at_ends, plain.bounded) == ("earliest", False, False)
@@ -122,9 +117,6 @@ def test_a_dataframe_has_no_span(name, text):
         load_settings(REQUIRED | dataframe | {f"HAPAX_INPUT__{name}": text})
 
 
-# -- the source ---------------------------------------------------------------------------------
-
-
 def bounded(patch: Patch, **stops: int) -> tuple[KafkaSource, FakeConsumer]:
     """Return a source whose partitions 0 and 1 stop there, the group being at 0."""
     kafka, consumer, _ = source(patch, start=WORDS)
@@ -134,22 +126,18 @@ def bounded(patch: Patch, **stops: int) -> tuple[KafkaSource, FakeConsumer]:
     return kafka, consumer
 
 
-def taken(patch: Patch) -> tuple[list[int], dict[Any, int], set[Any]]:
-    kafka, consumer = bounded(patch, p0=5)
+@pytest.mark.parametrize("is_control", [False, True])
+def test_nothing_beyond_the_stop_is_handed_out_and_the_partition_is_held(monkeypatch, is_control):
+    if is_control:
+        cut = "hapax.kafka.consume.span_stops.SpanStops.cut"
+        monkeypatch.setattr(cut, lambda _self, batch: batch)
+    kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.queue = [message(n) for n in (3, 4, 5, 6)] + [message(7, partition=1)]
     batch = kafka.take(10, 0.1)
-    assert batch.first == {P0: 3, P1: 7}
-    return [record.offset for record in batch.records], batch.next, consumer.paused
-
-
-def test_nothing_beyond_the_stop_is_handed_out_and_the_partition_is_held(monkeypatch):
-    assert taken(monkeypatch) == ([3, 4, 7], {P0: 5, P1: 8}, {P0})
-
-
-def test_without_the_cut_records_beyond_the_stop_would_have_their_effect(monkeypatch):
-    """The mutant of the test above."""
-    monkeypatch.setattr("hapax.kafka.consume.span_stops.SpanStops.cut", lambda _self, batch: batch)
-    assert taken(monkeypatch) == ([3, 4, 5, 6, 7], {P0: 7, P1: 8}, set())
+    beyond = [5, 6] if is_control else []
+    assert [record.offset for record in batch.records] == [3, 4, *beyond, 7]
+    assert (batch.first, batch.next) == ({P0: 3, P1: 7}, {P0: 5 + len(beyond), P1: 8})
+    assert consumer.paused == (set() if is_control else {P0})
 
 
 def test_behind_a_hole_across_the_stop_progress_is_the_stop_itself(monkeypatch):

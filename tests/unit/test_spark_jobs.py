@@ -119,52 +119,45 @@ def test_there_are_as_many_lanes_as_cores_unless_told_otherwise():
     assert jobs(context).lanes == 1
 
 
-def test_as_many_tasks_run_at_once_as_have_cores_now(context):
+@pytest.mark.parametrize("gone", [Py4JNetworkError("gone"), ConnectionRefusedError()])
+def test_as_many_tasks_run_at_once_as_have_cores_now_or_had_before_the_jvm_was_gone(gone, context):
     made = jobs(context)
     assert made.slots == 3
     context.cores = 5
     context.task_cores = "2"
     assert (made.slots, jobs(context).slots) == (5, 2)
-
-
-@pytest.mark.parametrize("gone", [Py4JNetworkError("gone"), ConnectionRefusedError()])
-def test_a_jvm_that_is_gone_leaves_as_many_as_there_were(gone, context):
-    made = jobs(context)
     context.fail["defaultParallelism"] = gone
-    assert made.slots == 3
+    assert made.slots == 5
 
 
-def test_tasks_of_a_local_master_are_recalled_by_a_file(monkeypatch, tmp_path):
+@pytest.mark.parametrize("master", ["local[3]", FakeContext.master])
+def test_tasks_of_a_local_master_are_recalled_by_a_file(monkeypatch, tmp_path, master):
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     context = FakeContext()
-    context.master = "local[3]"
+    context.master = master
     made = SparkJobs(
         cast("Any", context),
         lambda plans: (RangeReport(lane=0, events=[(str(each.recall), ())]) for each in plans),
         lanes=None,
     )
-    assert made.submit(plan(0)).result(10).events == [(str(tmp_path / "recall"), ())]
+    local = master == "local[3]"
+    file = str(tmp_path / "recall") if local else "None"
+    assert made.submit(plan(0)).result(10).events == [(file, ())]
     for wanted in (False, True, True, False, False):
         made.recall(wanted=wanted)
-        assert (tmp_path / "recall").exists() == wanted
+        assert (tmp_path / "recall").exists() == (wanted and local)
     tmp_path.rmdir()
-    made.recall(wanted=True)  # Spark has deleted its folder: nobody is left to be told
+    made.recall(wanted=True)  # Spark has deleted its folder: no task is left to read it
 
 
-def test_tasks_elsewhere_are_told_of_no_file():
-    made = SparkJobs(
-        cast("Any", FakeContext()),
-        lambda plans: (RangeReport(lane=0, events=[(str(each.recall), ())]) for each in plans),
-        lanes=None,
-    )
-    made.recall(wanted=True)
-    assert made.submit(plan(0)).result(10).events == [("None", ())]
-
-
-def test_a_plan_is_one_row_of_one_job_and_comes_back_as_one_report(context):
-    report = jobs(context).submit(plan(2)).result(10)
+def test_a_plan_is_one_row_of_one_job_and_functions_of_the_driver_run_beside_the_jobs(context):
+    made = jobs(context)
+    report = made.submit(plan(2)).result(10)
     assert report.lane == 2
     assert report.events[0][0].startswith("lane"), "each lane waits in a thread of its own"
+    names: list[str] = []
+    made.call(lambda: names.append(threading.current_thread().name)).result(10)
+    assert names[0].startswith("lane")
     assert context.calls == [
         ("group", "hapax-lane-2", "lane 2", True),
         ("parallelize", 1, 1),
@@ -219,28 +212,12 @@ def test_a_task_without_report_raises_what_spark_says(context):
         jobs(context).submit(plan(0)).result(10)
 
 
-def test_functions_of_the_driver_run_beside_the_jobs():
-    names: list[str] = []
-    made = jobs(FakeContext())
-    made.call(lambda: names.append(threading.current_thread().name)).result(10)
-    assert names[0].startswith("lane")
-
-
-def test_the_task_of_a_lane_is_cancelled_by_its_group(context):
+@pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionRefusedError(), None])
+def test_the_task_of_a_lane_is_cancelled_by_its_group_or_its_jvm_is_gone(error, context):
+    if error is not None:
+        context.fail["cancel"] = error
     jobs(context).cancel(2)
     assert context.calls == [("cancel", "hapax-lane-2")]
-
-
-@pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionRefusedError()])
-def test_cancelling_does_not_mind_a_jvm_that_is_gone(error, context):
-    context.fail["cancel"] = error
-    jobs(context).cancel(2)
-    assert len(context.calls) == 1
-
-
-def test_a_living_spark_passes_the_check(context):
-    jobs(context).check()
-    assert context.calls == [("sc",)]
 
 
 def stopped(context: FakeContext) -> None:
@@ -261,31 +238,28 @@ def refused(context: FakeContext) -> None:
 
 @pytest.mark.parametrize("gone", [stopped, without_jvm, cut_off, refused])
 def test_a_spark_that_is_gone_stops_the_service(gone, context):
+    jobs(context).check()
+    assert context.calls == [("sc",)]
     gone(context)
     with pytest.raises(StopError, match="a restart begins at the committed offsets"):
         jobs(context).check()
 
 
-def test_closing_ends_jobs_and_spark_and_its_jvm(context):
+@pytest.mark.parametrize("failing", ["", "cancel all", "stop"])
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_closing_ends_jobs_and_spark_and_a_jvm_that_is_ours_even_if_it_is_gone(
+    failing, context, *, is_ours
+):
+    context.fail[failing] = Py4JNetworkError("gone")
+    process = context._gateway.proc
+    if not is_ours:
+        context._gateway = object()
     made = jobs(context)
     made.close()
-    assert context.calls == [("cancel all",), ("stop",)]
-    assert context._gateway.proc.killed
+    assert context.calls == [("cancel all",), ("stop",)][: 1 if failing == "cancel all" else 2]
+    assert process.killed is is_ours
     with pytest.raises(RuntimeError):
         made.submit(plan(0))
-
-
-@pytest.mark.parametrize("call", ["cancel all", "stop"])
-def test_closing_does_not_mind_a_jvm_that_is_gone(call, context):
-    context.fail[call] = Py4JNetworkError("gone")
-    jobs(context).close()
-    assert context._gateway.proc.killed
-
-
-def test_a_cluster_of_somebody_else_has_no_jvm_to_kill(context):
-    context._gateway = object()
-    jobs(context).close()
-    assert context.calls == [("cancel all",), ("stop",)]
 
 
 def test_a_jvm_that_never_stops_is_killed(monkeypatch):

@@ -42,21 +42,14 @@ def test_numbers_come_from_both_sides():
     found = numbers(
         PROGRESS, StagedReport(4, {"out": 3}, repeated=False, attempts=2, publish_s=0.3)
     )
-    assert found.inputs == {"in": 12}
-    assert found.outputs == {"out": 3}
+    assert (found.inputs, found.outputs) == ({"in": 12}, {"out": 3})
     assert found.lags == {("in", 0): 5, ("in", 1): 0}
     assert (found.late, found.state_rows, found.state_bytes) == (2, 5, 90)
-    assert found.untimed == 6
-    assert found.attempts == 2
-    assert found.phases_s == pytest.approx(
-        {"plan": 0.01, "work": 0.6, "publish": 0.3, "total": 1.0}
-    )
-
-
-def test_without_the_sinks_report_nothing_is_said_of_outputs():
+    assert (found.untimed, found.attempts) == (6, 2)
+    phases_s = {"plan": 0.01, "work": 0.6, "publish": 0.3, "total": 1.0}
+    assert found.phases_s == pytest.approx(phases_s)
     found = numbers(PROGRESS | {"stateOperators": [], "eventTime": {}, "observedMetrics": {}}, None)
-    assert found.untimed == 0
-    assert found.outputs == {}
+    assert (found.untimed, found.outputs) == (0, {})  # without the sink's report
     assert "publish" not in found.phases_s
 
 
@@ -126,7 +119,8 @@ def test_a_password_is_quoted_for_java():
     )
 
 
-def test_tokens_are_fetched_where_the_settings_say():
+def test_tokens_are_fetched_where_the_settings_say_and_checked_by_the_authority_there(tmp_path):
+    (tmp_path / "login").write_text("-- begin\nend --\n")
     security = {
         f"{SECURITY}PROTOCOL": "sasl_ssl",
         f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER",
@@ -137,18 +131,7 @@ def test_tokens_are_fetched_where_the_settings_say():
     properties = client_properties(load_settings(REQUIRED | security))
     assert properties["sasl.oauthbearer.token.endpoint.url"] == "https://login.example/token"
     assert 'clientId="c" clientSecret="s";' in properties["sasl.jaas.config"]
-
-
-def test_the_token_service_is_checked_by_the_authority_that_is_named(tmp_path):
-    (tmp_path / "login").write_text("-- begin\nend --\n")
-    security = {
-        f"{SECURITY}PROTOCOL": "sasl_ssl",
-        f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER",
-        f"{SECURITY}OAUTH_TOKEN_URL": "https://login.example/token",
-        f"{SECURITY}OAUTH_CLIENT_ID": "c",
-        f"{SECURITY}OAUTH_CLIENT_SECRET": "s",
-        f"{SECURITY}OAUTH_CA_FILE": str(tmp_path / "login"),
-    }
+    security[f"{SECURITY}OAUTH_CA_FILE"] = str(tmp_path / "login")
     settings = load_settings(REQUIRED | security)
     said = client_properties(settings)["sasl.jaas.config"]
     assert 'ssl.truststore.type="PEM"' in said

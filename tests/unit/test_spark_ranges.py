@@ -121,33 +121,21 @@ def test_a_lane_that_failed_rests_a_little_longer_each_time(driver):
 
 
 @played(lanes=2)
-def test_nothing_is_planned_while_claims_are_away(driver):
+def test_nothing_is_planned_or_shared_out_while_claims_are_away(driver):
     yield from driver.working({P0: 100, P1: 100}, 0, 1, p0=0, p1=0)
     driver.claims.outage = "away"
     driver.jobs.end(0, RangeOutcome.CLAIMS, reason="away")
     driver.jobs.end(1, RangeOutcome.CLAIMS, reason="away", **done(P1, 0, 5))
+    driver.member.stable[P1] = 5
+    driver.assign({P2: 100})
+    del driver.journal[:]
     yield from driver.turns(100)
-    assert len(driver.jobs.plans) == 2
+    assert (len(driver.jobs.plans), driver.journal) == (2, [])
     driver.claims.outage = None
     yield from driver.started(0, 1)
     yield from driver.ended(0, 1)
-    assert [plan.starts for plan in driver.jobs.plans[2:]] == [{P0: 0}, {P1: 5}]
+    assert [plan.starts for plan in driver.jobs.plans[2:]] == [{P0: 0, P2: None}, {P1: 5}]
     assert driver.told.names().count("claims_recovered") == 1
-
-
-@played(lanes=1)
-def test_partitions_are_not_shared_out_while_claims_are_away(driver):
-    yield from driver.working({P0: 100}, p0=0)
-    driver.claims.outage = "away"
-    driver.jobs.end(0, RangeOutcome.CLAIMS, reason="away")
-    driver.assign({P1: 100})
-    del driver.journal[:]
-    yield from driver.turns(100)
-    assert driver.journal == []
-    driver.claims.outage = None
-    yield from driver.started(0)
-    yield from driver.ended(0)
-    assert driver.plan.starts == {P0: 0, P1: None}
 
 
 @played(lanes=1)
@@ -213,9 +201,6 @@ def test_a_driver_that_has_nothing_to_plan_notices_that_spark_is_gone(driver):
     with pytest.raises(StopError, match="JVM is gone"):
         yield from driver.turns(1000)
     assert driver.clock.now_s - before_s < 15
-
-
-# -- tasks that stay ----------------------------------------------------------------------
 
 
 @played(lanes=1)

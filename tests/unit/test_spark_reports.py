@@ -43,9 +43,6 @@ def report(outcome: RangeOutcome = RangeOutcome.DONE, **facts: Any) -> RangeRepo
     return reported(0, outcome, **facts)
 
 
-# -- whatever the outcome -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("outcome", [one for one in RangeOutcome if one is not RangeOutcome.STOP])
 def test_what_was_committed_counts_however_the_range_ended(outcome, driver, lane):
     committed = [settled({P0: (5, 8)}), settled({P0: (8, 11), P1: (0, 4)})]
@@ -76,6 +73,15 @@ def test_ends_alone_are_a_span_without_records(driver, lane):
     assert lane.rest_until_s == 0.0
 
 
+def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver):
+    for number, failures in enumerate((3, 4)):
+        one, where = Lane(number, RetryPolicy(3)), ("in", number)
+        one.take_over({where: 0})
+        each = settled({where: (0, 40)}, dead_letters=failures)
+        driver.reports.take(one, RangeReport(lane=number, settled=[each]), NOW_S)
+    assert driver.rate.recent == (80, 7)
+
+
 def test_what_the_task_saw_is_told_by_the_driver(driver, lane):
     failure = Failure("KeyError", "'id'", 3)
     driver.reports.take(
@@ -104,31 +110,13 @@ def test_what_the_task_saw_is_told_by_the_driver(driver, lane):
     assert told.names().count("claims_lost") == 2
 
 
-def test_the_rate_of_dead_letters_is_that_of_all_lanes_together(driver):
-    for number, failures in enumerate((3, 4)):
-        one = Lane(number, RetryPolicy(3))
-        one.take_over({("in", number): 0})
-        each = settled({("in", number): (0, 40)}, dead_letters=failures)
-        driver.reports.take(one, RangeReport(lane=number, settled=[each]), NOW_S)
-    assert driver.rate.recent == (80, 7)
-
-
-# -- one by one ---------------------------------------------------------------------------
-
-
-def test_done_with_progress_goes_on_at_once(driver, lane):
+def test_done_with_progress_or_after_a_wait_in_vain_goes_on_at_once_and_without_rests(driver, lane):
     lane.failures = lane.lost = 3
     driver.reports.take(lane, report(settled=[settled({P0: (5, 8)})]), NOW_S)
     assert (lane.failures, lane.lost, lane.rest_until_s) == (0, 0, 0.0)
-
-
-def test_a_range_that_waited_in_vain_for_more_is_no_failure(driver, lane):
     lane.awaited = {}
     driver.reports.take(lane, report(), NOW_S)
     assert (lane.rest_until_s, lane.failures) == (0.0, 0)
-
-
-def test_done_without_progress_rests(driver, lane):
     lane.awaited = {P0: 9}
     driver.reports.take(lane, report(), NOW_S)
     assert lane.rest_until_s > NOW_S
@@ -163,14 +151,17 @@ def test_a_hold_without_a_claim_store_of_our_own_ends_by_itself(lane):
 
 
 def test_an_aborted_range_rests_and_says_where_it_goes_on(driver, lane):
-    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
-    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
+    for _ in range(2):
+        driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", records=3), NOW_S)
     assert driver.told.of("batch_aborted") == [
         {"reason": "no", "records": 3, "attempt": attempt, "rewound_to": {P0: 5}}
         for attempt in (1, 2)
     ]
     assert lane.rest_until_s > NOW_S
     assert lane.retry.attempts == 0, "the content is not to blame"
+    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", content=True), NOW_S + 9)
+    assert lane.rest_until_s > NOW_S + 9
+    assert lane.retry.attempts == 0, "nor that of no record"
 
 
 def test_culprits_known_by_name_are_condemned_at_once(driver, lane):
@@ -209,12 +200,6 @@ def test_a_dead_letter_that_is_refused_too_stops_the_service(driver, lane):
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
 
 
-def test_refused_content_without_records_is_only_waited_for(driver, lane):
-    driver.reports.take(lane, report(RangeOutcome.ABORTED, reason="no", content=True), NOW_S)
-    assert lane.rest_until_s > NOW_S
-    assert lane.retry.attempts == 0
-
-
 def test_a_condemned_record_is_forgotten_once_it_is_behind(driver, lane):
     later = Coordinates("in", 0, 8)
     lane.retry.rejected = {CULPRIT: NO, later: NO}
@@ -230,21 +215,14 @@ def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver, lane):
         driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S + 1)
 
 
-def test_fences_that_explain_themselves_prove_no_twin(driver, lane):
-    for _ in range(9):
-        driver.reports.take(lane, report(RangeOutcome.FENCED, reason="old", explained=True), NOW_S)
-
-
 def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end(driver, lane):
-    committed = [settled({P0: (5, 6)})] * 3
+    for _ in range(9):  # those that explain themselves prove none
+        driver.reports.take(lane, report(RangeOutcome.FENCED, reason="old", explained=True), NOW_S)
+    fenced = {"reason": "epoch", "settled": [settled({P0: (5, 6)})] * 3}
     for _ in range(4):
-        driver.reports.take(
-            lane, report(RangeOutcome.FENCED, reason="epoch", settled=committed), NOW_S
-        )
+        driver.reports.take(lane, report(RangeOutcome.FENCED, **fenced), NOW_S)
     with pytest.raises(DuplicateInstanceError):
-        driver.reports.take(
-            lane, report(RangeOutcome.FENCED, reason="epoch", settled=committed), NOW_S
-        )
+        driver.reports.take(lane, report(RangeOutcome.FENCED, **fenced), NOW_S)
 
 
 def test_a_dead_producer_is_told_and_planned_again_without_limit(driver, lane):
@@ -259,9 +237,6 @@ def test_a_task_that_must_leave_takes_the_service_with_it(driver, lane):
     with pytest.raises(PositionLostError, match="offset gone"):
         driver.reports.take(lane, stop, NOW_S)
     assert len(driver.told.of("transaction_committed")) == 1
-
-
-# -- no report ----------------------------------------------------------------------------
 
 
 def test_what_a_range_finds_about_killers_is_told_and_kept_by_the_lane(driver, lane):
@@ -292,27 +267,22 @@ def test_a_set_that_cannot_be_decoded_is_told_once_and_until_it_is_over(driver, 
     assert driver.told.of("partition_stuck")[-1] == {"stuck": {}}
 
 
-def test_lost_tasks_are_planned_again_up_to_a_limit(driver, lane):
-    for _ in range(LOST_MAX - 1):
-        driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
-    with pytest.raises(StopError, match=r"10 tasks of lane 0 in a row .* in/0 at 5.*: worker"):
-        driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
-    lost = driver.told.of("task_lost")
-    assert [facts["failures"] for facts in lost] == list(range(1, LOST_MAX + 1))
-    assert lost[0] == {"lane": 0, "reason": "worker crashed", "failures": 1, "starts": {P0: 5}}
-
-
-def test_progress_in_between_makes_lost_tasks_count_from_the_beginning(driver, lane):
+def test_lost_tasks_are_planned_again_up_to_a_limit_that_counts_from_the_last_progress(
+    driver, lane
+):
     for offset in range(5, 45):
         driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
         driver.reports.take(lane, report(settled=[settled({P0: (offset, offset + 1)})]), NOW_S)
-
-
-def test_ranges_that_found_nothing_do_not_count_as_lost(driver, lane):
-    for _ in range(2 * LOST_MAX):
+    for _ in range(2 * LOST_MAX):  # ranges that found nothing are not lost
         driver.reports.take(lane, report(), NOW_S)
-    driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
-    assert driver.told.of("task_lost")[0]["failures"] == 1
+    del driver.told.events[:]
+    for _ in range(LOST_MAX - 1):
+        driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
+    with pytest.raises(StopError, match=r"10 tasks of lane 0 in a row .* in/0 at 45.*: worker"):
+        driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
+    lost = driver.told.of("task_lost")
+    assert [facts["failures"] for facts in lost] == list(range(1, LOST_MAX + 1))
+    assert lost[0] == {"lane": 0, "reason": "worker crashed", "failures": 1, "starts": {P0: 45}}
 
 
 @pytest.mark.parametrize(
@@ -330,9 +300,6 @@ def test_ranges_that_found_nothing_do_not_count_as_lost(driver, lane):
 def test_the_telling_line_of_a_long_story_is_the_reason(story, reason, driver, lane):
     driver.reports.lost(lane, RuntimeError(story), NOW_S)
     assert driver.told.of("task_lost")[0]["reason"] == reason
-
-
-# -- the member ---------------------------------------------------------------------------
 
 
 def test_a_member_that_is_fenced_twice_means_a_twin(driver):

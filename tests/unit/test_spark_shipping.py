@@ -47,16 +47,10 @@ def test_the_outermost_package_of_a_function_is_shipped_and_never_imported(code)
     (code / "shop" / "__init__.py").write_text("raise SystemExit", encoding="utf-8")
     assert list(executors.code_of("shop.orders.rules:rule")) == [Ware("shop", code / "shop")]
     assert "shop" not in sys.modules
-
-
-def test_a_folder_without_init_is_a_package_too(code):
-    (code / "spaced").mkdir()
+    (code / "spaced").mkdir()  # without __init__ it is a package too
     assert list(executors.code_of("spaced.rules:rule")) == [Ware("spaced", code / "spaced")]
-
-
-@pytest.mark.parametrize("function", [None, "hapax.transforms.copy:copy", "nowhere.at.all:rule"])
-def test_there_is_no_code_to_ship_of_hapax_or_of_nobody(function):
-    assert list(executors.code_of(function)) == []
+    for function in (None, "hapax.transforms.copy:copy", "nowhere.at.all:rule"):
+        assert list(executors.code_of(function)) == []
 
 
 def test_a_folder_becomes_an_archive_with_its_files_and_without_caches(code, tmp_path_factory):

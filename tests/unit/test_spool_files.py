@@ -279,39 +279,6 @@ def test_the_file_shrinks_once_all_is_published(tmp_path):
     spool.close()
 
 
-def test_a_child_of_fork_cannot_use_the_spool_and_does_not_harm_it(tmp_path):
-    spool = opened(tmp_path / "spool")
-    spool.append([b"a"])
-    words = [sys.executable, "-c", FORK, str(tmp_path / "forked")]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.splitlines() == ["refused: before this process was forked", "b'abc'"]
-    spool.close()
-
-
-FORK = """
-import os, sys
-from hapax.core.errors import StopError
-from hapax.spool.folder import Folder
-from hapax.spool.spool import SpoolStore
-path = sys.argv[1]
-spool = SpoolStore(Folder(path), "app", disk_max_bytes=1 << 20)
-spool.append([b"a"])
-if not os.fork():
-    try:
-        spool.append([b"lost"])
-    except StopError as error:
-        print("refused:", str(error).split("opened ")[1].split(":")[0], flush=True)
-    spool.close()
-    sys.exit(0)  # as a process ends: with everything that its objects do then
-os.wait()
-spool.append([b"b"])
-spool.close()
-spool = SpoolStore(Folder(path), "app", disk_max_bytes=1 << 20)
-spool.append([b"c"])
-print(b"".join(row.content for row in spool.read(1, 9, 99)))
-"""
-
-
 @pytest.mark.rounds
 def test_a_process_killed_at_any_moment_leaves_what_it_has_acknowledged(tmp_path):
     times = rounds(60, 2000)

@@ -11,7 +11,6 @@ from hapax.kafka import errors
 from hapax.kafka.admin import group
 from hapax.kafka.errors import COORDINATOR_MOVES, of_group
 from hapax.kafka.produce import marked_transaction as module
-from hapax.kafka.produce import marked_transaction as stable_offset_module
 from hapax.kafka.produce.marked_transaction import stable_offset
 from tests.kit.sink_parts import sink_settings
 
@@ -51,39 +50,33 @@ def refusal(kind: type[HapaxError], **error: int) -> str:
     return str(raised.value)
 
 
-def test_an_answer_that_comes_is_returned():
+@pytest.mark.parametrize("place", ["call", "partition"])
+@pytest.mark.parametrize(
+    ("code", "kind", "hangs"),
+    [
+        (KafkaError._TIMED_OUT, BatchAbortedError, True),
+        (KafkaError.UNSTABLE_OFFSET_COMMIT, BatchAbortedError, True),
+        (KafkaError.NOT_COORDINATOR, BatchAbortedError, False),  # it moves
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, StopError, False),
+    ],
+)
+def test_an_answer_that_is_held_back_is_waited_for_and_says_what_shows_the_transaction(
+    monkeypatch, code, place, kind, *, hangs
+):
     assert ask(Member(7)) == 7
-
-
-@pytest.mark.parametrize("place", ["call", "partition"])
-@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT])
-def test_an_answer_that_is_held_back_is_waited_for_and_says_what_shows_the_transaction(code, place):
-    assert HANGS in refusal(BatchAbortedError, **{place: code})
-
-
-@pytest.mark.parametrize("place", ["call", "partition"])
-def test_a_coordinator_that_moves_is_waited_for_and_blames_no_transaction(monkeypatch, place):
-    monkeypatch.setattr(stable_offset_module, "ANSWER_TIMEOUT_S", 0.01)
-    assert HANGS not in refusal(BatchAbortedError, **{place: KafkaError.NOT_COORDINATOR})
-
-
-@pytest.mark.parametrize("place", ["call", "partition"])
-def test_a_missing_right_stops_the_process(place):
-    assert "grant" in refusal(StopError, **{place: KafkaError.GROUP_AUTHORIZATION_FAILED})
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 0.01)
+    said = refusal(kind, **{place: code})
+    assert (HANGS in said) is hangs
+    assert ("grant" in said) is (kind is StopError)
 
 
 def test_a_coordinator_that_is_not_told_stops_the_process_with_the_right_that_is_missing():
-    said = refusal(
-        StopError, call=KafkaError._TIMED_OUT, event=KafkaError.GROUP_AUTHORIZATION_FAILED
-    )
+    late, missing = KafkaError._TIMED_OUT, KafkaError.GROUP_AUTHORIZATION_FAILED
+    said = refusal(StopError, call=late, event=missing)
     assert "GROUP_AUTHORIZATION_FAILED" in said
     assert HANGS not in said
-
-
-def test_other_events_of_the_client_leave_the_answer_waited_for():
-    assert HANGS in refusal(
-        BatchAbortedError, call=KafkaError._TIMED_OUT, event=KafkaError._ALL_BROKERS_DOWN
-    )
+    other = KafkaError._ALL_BROKERS_DOWN  # leaves the answer waited for
+    assert HANGS in refusal(BatchAbortedError, call=late, event=other)
 
 
 MOVES = sorted(COORDINATOR_MOVES)

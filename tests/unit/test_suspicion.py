@@ -50,14 +50,8 @@ def values(count: int) -> list[bytes]:
     return [b"r%d" % number for number in range(count)]
 
 
-# -- the rule -----------------------------------------------------------------------------
-
-
-def test_without_a_death_nothing_is_suspected():
+def test_what_was_being_worked_on_is_suspected_after_a_death_and_without_an_end_two_batches():
     assert suspects_until(CommittedMetadata(topic_id="t"), 5, 100) is None
-
-
-def test_what_was_being_worked_on_is_suspected_and_without_an_end_two_batches():
     assert suspects_until(CommittedMetadata(deaths=1, until=9), 5, 100) == 9
     assert suspects_until(CommittedMetadata(deaths=3), 5, 100) == 205
 
@@ -68,9 +62,6 @@ def test_a_mark_keeps_what_else_stands_beside_an_offset():
         "t", "c", 3, deaths=2, until=7
     )
     assert CommittedMetadata.decode(marked(None, Mark(1))) == CommittedMetadata(deaths=1)
-
-
-# -- the loop -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [0, 37, 99, 1234, 2999])
@@ -181,28 +172,20 @@ def test_marks_cost_two_commits_for_an_assignment_and_nothing_for_a_batch():
     assert more <= 2 * 3
 
 
-def test_a_stop_clears_the_marks():
-    pipeline = Pipeline(marked=True)
-    pipeline.write(*values(20))
-    pipeline.run()
-    assert pipeline.committed() == {IN: 20}
-    assert pipeline.broker.beside == {}
-
-
-def test_a_batch_that_is_aborted_suspects_nobody():
-    aborted = InjectedFault("aborted")
-    pipeline = Pipeline(faults=Script(send=[aborted, aborted]), marked=True)
+@pytest.mark.parametrize("aborts", [0, 2])
+def test_a_stop_clears_the_marks_and_a_batch_that_is_aborted_suspects_nothing(aborts):
+    pipeline = Pipeline(faults=Script(send=[InjectedFault("aborted")] * aborts), marked=True)
     pipeline.write(*values(20))
     pipeline.run_judged()
     assert pipeline.elsewhere.called == []
     assert pipeline.told.of("records_isolated") == []
+    assert pipeline.committed() == {IN: 20}
+    assert pipeline.broker.beside == {}
 
 
 def test_our_own_mark_is_no_death_when_the_partition_comes_back():
-    fenced = InjectedFault("fenced")
-    pipeline = Pipeline(
-        faults=Script(send=[InjectedFault("aborted")], rewind=[fenced]), marked=True
-    )
+    faults = Script(send=[InjectedFault("aborted")], rewind=[InjectedFault("fenced")])
+    pipeline = Pipeline(faults=faults, marked=True)
     pipeline.write(*values(20))
     pipeline.run_judged()
     assert pipeline.dead() == []

@@ -71,6 +71,10 @@ def test_the_status_names_the_ids_of_the_lanes_and_none_of_a_process_that_is_not
 
 def test_progress_that_rests_is_committed_once_more_before_brokers_forget_it():
     lane = Kept()
+    for lane.progress, lane.sound in ((PROGRESS, False), (None, True)):  # not certain
+        lane.keep(1.0)
+        lane.keep(2.0 + KEEP_INTERVAL_S)
+    lane = Kept()
     lane.progress, lane.sound = PROGRESS, True
     for now_s in (100.0, 101.0, 100.0 + KEEP_INTERVAL_S):
         lane.keep(now_s)
@@ -78,14 +82,6 @@ def test_progress_that_rests_is_committed_once_more_before_brokers_forget_it():
     lane.keep(101.0 + KEEP_INTERVAL_S)
     lane.keep(102.0 + KEEP_INTERVAL_S)
     assert lane.commits == [PROGRESS]
-
-
-def test_a_lane_that_is_not_certain_keeps_nothing():
-    lane = Kept()
-    for lane.progress, lane.sound in ((PROGRESS, False), (None, True)):
-        lane.keep(1.0)
-        lane.keep(2.0 + KEEP_INTERVAL_S)
-    assert lane.commits == []
 
 
 def test_a_lane_that_is_not_open_commits_nothing():
@@ -138,22 +134,16 @@ def planned(elsewhere: OtherCluster, headers: Headers = (), partition: int = 3) 
     return planner.plan([record], [b""], [(Output(b"v"),)], {("in", partition): 8})
 
 
-def test_a_mirrored_record_keeps_its_partition_and_all_its_headers():
+def test_a_mirrored_record_keeps_its_partition_and_all_its_headers_and_an_output_neither():
     headers = (("x", b"1"), ("x", None), (ID, b"own"), ("hapax-error", b"E: why"))
     (message,) = planned(HERE, (*headers, (SOURCE, b"far/0/1"))).messages
     assert message.partition == 3
     assert message.headers == [*headers, (SOURCE, b"in/3/7"), (PATH, b"a")]
-
-
-def test_an_output_of_a_function_keeps_neither():
+    (message,) = planned(HERE, partition=4).messages  # which the mirror does not have
+    assert message.partition == -1
     (message,) = planned(OtherCluster(b"a", b"b"), (("x", b"1"), ("hapax-error", b"E"))).messages
     assert message.partition == -1
     assert message.headers == [("x", b"1"), (ID, b"in/3/7"), (SOURCE, b"in/3/7"), (PATH, b"a")]
-
-
-def test_a_partition_that_the_mirror_does_not_have_is_left_to_the_partitioner():
-    (message,) = planned(HERE, partition=4).messages
-    assert message.partition == -1
 
 
 def test_the_path_grows_by_the_cluster_that_is_read():

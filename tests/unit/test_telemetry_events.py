@@ -97,6 +97,7 @@ CASES = [
         facts={"engine": "worker", "librdkafka": "2"},
     ),
     Case("preflight_passed", line={"level": "info", "remarks": []}),
+    Case("preflight_passed", {"remarks": ["one replica"]}, {"level": "warning"}),
     Case("preflight_refused", {"problems": ["no topic"]}),
     Case("service_ready", line={"level": "info"}),
     Case("query_started", {"query": "q", "run": "r", "checkpoint": "/c"}),
@@ -214,6 +215,7 @@ CASES = [
     Case("batch_abandoned", {"reason": "unresolved"}),
     Case("service_draining", {"reason": "SIGTERM"}),
     Case("service_stopped", {"exit_code": 4, "reason": "twin"}, {"level": "error"}),
+    Case("service_stopped", {"exit_code": 0, "reason": "drained"}, {"level": "info"}),
     Case("service_crashed", line={"error": "ValueError"}, facts={"error": ValueError("no")}),
     Case(
         "watchdog_fired",
@@ -379,6 +381,7 @@ CASES = [
     Case("schemas_recovered", line={"outage_s": 0.0}, sample=("schemas_missing", {}, 0)),
     Case("schema_file_unusable", {"reason": "damaged"}),
     Case("claims_lost", line={"level": "error"}, sample=("dedup_claim_losses_total", {}, 1)),
+    Case("claims_volatile", {"reason": "no log"}, {"level": "error"}),
     Case(
         "claims_evicted",
         line={"level": "error", "reason": "Redis evicts keys", "keys": 7},
@@ -488,14 +491,11 @@ def test_every_event_has_a_case():
     assert events - silent == {case.event for case in CASES}
 
 
-def test_how_many_records_wait_is_a_gauge_without_a_line():
+def test_records_that_wait_have_no_line_and_ranges_are_counted_also_where_the_log_is_quiet():
     told = Told("info")
     told.events.records_wait(4)
     assert told.lines == []
-    assert told.metrics.registry.get_sample_value("hapax_records_waiting") == 4
-
-
-def test_ranges_are_counted_also_where_the_log_is_quiet():
+    assert told.value("records_waiting") == 4
     told = Told("warning")
     told.events.range_completed(
         0, "aborted", {}, transactions=0, records=7, open_s=0.5, work_s=1.0, round_s=2.0

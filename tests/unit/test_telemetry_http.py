@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hapax.core.errors import ConfigurationError
 from hapax.telemetry.health import Health
 from hapax.telemetry.http import server as http
-from hapax.telemetry.http.server import Routes, TelemetryServer
+from hapax.telemetry.http.server import COMMANDS, Routes, TelemetryServer
 from hapax.telemetry.metrics import Metrics
 
 LOOPBACK = "127.0.0.1"
@@ -93,7 +93,7 @@ def service():
     service.server.close()
 
 
-def test_metrics_are_prometheus_text_by_default(service):
+def test_metrics_are_prometheus_text_or_openmetrics_when_asked_zipped_and_picked(service):
     service.metrics.in_doubt_fences.of().inc()
     reply = service.ask("/metrics")
     assert reply.status == 200
@@ -105,17 +105,10 @@ def test_metrics_are_prometheus_text_by_default(service):
     ]
     assert [s.value for s in samples if s.name == "hapax_in_doubt_fences_total"] == [1]
     assert [s for s in samples if s.name == "process_start_time_seconds"]
-
-
-def test_metrics_are_openmetrics_when_asked(service):
     reply = service.ask("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert reply.headers["Content-Type"].startswith("application/openmetrics-text")
     parse: Any = openmetrics  # has no types, unlike the other parser
-    names = {family.name for family in parse(reply.body.decode())}
-    assert "hapax_transactions" in names
-
-
-def test_metrics_can_be_zipped_and_picked(service):
+    assert "hapax_transactions" in {family.name for family in parse(reply.body.decode())}
     assert service.ask("/metrics", Accept_Encoding="gzip").headers["Content-Encoding"] == "gzip"
     picked = service.ask("/metrics?name[]=hapax_assigned_partitions").body.decode()
     assert re.findall(r"^[a-z]\w+", picked, re.MULTILINE) == ["hapax_assigned_partitions"]
@@ -130,6 +123,8 @@ def test_probes_answer_with_reasons(service):
     service.health.started = service.health.assigned = True
     assert service.ask("/readyz").status == 200
     assert service.ask("/startupz").status == 200
+    service.health.loop_s = service.health.monotonic_s() - 31
+    assert service.ask("/livez").status == 503
 
 
 def test_a_call_without_an_answer_is_named_before_the_loop_counts_as_stalled(service):
@@ -145,16 +140,8 @@ def test_a_call_without_an_answer_is_named_before_the_loop_counts_as_stalled(ser
     assert service.ask("/readyz").status == 200
 
 
-def test_a_loop_that_stands_still_fails_the_liveness_probe(service):
-    service.health.loop_s = service.health.monotonic_s() - 31
-    assert service.ask("/livez").status == 503
-
-
-def test_status_is_what_it_is_told(service):
-    assert service.ask("/status.json?x=1").json == {"state": "running"}
-
-
 def test_a_status_that_fails_is_an_answer_without_the_errors_text(service):
+    assert service.ask("/status.json?x=1").json == {"state": "running"}
     service.failure = LookupError("secret")
     reply = service.ask("/status.json")
     assert (reply.status, reply.json) == (500, {"error": "LookupError"})
@@ -211,26 +198,20 @@ def test_the_charts_are_drawn_by_uplot_as_npm_has_it():
     assert "uPlot 1.6.32" in (folder / "page.html").read_text()
 
 
-def test_what_does_not_exist_is_said_in_json(service):
-    reply = service.ask("/admin/../etc/passwd")
-    assert reply.status == 404
-    assert "/metrics" in reply.json["paths"]
-
-
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])
 def test_only_get_and_head_are_allowed(method, service):
     reply = service.ask("/metrics", method)
     assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
 
 
-def test_head_is_get_without_a_body(service):
+def test_head_is_get_without_a_body_and_what_does_not_exist_is_said_in_json(service):
     reply = service.ask("/readyz", "HEAD")
     assert (reply.status, reply.body) == (503, b"")
     assert int(reply.headers["Content-Length"]) > 0
-
-
-def test_answers_do_not_tell_the_version_of_python(service):
-    assert service.ask("/livez").headers["Server"] == "hapax"
+    assert reply.headers["Server"] == "hapax", "not the version of Python"
+    reply = service.ask("/admin/../etc/passwd")
+    assert reply.status == 404
+    assert "/metrics" in reply.json["paths"]
 
 
 def test_nothing_is_written_for_requests(service, capfd):
@@ -254,19 +235,16 @@ def test_a_request_that_is_too_long_gets_json(service):
         assert (response.status, json.loads(response.read())) == (431, {"error": 431})
 
 
-def test_many_slow_clients_do_not_keep_a_probe_out(service):
+def test_many_slow_clients_do_not_keep_a_probe_out_and_one_that_lives_too_long_is_hung_up_on(
+    service, monkeypatch
+):
     slow = [service.connect() for _ in range(http.CLIENTS_MAX + 5)]
     assert service.ask("/livez").status == 200
     assert slow[0].recv(1) == b""  # the oldest was hung up on
+    monkeypatch.setattr(http, "CLIENT_TIMEOUT_S", 0.0)
+    assert slow[-1].recv(1) == b""
     for client in slow:
         client.close()
-
-
-def test_a_client_that_lives_too_long_is_hung_up_on(service, monkeypatch):
-    slow = service.connect()
-    monkeypatch.setattr(http, "CLIENT_TIMEOUT_S", 0.0)
-    assert slow.recv(1) == b""
-    slow.close()
 
 
 def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(service):
@@ -275,18 +253,18 @@ def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(service):
         TelemetryServer(LOOPBACK, port, registry=service.metrics.registry, health=service.health)
 
 
+def test_a_server_that_never_started_can_be_closed_and_gives_its_port_back():
+    registry, health, port = Metrics().registry, Health(1.0), 0
+    for _ in range(2):
+        server = TelemetryServer(LOOPBACK, port, registry=registry, health=health)
+        port = server.port
+        server.close()
+
+
 @pytest.mark.parametrize(("address", "port"), [(LOOPBACK, 70_000), ("203.0.113.1", 0)])
 def test_what_cannot_be_listened_on_is_a_configuration_error(address, port):
     with pytest.raises(ConfigurationError, match="cannot listen on"):
         TelemetryServer(address, port, registry=Metrics().registry, health=Health(1.0))
-
-
-def test_a_server_that_never_started_can_be_closed_and_gives_its_port_back():
-    registry, health = Metrics().registry, Health(1.0)
-    first = TelemetryServer(LOOPBACK, 0, registry=registry, health=health)
-    first.close()
-    second = TelemetryServer(LOOPBACK, first.port, registry=registry, health=health)
-    second.close()
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
@@ -304,31 +282,56 @@ def test_ipv6_addresses_are_listened_on_too():
     server.close()
 
 
-def test_a_pause_and_a_resume_from_this_machine_are_passed_on(service):
+def test_a_pause_and_a_resume_from_this_machine_are_passed_on_or_refused_with_the_reason(service):
     for path in ("/pause", "/resume"):
         reply = service.ask(path, "POST", Hapax_Command="1")
         assert (reply.status, reply.json) == (202, {"accepted": path})
     assert service.intake.told == ["pause", "resume"]
+    service.intake.refusal = "Spark drives"
+    reply = service.ask("/pause", "POST", Hapax_Command="1")
+    assert (reply.status, reply.json) == (409, {"error": "Spark drives"})
 
 
-def test_a_pause_without_our_header_which_a_browser_would_send_is_refused(service):
+def test_a_pause_without_our_header_as_of_a_browser_or_from_another_machine_is_refused(service):
     assert service.ask("/pause", "POST").status == 403
+    assert service.ask("/pause", "POST", Hapax_Command="1", Host="evil.example").status == 403
     assert service.ask("/pause", "GET", Hapax_Command="1").status == 404
     assert service.ask("/livez", "POST", Hapax_Command="1").status == 405
     assert service.intake.told == []
 
 
-def test_a_pause_from_another_machine_is_refused(service):
-    routes = Routes(service.metrics.registry, service.health, service.status, service.intake)
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:9464", None, 202),
+        ("[::1]:9464", "http://[::1]:9464", 202),
+        ("LocalHost", None, 202),
+        ("orders.internal:80", None, 202),
+        (None, None, 403),
+        ("evil.example:9464", None, 403),
+        ("evil.example:9464", "http://evil.example:9464", 403),
+        ("127.0.0.1.evil.example", None, 403),
+        ("localhost:9464", "http://evil.example", 403),
+        ("localhost:9464", "http://localhost:3000", 403),
+        ("localhost:9464", "null", 403),
+        ("[", None, 403),
+    ],
+)
+@pytest.mark.parametrize("path", COMMANDS)
+def test_a_command_names_this_machine_and_comes_from_no_page_of_another(
+    service, path, host, origin, status
+):
+    routes = Routes(
+        service.metrics.registry, service.health, dict, service.intake, "orders.internal"
+    )
     headers = Message()
     headers["Hapax-Command"] = "1"
-    answer = routes.command("/pause", headers, local=False)
+    for name, value in (("Host", host), ("Origin", origin)):
+        if value is not None:
+            headers[name] = value
+    answer, from_another = (routes.command(path, headers, local=local) for local in (True, False))
     assert answer is not None
-    assert answer.status == 403
-    assert service.intake.told == []
-
-
-def test_a_pause_that_the_engine_cannot_follow_is_a_conflict_with_the_reason(service):
-    service.intake.refusal = "Spark drives"
-    reply = service.ask("/pause", "POST", Hapax_Command="1")
-    assert (reply.status, reply.json) == (409, {"error": "Spark drives"})
+    assert answer.status == status
+    assert service.intake.told == [path[1:]] * (status == 202)
+    assert from_another is not None
+    assert from_another.status == 403

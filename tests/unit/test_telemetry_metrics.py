@@ -26,46 +26,31 @@ def test_no_label_is_unbounded():
     assert {"id", "offset", "key"}.isdisjoint(label.name for label in most)
 
 
-def test_every_row_is_exposed_and_parses(metrics):
+def test_every_row_is_exposed_and_parses_and_no_series_tells_when_it_was_created(metrics):
     kinds: dict[object, str] = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
     expected = {row.name.removesuffix("_total"): kinds[row.kind] for row in rows()}
     assert families(metrics).items() >= expected.items()
-
-
-def test_no_series_tells_when_it_was_created(metrics):
     assert not [name for name in families(metrics) if name.endswith("_created")]
 
 
-def test_two_metrics_do_not_share_a_registry():
-    one, two = Metrics(), Metrics()
-    one.in_doubt_fences.of().inc()
-    assert two.registry.get_sample_value("hapax_in_doubt_fences_total") == 0
+def test_two_metrics_do_not_share_a_registry_and_a_child_is_bound_once(metrics):
+    metrics.in_doubt_fences.of().inc()
+    assert Metrics().registry.get_sample_value("hapax_in_doubt_fences_total") == 0
+    assert metrics.records_consumed.of("a") is metrics.records_consumed.of("a")
+    assert metrics.records_consumed.of("a") is not metrics.records_consumed.of("b")
 
 
-def test_series_of_listed_labels_exist_before_anything_happened(metrics):
+def test_a_label_past_its_limit_or_that_a_closed_one_does_not_list_counts_as_other(metrics):
     value = metrics.registry.get_sample_value
-    assert value("hapax_transactions_total", {"outcome": "fenced"}) == 0
+    assert value("hapax_transactions_total", {"outcome": "fenced"}) == 0  # before anything happened
     assert value("hapax_dedup_store_up") == 1
-
-
-def test_a_label_past_its_limit_counts_as_other(metrics):
     for number in range(60):
         metrics.records_dead_lettered.of(f"Error{number}").inc()
-    value = metrics.registry.get_sample_value
+    metrics.transactions.of("surprising").inc()
     assert value("hapax_records_dead_lettered_total", {"reason": "Error49"}) == 1
     assert value("hapax_records_dead_lettered_total", {"reason": "Error50"}) is None
     assert value("hapax_records_dead_lettered_total", {"reason": "other"}) == 10
-
-
-def test_a_value_that_a_closed_label_does_not_list_counts_as_other(metrics):
-    metrics.transactions.of("surprising").inc()
-    value = metrics.registry.get_sample_value
     assert value("hapax_transactions_total", {"outcome": "other"}) == 1
-
-
-def test_a_child_is_bound_once(metrics):
-    assert metrics.records_consumed.of("a") is metrics.records_consumed.of("a")
-    assert metrics.records_consumed.of("a") is not metrics.records_consumed.of("b")
 
 
 def test_a_removed_child_leaves_the_exposition_and_may_come_back(metrics):
@@ -76,11 +61,6 @@ def test_a_removed_child_leaves_the_exposition_and_may_come_back(metrics):
     assert metrics.registry.get_sample_value("hapax_consumer_lag", lag) is None
     metrics.consumer_lag.of("a", "0").set(6)
     assert metrics.registry.get_sample_value("hapax_consumer_lag", lag) == 6
-
-
-def test_too_few_label_values_are_an_error(metrics):
-    with pytest.raises(ValueError, match="zip"):
-        metrics.consumer_lag.of("a")
 
 
 def test_buckets_of_durations_start_below_a_millisecond():

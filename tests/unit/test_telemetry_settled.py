@@ -41,16 +41,11 @@ def told():
     return Told("info")
 
 
-def test_the_line_has_the_agreed_keys_time_level_and_event_first(told):
+def test_the_line_has_the_agreed_keys_and_says_offsets_phases_and_latency(told):
     told.events.transaction_committed(SETTLED)
     (line,) = told.lines
     assert line.keys() == KEYS
     assert list(line)[:3] == ["timestamp", "level", "event"]
-
-
-def test_the_line_says_offsets_phases_and_latency(told):
-    told.events.transaction_committed(SETTLED)
-    (line,) = told.lines
     assert line["offsets"] == {"orders/0": [100, 107], "orders/3": [9, 12]}
     assert line["phases_ms"] == {"identify": 1.0, "claim": 2.0, "commit": 4.0}
     assert line["duration_ms"] == 7.0
@@ -118,13 +113,17 @@ def test_what_was_not_told_yet_is_told_before_anything_else_happens(told, then):
     assert told.lines[1]["event"] == "transaction_committed"
 
 
-def test_at_debug_each_transaction_has_a_line_of_its_own():
+def test_at_debug_each_transaction_has_a_line_of_its_own_and_without_one_metrics_move():
     told = Told("debug")
     for _ in range(3):
         told.events.transaction_committed(SETTLED)
     told.events.service_draining("SIGTERM")
     levels = [line["level"] for line in told.lines if line["event"] == "transaction_committed"]
     assert levels == ["debug"] * 3
+    told = Told("error")
+    told.events.transaction_committed(SETTLED)
+    assert told.lines == []
+    assert told.value("transactions_total", outcome="committed") == 1
 
 
 def test_the_spans_of_a_trace_are_those_of_the_last_transaction(told):
@@ -164,13 +163,6 @@ def test_the_metrics_say_the_same(name, labels, expected, told):
     assert told.value(name, **labels) == expected
 
 
-def test_metrics_move_when_the_line_is_filtered():
-    told = Told("error")
-    told.events.transaction_committed(SETTLED)
-    assert told.lines == []
-    assert told.value("transactions_total", outcome="committed") == 1
-
-
 def test_records_of_several_topics_are_told_apart_when_the_core_says_how(told):
     offsets = {("a", 0): (0, 2), ("b", 0): (0, 5)}
     told.events.transaction_committed(
@@ -181,8 +173,13 @@ def test_records_of_several_topics_are_told_apart_when_the_core_says_how(told):
     assert told.value("records_consumed_total", topic="several") == 7
 
 
-def test_one_record_is_one_latency_and_a_clock_ahead_of_ours_is_none_below_zero(told):
-    ahead_ms = 1_700_000_009_000
+def test_one_record_is_one_latency_none_below_zero_and_those_without_time_are_none(told):
+    bare = BatchResult(offsets={("a", 0): (0, 3)}, records=3, phases_s={"claim": 0.0001})
+    told.events.transaction_committed(bare)
+    assert told.value("record_latency_seconds_count") == 0
+    assert told.value("dedup_latency_seconds_count") == 0
+    assert told.lines[0]["latency_ms"] == {"oldest": None, "newest": None}
+    ahead_ms = 1_700_000_009_000  # of a clock ahead of ours
     told.events.transaction_committed(
         BatchResult(
             offsets={("a", 0): (0, 1)},
@@ -193,15 +190,6 @@ def test_one_record_is_one_latency_and_a_clock_ahead_of_ours_is_none_below_zero(
     )
     assert told.value("record_latency_seconds_count") == 1
     assert told.value("record_latency_seconds_sum") == 0
-
-
-def test_records_without_time_or_claims_leave_those_histograms_alone(told):
-    told.events.transaction_committed(
-        BatchResult(offsets={("a", 0): (0, 3)}, records=3, phases_s={"claim": 0.0001})
-    )
-    assert told.value("record_latency_seconds_count") == 0
-    assert told.value("dedup_latency_seconds_count") == 0
-    assert told.lines[0]["latency_ms"] == {"oldest": None, "newest": None}
 
 
 def test_under_pass_the_batches_tell_that_the_claim_store_went_away_and_came_back(told):

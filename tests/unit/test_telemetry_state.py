@@ -12,7 +12,6 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import pytest
 
 from hapax.core.ports import Stuck
@@ -27,7 +26,6 @@ from hapax.telemetry.logs import (
 )
 from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import ORDERS, Told
-from tests.unit.test_telemetry_survey import OURS
 
 STARTING = "starting: transactions are not initialised yet"
 UNASSIGNED = "waiting for the first assignment of partitions"
@@ -52,17 +50,19 @@ def test_a_service_that_starts_is_alive_and_says_what_it_waits_for(told):
     assert told.health.readyz() == (False, [STARTING, UNASSIGNED])
 
 
-def test_ready_begins_with_the_first_assignment(told):
+def test_ready_begins_with_the_first_assignment_and_is_a_metric_too(told):
+    told.events.service_started(
+        {}, version="1", engine="worker", librdkafka="2", record_path="python (HAPAX_FAST=off)"
+    )
     told.events.service_ready()
     assert told.health.startupz() == (True, [])
     assert told.health.readyz() == (False, [UNASSIGNED])
+    assert told.value("ready") == 0
     told.events.partitions_assigned([])
     assert told.health.readyz() == (True, [])
-
-
-def test_a_member_whose_partitions_moved_on_stays_ready(ready):
-    ready.events.partitions_revoked([ORDERS])
-    assert ready.health.readyz() == (True, [])
+    assert told.value("ready") == 1
+    told.events.service_draining("SIGTERM")
+    assert told.value("ready") == 0
 
 
 def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(ready):
@@ -89,23 +89,17 @@ def test_draining_ends_readiness_and_not_life(ready):
     assert ready.health.startupz().ok
 
 
-def test_a_loop_that_stands_still_past_the_limit_is_not_alive(ready):
+def test_a_loop_that_waits_is_not_ready_and_past_the_limit_not_alive(ready):
     ready.events.loop_moved()
-    ready.monotonic_s += 30
+    ready.monotonic_s += 6
+    assert ready.health.readyz() == (False, ["the loop has not moved for 6 s"])
+    ready.monotonic_s += 24
     assert ready.health.livez().ok
     ready.monotonic_s += 0.5
     reasons = ["the loop has not moved for 30.5 s (limit 30 s)"]
     assert ready.health.livez() == (False, reasons)
     ready.events.loop_moved()
     assert ready.health.livez().ok
-
-
-def test_a_loop_that_waits_for_brokers_is_alive_and_not_ready(ready):
-    ready.events.loop_moved()
-    ready.monotonic_s += 6
-    assert ready.health.readyz() == (False, ["the loop has not moved for 6 s"])
-    assert ready.health.livez().ok
-    ready.events.loop_moved()
     assert ready.health.readyz() == (True, [])
 
 
@@ -141,21 +135,17 @@ def test_a_claim_store_that_deletes_claims_is_named_as_such_until_it_keeps_them(
     assert ready.health.readyz().ok
 
 
-def test_claims_that_are_away_end_readiness_under_pause(ready):
-    ready.events.claims_unavailable("timeout", "pause")
-    assert ready.health.readyz() == (
-        False,
-        ["the claim store does not answer", "timeout, since 22:13:20"],
-    )
-    assert ready.health.livez().ok
-    ready.events.claims_recovered(3.0)
-    assert ready.health.readyz().ok
-
-
-def test_claims_that_are_away_change_nothing_under_pass(ready):
+def test_claims_that_are_away_end_readiness_under_pause_and_change_nothing_under_pass(ready):
     ready.events.claims_unavailable("timeout", "pass")
     assert ready.health.readyz() == (True, [])
     assert ready.value("dedup_store_up") == 0
+    ready.events.claims_recovered(3.0)
+    ready.events.claims_unavailable("timeout", "pause")
+    reasons = ["the claim store does not answer", "timeout, since 22:13:20"]
+    assert ready.health.readyz() == (False, reasons)
+    assert ready.health.livez().ok
+    ready.events.claims_recovered(3.0)
+    assert ready.health.readyz().ok
 
 
 def test_an_outage_of_claims_is_told_once_a_minute_and_counted_each_time(ready):
@@ -166,40 +156,22 @@ def test_an_outage_of_claims_is_told_once_a_minute_and_counted_each_time(ready):
     assert ready.value("dedup_lookups_total", result="error") == 5
 
 
-def test_assignments_add_up_and_losses_take_away(told):
-    told.events.partitions_assigned([ORDERS, ("orders", 1)])
-    told.events.partitions_assigned([("orders", 2)])
-    assert told.value("assigned_partitions") == 3
-    told.events.partitions_revoked([ORDERS])
-    told.events.partitions_lost([("orders", 1), ("orders", 9)])
-    assert told.health.partitions == {("orders", 2)}
-    assert told.value("assigned_partitions") == 1
-
-
-def test_the_lag_of_a_partition_that_went_away_is_not_shown_any_more(told):
-    told.events.partitions_assigned([ORDERS, ("orders", 1)])
-    told.events.lag_updated(
-        [OURS, msgspec.structs.replace(OURS, partition=1)], told.wall_s, complete=True
-    )
-    told.events.partitions_revoked([ORDERS])
-    assert told.value("consumer_lag", topic="orders", partition="0") is None
-    assert told.value("consumer_lag", topic="orders", partition="1") == OURS.lag
+def test_assignments_add_up_losses_take_away_and_a_member_without_partitions_stays_ready(ready):
+    ready.events.partitions_assigned([("orders", 1)])
+    ready.events.partitions_assigned([("orders", 2)])
+    assert ready.value("assigned_partitions") == 3
+    ready.events.partitions_revoked([ORDERS])
+    ready.events.partitions_lost([("orders", 1), ("orders", 9)])
+    assert ready.health.partitions == {("orders", 2)}
+    assert ready.value("assigned_partitions") == 1
+    ready.events.partitions_revoked([("orders", 2)])
+    assert ready.health.readyz() == (True, [])
 
 
 def test_a_producer_that_died_unfenced_is_fatal(told):
     told.events.producer_died("out of order", fenced=False)
     assert told.value("transactions_total", outcome="fatal") == 1
     assert told.value("transactions_total", outcome="fenced") == 0
-
-
-def test_leaving_in_peace_is_no_error(told):
-    told.events.service_stopped(0, "drained")
-    assert told.lines[0]["level"] == "info"
-
-
-def test_remarks_of_preflight_are_warnings(told):
-    told.events.preflight_passed(["one replica"])
-    assert told.lines[0].items() >= {"level": "warning", "remarks": ["one replica"]}.items()
 
 
 def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told):
@@ -250,18 +222,6 @@ def test_lines_that_were_dropped_are_counted_and_told_once_when_one_comes_throug
     assert (line["event"], line["level"], line["count"]) == ("log_lines_dropped", "warning", 3)
 
 
-def test_readiness_is_a_metric_too(told):
-    told.events.service_started(
-        {}, version="1", engine="worker", librdkafka="2", record_path="python (HAPAX_FAST=off)"
-    )
-    assert told.value("ready") == 0
-    told.events.service_ready()
-    told.events.partitions_assigned([ORDERS])
-    assert told.value("ready") == 1
-    told.events.service_draining("SIGTERM")
-    assert told.value("ready") == 0
-
-
 @pytest.fixture
 def root():
     root = logging.getLogger()
@@ -275,10 +235,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_time_is_utc_and_iso(told):
-    told.events.service_ready()
-    stamp = told.lines[0]["timestamp"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", stamp)
+def test_time_is_utc_and_iso_and_text_of_strangers_bounded_and_without_commands(told):
+    evil = "\x1b[2J\r\nforged line" + "x" * 1_000
+    told.events.dead_letter_written(Coordinates("t", 0, 1), "ValueError", 1, evil)
+    (line,) = told.lines
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["timestamp"])
+    assert len(line["error"]) == 300
+    assert line["error"].isprintable()
 
 
 @pytest.mark.parametrize("odd", ["\ud800", 1 << 80, {1: 2}, {"a", "b"}, b"\xff", object()])
@@ -313,53 +276,44 @@ def test_a_terminal_gets_text_and_auto_finds_out(monkeypatch):
     assert "╭" not in text
 
 
-def test_text_of_strangers_is_bounded_and_cannot_move_a_terminal(told):
-    evil = "\x1b[2J\r\nforged line" + "x" * 1_000
-    told.events.dead_letter_written(Coordinates("t", 0, 1), "ValueError", 1, evil)
-    text = told.lines[0]["error"]
-    assert len(text) == 300
-    assert text.isprintable()
+LOGS = """import io
+from hapax.telemetry.logs import configure_logs
+configure_logs('info', 'console', stream=io.StringIO())"""
 
 
-def test_structlog_comes_without_rich():
-    code = (
-        "import sys, io; from hapax.telemetry.logs import configure_logs;"
-        "configure_logs('info', 'console', stream=io.StringIO());"
-        "assert not [name for name in sys.modules if name.split('.')[0] == 'rich'];"
-        "import rich.console"
-    )
+@pytest.mark.parametrize(
+    ("does", "absent"),
+    [
+        (LOGS, {"rich"}),
+        ("import hapax.telemetry.events", {"structlog", "rich", "prometheus_client"}),
+    ],
+)
+def test_structlog_comes_without_rich_and_events_without_both(does, absent):
+    roots = "{name.split('.')[0] for name in sys.modules}"
+    code = f"{does}\nimport sys\nassert not {absent} & {roots}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_events_come_without_structlog_and_rich():
-    code = (
-        "import sys, hapax.telemetry.events;"
-        "assert not {'structlog', 'rich', 'prometheus_client'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_client_logger_takes_what_librdkafka_gives(told):
-    logger = ClientLogger(told.events, "consumer")
-    logger.log(40, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "refused")
-    assert told.lines[0].items() >= {"facility": "FAIL", "text": "refused"}.items()
-
-
-def test_a_client_logger_takes_other_forms_too(told):
-    ClientLogger(told.events, "consumer").log(30, "lost %d", 3)
-    assert told.lines[0].items() >= {"facility": "?", "text": "lost 3"}.items()
-
-
-def test_a_client_logger_never_raises(told):
-    ClientLogger(told.events, "consumer").log(30, "%d", "no number")
-    assert told.lines[0].items() >= {"event": "telemetry_failed", "error": "TypeError"}.items()
-    assert told.value("telemetry_failures_total") == 1
+@pytest.mark.parametrize(
+    ("line", "facility", "text"),
+    [
+        ((40, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "refused"), "FAIL", "refused"),
+        ((30, "lost %d", 3), "?", "lost 3"),
+    ],
+)
+def test_a_client_logger_takes_what_librdkafka_gives_and_other_forms(told, line, facility, text):
+    ClientLogger(told.events, "consumer").log(*line)
+    assert told.lines[0].items() >= {"facility": facility, "text": text}.items()
 
 
 def test_a_client_logger_never_raises_even_when_nothing_can_be_written(told):
-    told.stream.close()
-    ClientLogger(told.events, "consumer").log(40, "%s [%s] %s", "FAIL", "c", "refused")
+    logger = ClientLogger(told.events, "consumer")
+    logger.log(30, "%d", "no number")
+    assert told.lines[0].items() >= {"event": "telemetry_failed", "error": "TypeError"}.items()
     assert told.value("telemetry_failures_total") == 1
+    told.stream.close()
+    logger.log(40, "%s [%s] %s", "FAIL", "c", "refused")
+    assert told.value("telemetry_failures_total") == 2
 
 
 def test_the_real_client_logs_through_it(told):
@@ -375,29 +329,20 @@ def test_the_real_client_logs_through_it(told):
     assert "FAIL" in facilities
 
 
-@pytest.mark.usefixtures("root")
-def test_what_business_code_logs_becomes_a_line(told):
-    capture_library_logs(told.events)
-    logging.getLogger("shop.rules").warning("odd price %s", "12\n")
-    expected = {"event": "library_logged", "library": "shop.rules", "text": "odd price 12 "}
-    assert told.lines[0].items() >= expected.items()
-
-
-def test_the_traceback_of_business_code_is_kept(told, root):
+def test_what_business_code_logs_becomes_a_line_with_its_traceback(told, root):
     capture_library_logs(told.events)
     assert [type(handler) for handler in root.handlers] == [LibraryHandler]
+    logger = logging.getLogger("shop.rules")
+    logger.warning("odd price %s", "12\n")
+    expected = {"event": "library_logged", "library": "shop.rules", "text": "odd price 12 "}
+    assert told.lines[0].items() >= expected.items()
     try:
         os.environ["HAPAX_RATE"]
     except KeyError:
-        logging.getLogger("shop.rules").exception("no rate")
-    assert "KeyError: 'HAPAX_RATE'" in told.lines[0]["exception"]
-
-
-@pytest.mark.usefixtures("root")
-def test_a_log_call_that_is_wrong_does_not_break_business_code(told):
-    capture_library_logs(told.events)
-    logging.getLogger("shop.rules").warning("%d", "no number")
-    assert told.lines[0]["event"] == "telemetry_failed"
+        logger.exception("no rate")
+    assert "KeyError: 'HAPAX_RATE'" in told.lines[1]["exception"]
+    logger.warning("%d", "no number")
+    assert told.lines[2]["event"] == "telemetry_failed"
 
 
 LONG = b"x" * 1000

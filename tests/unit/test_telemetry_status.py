@@ -22,12 +22,16 @@ def told():
     return Told()
 
 
-def test_a_process_that_has_just_started_shows_that_and_what_it_waits_for(told):
-    status = told.status
-    assert (status["state"], status["last_transaction"]) == ("starting", None)
-    assert [cause["reason"] for cause in status["causes"]][:1] == [
-        "starting: transactions are not initialised yet"
-    ]
+def test_states_are_those_of_the_probes_and_a_start_shows_what_it_waits_for(told):
+    assert (told.status["state"], told.status["last_transaction"]) == ("starting", None)
+    assert told.status["causes"][0]["reason"] == "starting: transactions are not initialised yet"
+    told.events.service_ready()
+    assert told.status["state"] == "starting"  # no assignment yet
+    told.work()
+    told.monotonic_s += 6
+    assert told.status["state"] == "stalled"
+    told.events.service_draining("SIGTERM")
+    assert told.status["state"] == "draining"
 
 
 def test_outputs_that_go_to_another_cluster_show_its_brokers_and_its_id_once_it_answered():
@@ -38,7 +42,7 @@ def test_outputs_that_go_to_another_cluster_show_its_brokers_and_its_id_once_it_
     assert told.status["outputs_cluster"] == {"servers": "there:9092", "id": "id-of-there"}
 
 
-def test_a_worker_that_works_shows_who_it_is_and_what_it_did(told):
+def test_a_worker_that_works_shows_who_it_is_what_it_did_and_who_holds_what(told):
     told.work()
     told.wall_s += 7_200
     status = told.status
@@ -46,29 +50,18 @@ def test_a_worker_that_works_shows_who_it_is_and_what_it_did(told):
     assert (status["transactional_id"], status["guarantee"]) == ("shop-shop-0", "exactly_once")
     assert status["uptime_s"] == 7_200
     assert status["build"]["librdkafka"] == "2.16.1"
-    assert (
-        status["last_transaction"].items()
-        >= {
-            "records": 9,
-            "outputs": 6,
-            "duplicates": 2,
-            "dead_letters": 1,
-            "outcome": "committed",
-            "phases_ms": {"identify": 1.0, "claim": 2.0, "commit": 4.0},
-        }.items()
-    )
-    assert (
-        status["totals"].items()
-        >= {
-            "records_in": 9,
-            "records_out": 6,
-            "duplicates": 2,
-            "filtered": 1,
-            "dead_letters": 1,
-            "transactions_committed": 1,
-            "transactions_aborted": 0,
-        }.items()
-    )
+    last, totals = status["last_transaction"], status["totals"]
+    assert [last[name] for name in ("records", "outputs", "duplicates", "dead_letters")] == [
+        9, 6, 2, 1,
+    ]  # fmt: skip
+    assert last["outcome"] == "committed"
+    assert last["phases_ms"] == {"identify": 1.0, "claim": 2.0, "commit": 4.0}
+    assert [totals[f"records_{way}"] for way in ("in", "out")] == [9, 6]
+    assert [totals[name] for name in ("duplicates", "filtered", "dead_letters")] == [2, 1, 1]
+    assert [totals[f"transactions_{end}"] for end in ("committed", "aborted")] == [1, 0]
+    assert status["members"]["hold"] == {"shop-shop-0 (10.0.0.1)": {"orders": [0, 1, 2, 7]}}
+    assert status["settings"]["HAPAX_KAFKA__SECURITY__PASSWORD"] == "***"  # noqa: S105
+    assert status["spark"] is None, "of other engines"
 
 
 def test_each_partition_shows_all_its_marks(told):
@@ -91,28 +84,15 @@ def test_each_partition_shows_all_its_marks(told):
         "open_transaction_seconds": 0.0,
         "seen_s_ago": 0.0,
     }
-    assert (
-        written.items()
-        >= {
-            "topic": "out",
-            "log_start": 1,
-            "last_stable": 5,
-            "high_watermark": 8,
-            "last_stable_offset_lag": 3,
-        }.items()
-    )
+    assert [written[name] for name in ("topic", "log_start", "last_stable")] == ["out", 1, 5]
+    assert (written["high_watermark"], written["last_stable_offset_lag"]) == (8, 3)
 
 
 def test_rows_have_the_names_of_hapax_offsets(told):
     told.work()
     (row,) = told.status["partitions"]
-    look = Look(
-        topic="orders",
-        partition=0,
-        log=LogOffsets(0, 9, 9),
-        committed=5,
-        position=7,
-    )
+    log = LogOffsets(0, 9, 9)
+    look = Look(topic="orders", partition=0, log=log, committed=5, position=7)
     (offsets,) = figures([look])["partitions"]
     assert offsets.keys() <= row.keys()
     asked = {"lag_seconds", "stuck"}
@@ -143,22 +123,47 @@ def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told)
     assert (told.status["state"], told.status["reasons"]) == ("running", [])
 
 
-def test_partitions_that_nobody_has_surveyed_yet_are_there_without_marks(told):
+def test_partitions_without_a_survey_are_there_without_marks_until_they_leave(told):
     told.events.partitions_assigned([ORDERS])
     (row,) = told.status["partitions"]
     assert row == {"topic": "orders", "partition": 0, "lag": None, "stuck": None}
-
-
-def test_what_retention_never_deletes_is_never_and_no_number(told):
-    told.work(msgspec.structs.replace(OURS, margin_s=math.inf))
-    (row,) = told.status["partitions"]
-    assert row["retention_margin_seconds"] == "never"
-
-
-def test_partitions_that_left_are_not_shown(told):
     told.work()
     told.events.partitions_revoked([ORDERS])
     assert told.status["partitions"] == []
+
+
+@pytest.mark.parametrize(("margin_s", "shown"), [(math.inf, None), (None, None), (-5.0, -5.0)])
+def test_the_margin_of_retention_is_a_number_or_null(told, margin_s, shown):
+    told.work(msgspec.structs.replace(OURS, margin_s=margin_s))
+    (row,) = told.status["partitions"]
+    assert row["retention_margin_seconds"] == shown
+
+
+@pytest.mark.parametrize(
+    ("margin_s", "lag_s", "at_risk"),
+    [
+        (59.0, 60.0, True),
+        (60.0, 60.0, False),
+        (0.0, None, True),
+        (-1.0, 0.0, True),
+        (5.0, None, False),
+        (None, 60.0, False),
+        (math.inf, 60.0, False),
+    ],
+)
+def test_a_partition_whose_unread_records_have_used_half_of_their_retention_is_at_risk(
+    told, margin_s, lag_s, at_risk
+):
+    told.work(msgspec.structs.replace(OURS, margin_s=margin_s, lag_s=lag_s))
+    status = told.status
+    assert (status["state"], status["ready"]) == ("at risk" if at_risk else "running", True)
+    assert len(status["causes"]) == at_risk
+    for cause in status["causes"]:
+        assert cause["reason"].startswith("retention deletes unread records of orders/0 ")
+        assert cause["runbook"].endswith("/alerts.md#hapaxretentionhalfused")
+    told.events.partitions_revoked([ORDERS])
+    told.events.partitions_assigned([])
+    assert told.status["state"] == "running"
 
 
 def test_the_claim_store_is_up_away_or_not_there():
@@ -172,16 +177,6 @@ def test_the_claim_store_is_up_away_or_not_there():
     assert told.status["state"] == "paused"
 
 
-def test_states_are_those_of_the_probes(told):
-    told.events.service_ready()
-    assert told.status["state"] == "starting"  # no assignment yet
-    told.work()
-    told.monotonic_s += 6
-    assert told.status["state"] == "stalled"
-    told.events.service_draining("SIGTERM")
-    assert told.status["state"] == "draining"
-
-
 def test_what_a_bounded_run_waits_for_is_a_reason_until_it_goes_on(told):
     told.events.service_ready()
     told.work()
@@ -193,39 +188,44 @@ def test_what_a_bounded_run_waits_for_is_a_reason_until_it_goes_on(told):
     assert told.status["reasons"] == []
 
 
-def test_a_micro_batch_is_the_last_transaction_of_a_pipeline_and_its_lag_is_shown(told):
+def test_a_dataframe_pipeline_shows_its_last_batch_watermark_state_rate_and_lag(told):
+    assert not told.status["micro_batch"]
     told.events.service_ready()
     told.events.query_started("q", "r", "/checkpoint")
-    phases_s = {"plan": 0.1, "work": 0.5, "publish": 0.2, "total": 0.8}
-    numbers = Numbers(number=3, inputs={"in": 12}, outputs={"out": 2}, phases_s=phases_s)
+    numbers = Numbers(
+        number=41,
+        inputs={"in": 500},
+        outputs={"out": 2},
+        phases_s={"plan": 0.1, "work": 0.5, "publish": 0.2, "total": 2.0},
+        late=3,
+        state_rows=1_200,
+        state_bytes=3 * 2**20,
+        watermark="2026-01-02T03:04:05.000Z",
+    )
     told.events.micro_batch_completed(numbers)
     told.events.lag_observed({("in", 0): 7})
-    assert (
-        told.status["last_transaction"].items()
-        >= {
-            "records": 12,
-            "outputs": 2,
-            "duration_ms": 800.0,
-            "phases_ms": {"plan": 100.0, "work": 500.0, "publish": 200.0},
-        }.items()
-    )
+    last, batch = told.status["last_transaction"], told.status["micro_batch"]
+    assert (last["records"], last["outputs"], last["duration_ms"]) == (500, 2, 800.0)
+    assert last["phases_ms"] == {"plan": 100.0, "work": 500.0, "publish": 200.0}
     (row,) = told.status["partitions"]
     assert row == {"topic": "in", "partition": 0, "lag": 7, "stuck": None}
-    assert told.status["micro_batch"]["phases_ms"]["total"] == 800.0
+    assert (batch["number"], batch["watermark"]) == (41, "2026-01-02T03:04:05.000Z")
+    assert (batch["state_rows"], batch["state_bytes"], batch["late"]) == (1_200, 3 * 2**20, 3)
+    assert batch["phases_ms"]["total"] == 2_000.0
+    assert batch["in_per_s"] == 250.0
 
 
-# -- Spark --------------------------------------------------------------------------------
-
-
-def test_other_engines_say_nothing_of_spark(told):
-    assert told.status["spark"] is None
-
-
-def test_executors_are_shown_with_what_they_do_and_how_old_that_is():
+def test_executors_are_shown_with_what_they_do_and_the_driver_says_when_it_waits_for_them():
     told = Told(engine="spark")
     assert told.status["spark"]["executors_seen_s_ago"] is None
     driver = msgspec.structs.replace(IDLE, name="driver", cores=0)
+    told.events.executors_changed([driver], "")
+    told.events.executors_awaited("no executor of spark://a has answered yet")
+    spark = told.status["spark"]
+    assert spark["waits_for_executors"]
+    assert spark["waits_because"] == "no executor of spark://a has answered yet"
     told.events.executors_changed([IDLE, driver], "http://driver:4040")
+    told.events.executors_ready(["node-1"], {"Python": "3.11.2", "hapax": "0.1.0"})
     told.events.executor_seen("node-1", "native (librdkafka 2.16.0)")
     told.wall_s += 3
     spark = told.status["spark"]
@@ -241,19 +241,7 @@ def test_executors_are_shown_with_what_they_do_and_how_old_that_is():
             "memory_max_bytes": 2**30,
         }
     ]
-    assert (spark["executors_seen_s_ago"], spark["waits_for_executors"]) == (3, False)
-
-
-def test_a_driver_that_waits_for_executors_says_so():
-    told = Told(engine="spark")
-    told.events.executors_changed([msgspec.structs.replace(IDLE, name="driver", cores=0)], "")
-    told.events.executors_awaited("no executor of spark://a has answered yet")
-    spark = told.status["spark"]
-    assert spark["waits_for_executors"]
-    assert spark["waits_because"] == "no executor of spark://a has answered yet"
-    told.events.executors_changed([IDLE], "")
-    told.events.executors_ready(["node-1"], {"Python": "3.11.2", "hapax": "0.1.0"})
-    spark = told.status["spark"]
+    assert spark["executors_seen_s_ago"] == 3
     assert (spark["waits_for_executors"], spark["waits_because"]) == (False, None)
 
 
@@ -276,45 +264,21 @@ def test_a_lane_shows_its_range_in_flight_and_what_the_last_one_came_to():
         "attempt": 2,
         "offsets": [{"topic": "orders", "partition": 0, "from": 40, "to": 45}],
     }
-    told.events.range_completed(
-        0,
-        "done",
-        {ORDERS: (40, 45)},
-        transactions=2,
-        records=5,
-        open_s=0.1,
-        work_s=0.3,
-        round_s=0.5,
-    )
+    times_s = {"open_s": 0.1, "work_s": 0.3, "round_s": 0.5}
+    told.events.range_completed(0, "done", {ORDERS: (40, 45)}, transactions=2, records=5, **times_s)
     (first, _) = told.status["spark"]["lanes"]
     assert first["range"] is None
     assert first["partitions"][0]["position"] == 45
-    assert (
-        first["last_range"].items()
-        >= {
-            "outcome": "done",
-            "records": 5,
-            "transactions": 2,
-            "open_ms": 100.0,
-            "work_ms": 300.0,
-            "round_ms": 500.0,
-            "s_ago": 0,
-        }.items()
-    )
-
-
-def test_a_task_that_is_lost_is_no_range_in_flight():
-    told = Told(engine="spark")
-    told.events.lanes_assigned({0: {ORDERS: 40}})
-    told.events.range_started(0, {ORDERS: 40}, {ORDERS: 45}, 1)
-    told.events.task_lost(0, "its executor is gone", 1, {ORDERS: 40})
-    (lane,) = told.status["spark"]["lanes"]
-    assert (lane["range"], lane["last_range"]["outcome"]) == (None, "lost")
+    last = first["last_range"]
+    assert [last[name] for name in ("outcome", "records", "transactions")] == ["done", 5, 2]
+    assert [last[name] for name in ("open_ms", "work_ms", "round_ms")] == [100.0, 300.0, 500.0]
+    assert last["s_ago"] == 0
+    told.events.range_started(0, {ORDERS: 45}, {ORDERS: 50}, 1)
+    told.events.task_lost(0, "its executor is gone", 1, {ORDERS: 45})
+    (first, _) = told.status["spark"]["lanes"]
+    assert (first["range"], first["last_range"]["outcome"]) == (None, "lost")
     told.events.task_lost(7, "of a lane that was taken away", 1, {})
-    assert len(told.status["spark"]["lanes"]) == 1
-
-
-# -- troubles -----------------------------------------------------------------------------
+    assert len(told.status["spark"]["lanes"]) == 2
 
 
 def test_warnings_and_errors_are_kept_the_latest_first_and_no_more_than_20(told):
@@ -327,30 +291,21 @@ def test_warnings_and_errors_are_kept_the_latest_first_and_no_more_than_20(told)
     assert troubles[0]["level"] == "error"
 
 
-def test_texts_of_records_and_of_business_code_stay_in_the_log(told):
+def test_texts_of_records_and_passwords_stay_in_the_log_and_a_long_text_is_cut(told):
     told.events.dead_letter_written(WHERE, "KeyError", 3, "card 4111 1111")
     told.events.library_logged("shop.rules", 30, "card 4111 1111")
     told.events.spark_logged(40, "python", "card 4111 1111")
-    said = json.dumps(told.status)
+    told.events.claims_unavailable("rediss://user:hunter2@redis:6379/0 timed out", "pause")
+    told.events.preflight_refused(["\x1b[31m" + "x" * 5_000])
+    status = told.status
+    said = json.dumps(status)
     assert "record=orders/0/41 reason=KeyError attempts=3" in said
     assert "4111" not in said
-
-
-def test_a_password_in_an_address_is_not_shown(told):
-    told.events.claims_unavailable("rediss://user:hunter2@redis:6379/0 timed out", "pause")
-    said = json.dumps(told.status)
     assert "rediss://***@redis:6379/0" in said
     assert "hunter2" not in said
-
-
-def test_a_long_text_is_cut_and_made_printable(told):
-    told.events.preflight_refused(["\x1b[31m" + "x" * 5_000])
-    (trouble,) = told.status["troubles"]
-    assert len(trouble["text"]) <= 300
-    assert trouble["text"].isprintable()
-
-
-# -- lag, rates, members ------------------------------------------------------------------
+    text = status["troubles"][0]["text"]
+    assert len(text) <= 300
+    assert text.isprintable()
 
 
 def lags(count: int) -> list[PartitionLag]:
@@ -369,7 +324,7 @@ def test_the_total_lag_is_that_of_all_partitions():
     }  # fmt: skip
 
 
-def test_rates_follow_from_samples_of_the_last_minutes(told):
+def test_rates_follow_from_samples_of_the_last_minutes_and_are_never_negative(told):
     told.work()
     assert told.status["rates"] == []
     told.over(10, 500)
@@ -379,18 +334,9 @@ def test_rates_follow_from_samples_of_the_last_minutes(told):
         told.over(5, 5)
     rates = told.status["rates"]
     assert (len(rates), {one["in_per_s"] for one in rates[-50:]}) == (60, {1.0})
-
-
-def test_a_clock_that_is_set_back_leaves_no_negative_rate(told):
-    told.over(10, 10)
-    told.over(-3_600, 10)
+    told.over(-3_600, 10)  # the clock is set back
     told.over(10, 10)
     assert all(one["in_per_s"] >= 0 for one in told.status["rates"])
-
-
-def test_members_show_what_they_hold(told):
-    told.work()
-    assert told.status["members"]["hold"] == {"shop-shop-0 (10.0.0.1)": {"orders": [0, 1, 2, 7]}}
 
 
 def test_dead_letters_are_counted_by_reason_with_the_command_that_lists_them(told):
@@ -407,31 +353,6 @@ def test_dead_letters_are_counted_by_reason_with_the_command_that_lists_them(tol
     without = Told(WITHOUT_DEAD_LETTERS)
     without.metrics.records_dead_lettered.of("KeyError").inc()
     assert without.status["dead_letters"][0]["command"] is None
-
-
-def test_settings_in_force_are_shown_as_they_are_redacted(told):
-    assert told.status["settings"]["HAPAX_KAFKA__SECURITY__PASSWORD"] == "***"  # noqa: S105
-
-
-def test_a_dataframe_pipeline_shows_batch_watermark_state_and_input_rate(told):
-    assert not told.status["micro_batch"]
-    told.events.service_ready()
-    told.events.query_started("q", "r", "/checkpoint")
-    told.events.micro_batch_completed(
-        Numbers(
-            number=41,
-            inputs={"in": 500},
-            phases_s={"total": 2.0},
-            late=3,
-            state_rows=1_200,
-            state_bytes=3 * 2**20,
-            watermark="2026-01-02T03:04:05.000Z",
-        )
-    )
-    batch = told.status["micro_batch"]
-    assert (batch["number"], batch["watermark"]) == (41, "2026-01-02T03:04:05.000Z")
-    assert (batch["state_rows"], batch["state_bytes"], batch["late"]) == (1_200, 3 * 2**20, 3)
-    assert batch["in_per_s"] == 250.0
 
 
 def test_calls_that_overlap_are_counted_and_each_partition_names_what_it_waits_for():

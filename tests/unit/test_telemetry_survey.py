@@ -62,26 +62,26 @@ def test_for_ever_is_infinite_and_what_cannot_be_told_any_more_is_not_shown(told
 
 
 def test_a_partition_that_left_is_not_shown_any_more(told):
-    survey(told, OURS, OUT_LAG)
+    other = msgspec.structs.replace(OURS, partition=1)
+    told.events.partitions_assigned([("orders", 1)])
+    survey(told, OURS, other, OUT_LAG)
     told.events.partitions_revoked([ORDERS])
     assert gauges(told, OURS) == [None] * 5
+    assert gauges(told, other)[0] == OURS.lag
     survey(told, OURS, OUT_LAG)  # asked for before it left
     assert gauges(told, OURS) == [None] * 5
     assert gauges(told, OUT_LAG)[4] == 3
 
 
-def test_a_partition_that_left_while_it_was_told_goes_with_the_next_survey(told):
-    survey(told, OURS)
-    told.health.partitions = frozenset()  # the rebalance had removed the series just before
-    survey(told)
-    assert gauges(told, OURS) == [None] * 5
-
-
-def test_what_an_incomplete_survey_leaves_out_stands_as_it_was(told):
+def test_what_an_incomplete_survey_leaves_out_is_as_it_was_and_a_complete_one_ends_it(told):
     survey(told, OURS, OUT_LAG)
     survey(told, OUT_LAG, complete=False)
     assert gauges(told, OURS) == [4, 60.0, 3600.0, 0.0, 0]
     survey(told, OUT_LAG)
+    assert gauges(told, OURS) == [None] * 5
+    survey(told, OURS)
+    told.health.partitions = frozenset()  # the rebalance had removed the series just before
+    survey(told)
     assert gauges(told, OURS) == [None] * 5
 
 

@@ -91,27 +91,16 @@ def test_an_event_is_remembered_from_run_to_run_for_as_long_as_its_time_to_live(
     assert len(pipeline.run(order("a")).duplicates) == 1
     pipeline.wait(2401)
     assert len(pipeline.run(order("a")).outputs) == 1
-
-
-def test_without_claims_each_record_has_its_effect():
     assert len(Pipeline(route, BY_ID, claims=False).run(order("a"), order("a")).outputs) == 2
 
 
-def test_what_would_stop_the_service_is_raised():
-    pipeline = Pipeline(route, {"HAPAX_DEAD_LETTER__TOPIC": ""})
-    with pytest.raises(DeadLetterLimitError, match="no dead-letter topic"):
-        pipeline.run(order("a", -1))
-
-
-def test_a_record_whose_id_cannot_be_read_is_a_dead_letter_before_the_transform():
+def test_a_record_whose_id_cannot_be_read_is_a_dead_letter_and_what_would_stop_is_raised():
     result = Pipeline(route, BY_ID).run(b"no json")
     assert [one.reason for one in result.dead_letters] == ["Poison"]
     assert result.calls == {}
-
-
-def test_settings_that_the_service_refuses_are_refused():
-    with pytest.raises(ConfigurationError, match="HAPAX_DEDUP__IDS is read by nothing"):
-        Pipeline(route, {"HAPAX_DEDUP__IDS": "key"})
+    pipeline = Pipeline(route, {"HAPAX_DEAD_LETTER__TOPIC": ""})
+    with pytest.raises(DeadLetterLimitError, match="no dead-letter topic"):
+        pipeline.run(order("a", -1))
 
 
 async def later(record: Record) -> Output:
@@ -148,11 +137,6 @@ def test_a_list_of_another_length_is_a_dead_letter_that_says_so():
         "Poison: a function of 1 records returns a list of as many answers, not 2"
     }
     assert len(result.dead_letters) == 2
-
-
-def test_a_function_of_another_shape_is_refused():
-    with pytest.raises(ConfigurationError, match="a transform takes one record"):
-        Pipeline(lambda _one, _two: None)
 
 
 def test_a_coroutine_that_blocks_the_loop_is_named_in_a_warning(monkeypatch):
@@ -192,6 +176,13 @@ def test_every_form_of_a_transform_runs_and_its_calls_are_counted(transform):
         result = pipeline.run(b"one", b"two")
     assert result.values() == [b"one", b"two"]
     assert sorted(result.calls.values()) == [1, 1]
+
+
+def test_settings_and_functions_that_the_service_refuses_are_refused():
+    with pytest.raises(ConfigurationError, match="HAPAX_DEDUP__IDS is read by nothing"):
+        Pipeline(route, {"HAPAX_DEDUP__IDS": "key"})
+    with pytest.raises(ConfigurationError, match="a transform takes one record"):
+        Pipeline(lambda _one, _two: None)
 
 
 def test_a_thousand_records_take_milliseconds():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry import trace
@@ -87,8 +87,8 @@ def settings(**given: str) -> Settings:
 # -- one span for each transaction --------------------------------------------------------
 
 
-def test_a_transaction_is_one_span_with_the_words_of_the_conventions(spans):
-    pipeline = filled()
+def test_a_transaction_is_one_span_with_the_words_of_the_conventions_that_its_line_names(spans):
+    pipeline, told = filled(), Told("info")
     pipeline.core = spans.core(pipeline.core)  # in place of the bare one
     settled = run(pipeline)
     span = spans.one
@@ -116,29 +116,30 @@ def test_a_transaction_is_one_span_with_the_words_of_the_conventions(spans):
         "hapax.dead_letters": 1,
     }
     assert phases.keys() == {f"hapax.{phase}_ms" for phase in settled.phases_s}
-    assert settled.trace == (
+    named = (
         trace.format_trace_id(span.context.trace_id),
         trace.format_span_id(span.context.span_id),
     )
+    assert settled.trace == named
+    told.events.transaction_committed(settled)
+    (line,) = [line for line in told.lines if line["event"] == "transaction_committed"]
+    assert (line["trace_id"], line["span_id"]) == named
     pipeline.judge()
 
 
-def test_a_batch_of_one_partition_names_it(spans):
-    core = SimpleNamespace(run=lambda *_: filled_settled())
-    spans.core(core).run(Batch([record()], {("in", 3): 0}, {("in", 3): 1}), {}, 1)
-    assert (spans.one.attributes or {})["messaging.destination.partition.id"] == "3"
-
-
-def test_a_batch_of_several_topics_names_none(spans):
-    core = SimpleNamespace(run=lambda *_: filled_settled())
-    batch = Batch([record()], {("a", 0): 0, ("b", 0): 0}, {("a", 0): 1, ("b", 0): 1})
-    spans.core(core).run(batch, {}, 1)
-    assert spans.one.name == "process"
-    assert "messaging.destination.name" not in (spans.one.attributes or {})
-
-
-def filled_settled() -> Any:
-    return run(filled())
+@pytest.mark.parametrize(
+    ("first", "name", "partition"),
+    [({("in", 3): 0}, "process in", "3"), ({("a", 0): 0, ("b", 0): 0}, "process", None)],
+)
+def test_a_batch_of_one_partition_names_it_and_one_of_several_topics_none(
+    spans, first, name, partition
+):
+    core = SimpleNamespace(run=lambda *_: run(filled()))
+    spans.core(core).run(Batch([record()], first, dict.fromkeys(first, 1)), {}, 1)
+    assert spans.one.name == name
+    attributes = spans.one.attributes or {}
+    assert attributes.get("messaging.destination.partition.id") == partition
+    assert ("messaging.destination.name" in attributes) is (partition is not None)
 
 
 @pytest.mark.parametrize(
@@ -189,24 +190,19 @@ def test_progress_alone_is_no_span(spans):
     assert spans.ended == ()
 
 
-# -- links --------------------------------------------------------------------------------
-
-
-def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once():
+def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once_with_its_state():
     other = f"00-{TRACE}-00f067aa0ba902b7-00"
-    found = links([carrying(PARENT), carrying(other), carrying(PARENT), record(("x", b"1"))])
+    stated = record(("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"))
+    found = links([stated, carrying(other), carrying(PARENT), record(("x", b"1"))])
     assert [trace.format_span_id(link.context.span_id) for link in found] == [
         SPAN,
         "00f067aa0ba902b7",
     ]
     assert {trace.format_trace_id(link.context.trace_id) for link in found} == {TRACE}
     assert all(link.context.is_remote for link in found)
-
-
-def test_the_state_that_comes_with_a_context_is_kept():
-    one = record(("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"))
-    (link,) = links([one])
-    assert link.context.trace_state.get("vendor") == "1"
+    assert found[0].context.trace_state.get("vendor") == "1"
+    many = [carrying(f"00-{TRACE}-{n:016x}-01", offset=n) for n in range(1, LINKS_MAX + 50)]
+    assert len(links(many)) == LINKS_MAX
 
 
 @pytest.mark.parametrize(
@@ -226,11 +222,6 @@ def test_what_is_no_context_is_ignored(value):
     assert links([record(("traceparent", value))]) == []
 
 
-def test_links_are_bounded():
-    many = [carrying(f"00-{TRACE}-{n:016x}-01", offset=n) for n in range(1, LINKS_MAX + 50)]
-    assert len(links(many)) == LINKS_MAX
-
-
 def test_the_context_of_an_input_is_carried_to_its_outputs(spans):
     pipeline = opened(Pipeline())
     pipeline.broker.write("in", b"a", headers=(("traceparent", PARENT.encode()),))
@@ -239,18 +230,6 @@ def test_the_context_of_an_input_is_carried_to_its_outputs(spans):
     (output,) = pipeline.broker.records("out")
     assert dict(output.headers)["traceparent"] == PARENT.encode()
     assert len(spans.one.links) == 1
-
-
-# -- the canonical line -------------------------------------------------------------------
-
-
-def test_the_canonical_line_names_trace_and_span(spans):
-    pipeline, told = filled(), Told("info")
-    pipeline.core = spans.core(pipeline.core)  # in place of the bare one
-    told.events.transaction_committed(run(pipeline))
-    (line,) = [line for line in told.lines if line["event"] == "transaction_committed"]
-    assert line["trace_id"] == trace.format_trace_id(spans.one.context.trace_id)
-    assert line["span_id"] == trace.format_span_id(spans.one.context.span_id)
 
 
 # -- off, and where spans go --------------------------------------------------------------
@@ -290,28 +269,17 @@ def test_where_tracing_is_on_the_core_runs_within_spans_of_one_provider(unset, m
     assert len(unset) == 1
 
 
-def test_without_an_sdk_the_start_says_what_to_install(unset, monkeypatch, stack):
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"):
-        start_tracing(settings(TELEMETRY__TRACING="on"), stack)
-    start_tracing(settings(), stack)
-
-
-def test_a_pipeline_of_data_frames_has_no_spans_and_says_so(stack):
-    given = settings(
-        TELEMETRY__TRACING="on",
-        ENGINE="spark",
-        SPARK__DATAFRAME="pipeline:daily",
-        SPARK__CHECKPOINT="/checkpoint",
-    )
-    with pytest.raises(ConfigurationError, match="have no spans"):
-        start_tracing(given, stack)
-
-
-@pytest.fixture
-def stack():
+def test_without_an_sdk_or_for_data_frames_the_start_says_why_there_are_no_spans(
+    unset, monkeypatch
+):
+    frames = {"ENGINE": "spark", "SPARK__DATAFRAME": "a:daily", "SPARK__CHECKPOINT": "/checkpoint"}
     with ExitStack() as stack:
-        yield stack
+        with pytest.raises(ConfigurationError, match="have no spans"):
+            start_tracing(settings(TELEMETRY__TRACING="on", **frames), stack)
+        monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+        with pytest.raises(ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"):
+            start_tracing(settings(TELEMETRY__TRACING="on"), stack)
+        start_tracing(settings(), stack)
 
 
 def attributes_of(environ: dict[str, str]) -> dict[str, Any]:
@@ -320,44 +288,30 @@ def attributes_of(environ: dict[str, str]) -> dict[str, Any]:
 
 
 def test_the_service_is_named_after_the_app_unless_the_variables_say_otherwise(monkeypatch):
-    assert (
-        attributes_of({}).items()
-        >= {
-            "service.name": "shop",
-            "service.instance.id": "shop-0",
-            "service.version": "1.2.3",
-        }.items()
-    )
+    own = {"name": "shop", "instance.id": "shop-0", "version": "1.2.3"}
+    assert attributes_of({}).items() >= {f"service.{key}": own[key] for key in own}.items()
     monkeypatch.setenv("OTEL_SERVICE_NAME", "other")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
-    assert (
-        attributes_of({}).items()
-        >= {
-            "service.name": "other",
-            "deployment.environment": "test",
-        }.items()
-    )
+    given = {"service.name": "other", "deployment.environment": "test"}
+    assert attributes_of({}).items() >= given.items()
 
 
 @pytest.mark.parametrize(
-    "environ",
+    ("environ", "absent"),
     [
-        {},
-        {"OTEL_TRACES_EXPORTER": "otlp"},
-        {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
-        {"OTEL_TRACES_EXPORTER": "console"},
+        ({}, ""),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, ""),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, ""),
+        ({"OTEL_TRACES_EXPORTER": "console"}, ""),
+        ({"OTEL_TRACES_EXPORTER": "nowhere"}, "nowhere"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "carrier/pigeon"}, "carrier/pigeon"),
     ],
 )
-def test_the_standard_variables_choose_the_exporter(environ):
-    close_tracing(build("shop", "shop-0", "1", environ))
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [{"OTEL_TRACES_EXPORTER": "nowhere"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "carrier/pigeon"}],
-)
-def test_an_exporter_that_is_not_installed_is_named(environ):
-    with pytest.raises(ConfigurationError, match=r"no exporter (nowhere|carrier/pigeon)"):
+def test_the_standard_variables_choose_the_exporter_and_one_not_installed_is_named(environ, absent):
+    if not absent:
+        close_tracing(build("shop", "shop-0", "1", environ))
+        return
+    with pytest.raises(ConfigurationError, match=f"no exporter {absent}"):
         build("shop", "shop-0", "1", environ)
 
 
@@ -383,5 +337,4 @@ def test_a_provider_that_fails_or_cannot_be_stopped_does_no_harm():
     failing: Any = SimpleNamespace(shutdown=fail, force_flush=fail)
     close_tracing(failing)
     flush_tracing(failing)
-    bare: Any = SimpleNamespace()
-    close_tracing(bare)
+    close_tracing(cast("Any", SimpleNamespace()))

@@ -47,19 +47,12 @@ EXPECTED = TransactionState(
 
 
 @pytest.mark.parametrize("value", [plain(), flexible()], ids=["version 0", "version 1"])
-def test_what_a_coordinator_wrote_is_read(value):
+def test_what_a_coordinator_wrote_is_read_and_an_id_that_was_forgotten_is_only_an_id(value):
     assert state_of(KEY, value) == EXPECTED
-
-
-def test_without_partitions_there_are_none():
-    value = struct.pack(">h", 0) + BODY + struct.pack(">i", -1) + TIMES
-    state = state_of(KEY, value)
+    assert state_of(KEY, None) == "app-0"
+    state = state_of(KEY, struct.pack(">h", 0) + BODY + struct.pack(">i", -1) + TIMES)
     assert isinstance(state, TransactionState)
     assert state.partitions == ()
-
-
-def test_an_id_that_was_forgotten_is_only_an_id():
-    assert state_of(KEY, None) == "app-0"
 
 
 @pytest.mark.parametrize(
@@ -116,18 +109,19 @@ def _known(state: str, *partitions: tuple[str, int]) -> TransactionState:
     return msgspec.structs.replace(EXPECTED, producer_id=7, state=state, partitions=partitions)
 
 
-def test_a_transaction_that_its_coordinator_has_open_there_does_not_hang():
-    one = explained(HOLDER, [_known("open", ("in", 0))], {})
-    assert (one.hanging, one.transactional_id) == (False, EXPECTED.transactional_id)
-
-
-def test_a_producer_that_has_another_partition_open_hangs_in_this_one():
-    assert explained(HOLDER, [_known("open", ("in", 1))], {}).hanging is True
-
-
-def test_a_lost_marker_of_a_commit_is_told_as_one():
-    one = explained(HOLDER, [_known("committed")], {})
-    assert (one.hanging, one.decided) == (True, "committed")
+@pytest.mark.parametrize(
+    ("states", "decided_before", "expected"),
+    [
+        ([_known("open", ("in", 0))], {}, (False, "app-0", None)),
+        ([_known("open", ("in", 1))], {}, (True, "app-0", None)),  # another partition
+        ([_known("committed")], {}, (True, "app-0", "committed")),  # its marker was lost
+        ([], decisions(_known("aborting", ("in", 0))), (True, "app-0", "aborted")),  # forgotten
+        ([], {}, (True, None, None)),  # no coordinator knows it
+    ],
+)
+def test_a_transaction_hangs_where_no_coordinator_has_it_open(states, decided_before, expected):
+    one = explained(HOLDER, states, decided_before)
+    assert (one.hanging, one.transactional_id, one.decided) == expected
 
 
 def test_what_was_decided_here_outlives_a_new_registration_and_other_transactions():
@@ -136,16 +130,6 @@ def test_what_was_decided_here_outlives_a_new_registration_and_other_transaction
     assert explained(HOLDER, [_known("aborted")], decided).decided == "committed"
     assert explained(HOLDER, [_known("empty")], {}).decided is None
     assert decisions(_known("committed", ("in", 0))) == {}
-
-
-def test_an_id_that_was_forgotten_is_still_known_by_what_it_decided():
-    one = explained(HOLDER, [], decisions(_known("aborting", ("in", 0))))
-    assert (one.hanging, one.transactional_id, one.decided) == (True, "app-0", "aborted")
-
-
-def test_a_producer_that_no_coordinator_knows_hangs():
-    one = explained(HOLDER, [], {})
-    assert (one.hanging, one.transactional_id, one.decided) == (True, None, None)
 
 
 def test_each_state_has_the_name_that_kafka_gives_to_its_number():

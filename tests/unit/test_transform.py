@@ -3,14 +3,26 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError, Poison
-from hapax.core.ports import KilledError
+from hapax.core.ports import Interrupt, KilledError
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Transformer, identity, load_form
+from hapax.core.transform import (
+    OUTPUT_BYTES,
+    Failure,
+    Transformer,
+    Undecided,
+    form_of,
+    identity,
+    load_form,
+)
+from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
 from tests.kit.impossible import IMPOSSIBLE, order
 from tests.kit.leaving import DEEDS
 from tests.kit.leaving import function as leaving
@@ -37,8 +49,19 @@ def test_an_iterable_means_its_outputs_in_order(answer):
     assert answering(answer) == tuple(answer)
 
 
-def test_one_output_means_itself():
-    assert answering(Output(b"1")) == (Output(b"1"),)
+@pytest.mark.parametrize("answer", [Output("é".encode()), "é".encode(), "é"])
+def test_an_output_bytes_or_text_in_utf_8_is_what_leaves(answer):
+    assert answering(answer) == answering([answer]) == (Output(b"\xc3\xa9"),)
+
+
+@pytest.mark.parametrize("answer", [{"a": 1}, [{"a": 1}], Output({"a": 1})])
+def test_a_dict_without_a_format_of_outputs_is_no_record_s_failure_but_a_missing_setting(answer):
+    function = Mock(return_value=answer)
+    result = apply(function, attempts_max=3)
+    assert isinstance(result, Undecided)
+    assert isinstance(error := result.error(), ConfigurationError)
+    assert str(error).startswith("HAPAX_OUTPUT__FORMAT is not set, and the transform returned a")
+    function.assert_called_once_with(RECORD)
 
 
 def test_a_generator_is_read_to_its_end():
@@ -47,6 +70,35 @@ def test_a_generator_is_read_to_its_end():
         yield Output(record.key)
 
     assert apply(both) == (Output(b"v"), Output(b"k"))
+
+
+@pytest.mark.parametrize("form", ["alone", "one of a list", "on an event loop", "in threads"])
+@pytest.mark.parametrize("yielded", [Output(b"x" * 100), b"x" * 100])
+def test_a_generator_of_too_many_outputs_is_asked_for_no_more_and_is_a_failure(form, yielded):
+    asked = []
+
+    def many(_given: object) -> Iterator[object]:
+        for number in range(100):
+            asked.append(number)
+            yield yielded
+
+    def listed(records: list[Record]) -> list[object]:
+        return [many(records[0])]
+
+    async def awaited(record: Record) -> object:
+        return many(record)
+
+    forms: dict[str, Any] = {"one of a list": listed, "on an event loop": awaited}
+    limits = CallLimits(
+        concurrency=1 + (form == "in threads"), output_bytes_max=10 * (OUTPUT_BYTES + 100)
+    )
+    transformer = open_transformer(form_of(forms.get(form, many)), limits)
+    with closing(transformer) if isinstance(transformer, GatheredCalls) else nullcontext():
+        (result,) = transformer.apply_all([RECORD], Interrupt(), {})
+    assert isinstance(result, Failure)
+    assert (result.reason, result.attempts) == ("OutputsTooLarge", 1)
+    assert "HAPAX_CALL__OUTPUT_BYTES_MAX" in result.text
+    assert len(asked) == 11
 
 
 def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure():
@@ -61,11 +113,9 @@ def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure():
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (b"v", "not bytes"),
-        ("v", "not str"),
-        ({"a": 1}, "not dict"),
         (7, "not int"),
-        ([b"v"], "yields Output, not bytes"),
+        ("\ud800", "must fit UTF-8"),
+        (bytearray(b"v"), "yields Output, not int"),
         ([Output(b"1"), None], "yields Output, not NoneType"),
         (Output("v"), "Output.value must be bytes or None, not str"),
         (Output(bytearray(b"v")), "Output.value must be bytes or None, not bytearray"),

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from hapax.core.ports import Interrupt
+from hapax.core.records import Output, Record
+from hapax.core.transform import Failure, Transformer
 from hapax.engines import watchdog as module
 from hapax.engines.lifecycle import Lifecycle
 from hapax.engines.watchdog import Watchdog
@@ -53,6 +55,39 @@ def test_a_call_that_overruns_ends_the_process_and_is_named(watchdog, left):
         assert left.left.wait(WAIT_S)
     assert (left.told, left.codes) == (["commit_transaction"], [7])
     assert left.seconds == [pytest.approx(11 * module.TICK_S)]
+
+
+ONE = Record("in", 0, 0, None, b"v")
+
+
+@pytest.mark.parametrize(("whole_s", "attempts"), [(99.0, 3), (1.4, 2)])
+def test_attempts_at_a_record_are_timed_apart_and_none_begins_when_the_group_would_not_wait(
+    left, whole_s, attempts
+):
+    dog, calls = Watchdog(9.0, on_overrun=left.overrun), Interrupt()
+    dog.limit_calls(calls, 0.5, print, whole_s)
+
+    def away(_record: Record) -> Output:
+        dog._hanging()  # the tick that meets the attempt
+        assert [dog._hanging() for _ in range(5)] == [None] * 5
+        raise ConnectionError("away")
+
+    (result,) = Transformer(away, 3).apply_all([ONE], calls, {})
+    assert result == Failure("ConnectionError", "away", attempts)
+    calls.record, calls.pausing = ONE, True
+    assert [dog._hanging() for _ in range(99)] == [None] * 99
+    calls.pausing = False
+    assert [dog._hanging() for _ in range(6)][-2:] == [None, ONE]
+
+
+def test_what_is_followed_may_fail_and_a_stop_that_hangs_is_still_cut(watchdog, left):
+    def closed() -> None:
+        raise RuntimeError("Event loop is closed")
+
+    watchdog.follow(closed)
+    watchdog.limit_stop(lambda: True, 0.02)
+    assert left.left.wait(WAIT_S)
+    assert left.codes == [7]
 
 
 def test_an_inner_call_gives_its_outer_one_back(watchdog, left):

@@ -279,15 +279,11 @@ def test_what_fails_behind_a_committed_batch_never_puts_that_batch_back(monkeypa
     assert pipeline.outputs() == [b"A"]
 
 
-def test_a_run_to_the_ends_ends_at_once_when_all_is_committed_already():
+@pytest.mark.parametrize("committed", [0, 1])
+def test_a_run_to_the_ends_of_an_empty_topic_or_where_all_is_committed_ends_at_once(committed):
     pipeline = Pipeline(at_end=True)
-    pipeline.write(b"a")
-    pipeline.broker.committed = {P0: 1}
-    pipeline.run()
-
-
-def test_a_run_to_the_ends_of_an_empty_topic_ends_at_once():
-    pipeline = Pipeline(at_end=True)
+    pipeline.write(*[b"a"] * committed)
+    pipeline.broker.committed = {P0: committed} if committed else {}
     pipeline.run()
     assert pipeline.turns < 10
 

@@ -35,6 +35,7 @@ class StoreOptions(NamedTuple):
     on_clock_jump  called with the seconds by which the store's clock went ahead of the worker's
     on_look        called by each ping that is answered: why claims may be deleted, empty where they
                    are kept; and how many keys were since the last ping
+    on_volatile    called by a ping that finds that less is on disk than before, with what is
     cluster_id     Kafka's id of the cluster that offsets belong to; None: not compared
     current        returns the address as it is now: of its login, which may change
     """
@@ -44,6 +45,7 @@ class StoreOptions(NamedTuple):
     on_emptied: Callable[[], None] | None = None
     on_clock_jump: Callable[[float], None] | None = None
     on_look: Callable[[str, int], None] | None = None
+    on_volatile: Callable[[str], None] | None = None
     cluster_id: str | None = None
     tls: TlsFiles = TlsFiles()
     current: Callable[[], str] | None = None

@@ -82,7 +82,7 @@ class RedisClaims:
             connect_timeout_s=options.connect_timeout_s,
             answer_timeout_s=options.answer_timeout_s,
         )
-        self._eviction = Eviction(self._redis, options.on_look)
+        self._eviction = Eviction(self._redis, options)
         self._store = Store(
             self._redis,
             options,
@@ -150,11 +150,13 @@ class RedisClaims:
         return request
 
     def ping(self) -> None:
-        """Return when the store answers and keeps claims; else raise ClaimsUnavailableError.
+        """Return when the store takes claims and keeps them; else raise ClaimsUnavailableError.
 
         Where it deletes them, its answers count for nothing until a later call finds it keeps them.
+        All commands are tried out: one that answers may still refuse writes, or this user.
         """
         self._store.asked(lambda: self._eviction.look(place(self._redis)))
+        Request(self._store, "try").found()
 
     def check(self) -> Preflight:
         """Find what is wrong with the server, by asking it and by trying out every permission.

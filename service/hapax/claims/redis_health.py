@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
+    from hapax.claims.kind import StoreOptions
+
 
 KEEPS = "noeviction"
 VERSION_MIN: Final = (6, 2)
@@ -39,10 +41,11 @@ _SETTINGS = ("maxmemory-policy", "appendfsync", "save", "min-replicas-to-write")
 class Eviction:
     """What the server does where its memory is full, as the last look found it."""
 
-    def __init__(self, client: Redis, on_look: Callable[[str, int], None] | None) -> None:
+    def __init__(self, client: Redis, options: StoreOptions) -> None:
         """Ask nothing yet. ``on_look`` gets the problem, and keys evicted since the last look."""
         self._client = client
-        self._on_look = on_look
+        self._on_look, self._on_volatile = options.on_look, options.on_volatile
+        self._volatile: str | None = None
         self._seen: tuple[object, int] = ("", 0)
         self.problem = ""
 
@@ -59,6 +62,13 @@ class Eviction:
         evicted = self._evicted(info)
         if self._on_look is not None:
             self._on_look(self.problem, evicted)
+        volatile = ""
+        if info.get("aof_enabled") == 0:  # the start names what is so before the first look
+            judged = _persistence({"aof_enabled": "0"}, _setting(self._client, "save"))
+            volatile = f"{next(judged).saw}; set appendonly yes"
+        before, self._volatile = self._volatile, volatile
+        if volatile and before not in {None, volatile} and self._on_volatile is not None:
+            self._on_volatile(volatile)
         self.vouch()
 
     def vouch(self) -> None:

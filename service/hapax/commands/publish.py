@@ -78,6 +78,10 @@ def publish(
             min=1, help="First number of the spool that is not in Kafka (docs/publish.md)."
         ),
     ] = None,
+    skip: Annotated[
+        list[int] | None,
+        typer.Option(min=1, metavar="SEQUENCE", help="Leave out a record that brokers refuse."),
+    ] = None,
     as_json: screen.JsonFlag = False,
 ) -> None:
     """Write lines as records, each with an id in its header message-id.
@@ -106,7 +110,12 @@ def publish(
         screen.exclude(ids | {"--id-from-content": id_from_content})
         screen.exclude({"--key": key is not None, "--key-pointer": bool(key_pointer)})
         screen.exclude({"--transactional": transactional, "--spool": spool is not None})
-        needing = {"--skip-bad-lines": skip_bad, "--adopt": adopt, "--resume-at": resume_at}
+        needing = {
+            "--skip-bad-lines": skip_bad,
+            "--adopt": adopt,
+            "--resume-at": resume_at,
+            "--skip": skip,
+        }
         for option, given in needing.items():
             if given and spool is None:
                 raise ConfigurationError([f"{option} needs --spool DIR"])
@@ -133,6 +142,7 @@ def publish(
                 "disk_max_bytes": screen.typed("--disk-max", disk_max, size_bytes),
                 "adopt": adopt,
                 "resume_at": resume_at,
+                "skip_at": tuple(skip or ()),
             }
             with _opened(file) as lines:
                 spooled = publish_spooled(
@@ -174,6 +184,7 @@ def _show_spooled(done: SpooledSummary, *, as_json: bool) -> None:
         screen.print_json(msgspec.to_builtins(done))
         return
     left_out = f", {done.skipped:,} lines left out" if done.skipped else ""
+    left_out += f", {done.records_skipped:,} records left out" if done.records_skipped else ""
     where = "all of the spool is in Kafka"
     if done.waiting:
         where = f"{done.waiting:,} records remain in the spool: run it again to publish them"

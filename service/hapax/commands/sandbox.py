@@ -31,7 +31,7 @@ _RULES = Path(__file__).parents[3] / "deploy" / "monitoring" / "alerts.yaml"
 _KafkaVersion = Annotated[
     str | None,
     typer.Option(
-        help="Version of Kafka: 3.9, 4.1, 4.3 or 4.4; default: 4.3.",
+        help="Version of Kafka: 3.9, 4.1, 4.3 or 4.4; default: 4.4.",
         metavar="VERSION",
         envvar="SANDBOX_KAFKA",
     ),

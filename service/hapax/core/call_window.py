@@ -1,4 +1,14 @@
-"""Calls of the transform alongside each other: what one call is, and in which order calls begin.
+"""Calls of the transform: what an attempt, a pause and a call are, and in which order calls begin.
+
+attempt  business code has a record, or a list of them: from when the function is called until it
+         has answered. What an answer yields belongs to it. HAPAX_CALL__TIMEOUT limits one attempt
+pause    between two attempts at a record: business code has it not, so no limit counts it
+call     the attempts at a record and the pauses between them, until it has its result
+
+To blame is the record whose attempt outlasts its limit, or in whose attempt a process of its own
+dies. While a coroutine holds the event loop time passes for it alone: others only wait for it.
+Every form obeys, and every place: worker, tasks of Spark, the process for isolated calls.
+The table of docs/transforms.md has what follows.
 
 Records of one key are called one at a time, in input order; keys overlap. Records without a key
 have no order among each other. An event loop or threads make the calls.
@@ -12,7 +22,8 @@ a crash.
 
 from __future__ import annotations
 
-from collections import deque
+import threading
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -24,12 +35,19 @@ from hapax.core.formats import BYTES, FormatOptions
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
-from hapax.core.transform import FINAL, NOT_LATER, Undecided, ended, outputs_of
+from hapax.core.transform import (
+    FINAL,
+    NOT_LATER,
+    OUTPUT_BYTES_MAX,
+    Undecided,
+    ended,
+    outputs_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping
 
-    from hapax.core.records import Progress, Record, TopicPartition
+    from hapax.core.records import Output, Progress, Record, TopicPartition
     from hapax.core.transform import Result
 
 
@@ -49,8 +67,9 @@ class CallLimits(msgspec.Struct, frozen=True):
     concurrency   most calls at once
     order         ``key``: of one key one at a time; ``none``: all overlap
     records_max   longest list that a list function is given
-    timeout_s     longest call; None: any
+    timeout_s     longest attempt; None: any
     attempts_max, retrying  what follows a call that raises
+    output_bytes_max  largest outputs of one record
     formats       how values are decoded before a call, and encoded after it
     """
 
@@ -60,6 +79,7 @@ class CallLimits(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     attempts_max: int = 3
     retrying: Retrying = NOT_LATER
+    output_bytes_max: int = OUTPUT_BYTES_MAX
     formats: FormatOptions = BYTES
 
     def given(self, call: Call) -> Record:
@@ -68,7 +88,15 @@ class CallLimits(msgspec.Struct, frozen=True):
         return call.record if topic is None else topic.restored(call.record)
 
 
-class Call:
+class Pending:
+    """The type of PENDING."""
+
+
+PENDING: Final = Pending()
+"""The result of a call that has none yet: None is the result of a duplicate."""
+
+
+class Call(msgspec.Struct, eq=False):
     """One record on its way through step 4.
 
     result    what the call came to; PENDING until then. Set once, by who makes it
@@ -78,34 +106,38 @@ class Call:
     started   it was handed to who makes it
     dropped   its result is not wanted any more
     taken_over  its claim belonged to a record that is gone
+    room      where its bytes are counted while it is ``inside`` a window; None: nowhere
+    size      bytes of its record, and of its outputs when it has them
     """
 
-    __slots__ = (
-        "attempts",
-        "dropped",
-        "fate",
-        "id",
-        "key",
-        "record",
-        "result",
-        "started",
-        "taken_over",
-        "unchecked",
-    )
+    record: Record
+    id: bytes
+    key: Hashable
+    unchecked: bool
+    result: Result | Pending | None = PENDING
+    fate: Result | Pending | None = PENDING
+    attempts: int = 0
+    started: bool = False
+    dropped: bool = False
+    taken_over: bool = False
+    room: Room | None = None
+    inside: bool = False
+    size: int = 0
+    where: TopicPartition = ("", 0)
 
-    def __init__(self, record: Record, event_id: bytes, key: Hashable, *, unchecked: bool) -> None:
-        self.record = record
-        self.id = event_id
-        self.key = key
-        self.unchecked = unchecked
-        self.result: Result | Pending | None = PENDING
-        self.fate: Result | Pending | None = PENDING
-        self.attempts = 0
-        self.started = self.dropped = self.taken_over = False
+    def __post_init__(self) -> None:
+        self.where = (self.record.topic, self.record.partition)
+        self.size = _size(self.record)
 
     @property
     def done(self) -> bool:
         return self.result is not PENDING or self.fate is not PENDING
+
+    def answer(self, result: Result | None) -> None:
+        """Take the result, on whatever thread it came."""
+        if self.room is not None and isinstance(result, tuple) and result:
+            self.room.count(self, more=sum(map(_size, result)))
+        self.result = result
 
     @property
     def outcome(self) -> Result | None:
@@ -119,12 +151,38 @@ def key_of(record: Record) -> Hashable:
     return None if record.key is None else (record.topic, record.partition, record.key)
 
 
-class Pending:
-    """The type of PENDING."""
+def _size(one: Record | Output) -> int:
+    size = len(one.value or b"") + (len(one.key) if isinstance(one.key, bytes) else 0)
+    if one.headers:
+        size += sum(len(name) + len(value or b"") for name, value in one.headers)
+    return size
 
 
-PENDING: Final = Pending()
-"""The result of a call that has none yet: None is the result of a duplicate."""
+class Room:
+    """Bytes of the records and outputs in a window, in all and by partition. For any thread.
+
+    ``share``: what a partition may hold while more than half of ``bytes_max`` is taken.
+    """
+
+    def __init__(self) -> None:
+        self.bytes_max = self.share = 1 << 62
+        self.bytes = 0
+        self.of: dict[TopicPartition, int] = defaultdict(int)
+        self._lock = threading.Lock()
+
+    def full(self, where: TopicPartition) -> bool:
+        return 2 * self.bytes >= self.bytes_max and self.of[where] >= self.share
+
+    def count(self, call: Call, *, more: int = 0, inside: bool | None = None) -> None:
+        """Take note that a call has grown, or is inside from here on, or no longer."""
+        with self._lock:
+            before = call.size if call.inside else 0
+            call.size += more
+            call.inside = call.inside if inside is None else inside
+            change = (call.size if call.inside else 0) - before
+            self.bytes += change
+            self.of[call.where] += change
+
 
 Unit = list[Call]
 """What is called at once: one call, or those of one list."""
@@ -140,9 +198,16 @@ class CallQueue:
         self._ready: deque[Call] = deque()
         self._chains: dict[Hashable, deque[Call] | None] = {}
         """By key that is ready or in a call: the calls after it."""
+        self.aside: dict[TopicPartition, deque[Call]] = {}
+        """Of partitions that hold their share of the room: they have one call at a time."""
+        self._begun: dict[TopicPartition, int] = defaultdict(int)
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + len(self.aside)
+
+    def clear(self) -> None:
+        self._ready.clear()
+        self.aside.clear()
 
     def add(self, calls: Iterable[Call]) -> None:
         for call in calls:
@@ -160,14 +225,39 @@ class CallQueue:
     def take(self) -> Unit:
         """Return what may be called next, dropped calls left out; empty: nothing may."""
         unit: Unit = []
-        while self._ready and len(unit) < self._records_max:
-            call = self._ready.popleft()
+        while len(unit) < self._records_max and (call := self._first()) is not None:
             if call.dropped:
                 self._next(call)
                 continue
+            at = len(unit)
             unit.append(call)
             self._follow(call, unit)
+            for each in unit[at:]:
+                self._begun[each.where] += 1
         return unit
+
+    def _first(self) -> Call | None:
+        """Return the next call for whose outputs there is room.
+
+        What is aside continues in its order, so the call that the others of its partition wait for
+        is never kept from its turn.
+        """
+        for where, aside in self.aside.items():
+            if aside[0].dropped or not self._kept(aside[0]):
+                call = aside.popleft()
+                if not aside:
+                    del self.aside[where]
+                return call
+        while self._ready:
+            call = self._ready.popleft()
+            if call.room is None or not (call.where in self.aside or self._kept(call)):
+                return call
+            self.aside.setdefault(call.where, deque()).append(call)
+        return None
+
+    def _kept(self, call: Call) -> bool:
+        room = call.room
+        return room is not None and room.full(call.where) and self._begun[call.where] > 0
 
     def _follow(self, call: Call, unit: Unit) -> None:
         """Let the calls after one of the same key join its list: their order is the list's."""
@@ -179,6 +269,8 @@ class CallQueue:
 
     def done(self, unit: Unit) -> None:
         """Let the next of each key begin: these have ended for good."""
+        for call in unit:
+            self._begun[call.where] -= 1
         if not self._ordered:
             return
         for call in {call.key: call for call in unit}.values() if len(unit) > 1 else unit:
@@ -190,7 +282,8 @@ class CallQueue:
             return
         chain = self._chains.get(key)
         if chain:
-            self._ready.appendleft(chain.popleft())  # it is older than whatever waits
+            later = chain.popleft()  # it is older than whatever waits
+            self.aside.get(later.where, self._ready).appendleft(later)
         else:
             self._chains.pop(key, None)
 
@@ -217,7 +310,7 @@ def _settle_one(call: Call, answer: object, limits: CallLimits) -> list[Unit]:
     if isinstance(answer, BaseException):
         return fail([call], answer, limits)
     try:
-        call.result = outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
+        call.answer(outputs_of(answer, limits.output_bytes_max))
     except BaseException as error:  # noqa: BLE001 - whatever business code answers or raises
         return fail([call], error, limits)
     return []
@@ -238,12 +331,60 @@ def fail(unit: Unit, error: BaseException, limits: CallLimits) -> list[Unit]:
     if not final and call.attempts < limits.attempts_max:
         return [unit]
     reason = TIMEOUT if isinstance(error, CallTimeoutError) else None
-    call.result = ended(error, call.attempts, limits.retrying, reason)
+    call.answer(ended(error, call.attempts, limits.retrying, reason))
     return []
 
 
 class CallTimeoutError(TimeoutError):
     """A call took longer than HAPAX_CALL__TIMEOUT and was cancelled."""
+
+
+class Slot(msgspec.Struct, eq=False):
+    """One of so many calls at once: a unit, and what of it is still to be called, last first.
+
+    task     what can be cancelled
+    resting  no attempt is made: before the first one, and in pauses
+    ticks    of the watchdog since the present attempt has begun
+    late     that attempt has outlasted its limit
+    """
+
+    unit: Unit
+    pieces: list[Unit] = []
+    task: object = None
+    ticks: int = 0
+    late: bool = False
+    resting: bool = True
+
+    def __post_init__(self) -> None:
+        self.pieces = [self.unit]
+
+    @property
+    def record(self) -> Record | None:
+        """The first record of the attempt, as another thread sees it."""
+        pieces = self.pieces[-1:]  # at once: they may be gone after a look
+        return pieces[0][0].record if pieces else None
+
+    @property
+    def dropped(self) -> bool:
+        """Whether none of its results is wanted any more."""
+        return all(call.dropped for call in self.unit)
+
+    def begin(self) -> None:
+        self.ticks, self.late, self.resting = 0, False, False
+
+    def answered(self, answer: object, limits: CallLimits, *, lists: bool) -> int:
+        """Give results; return how many attempts the next piece has had, 0 for a new one."""
+        return self._again(settle(self.pieces[-1], answer, limits, lists=lists))
+
+    def failed(self, error: BaseException, limits: CallLimits) -> int:
+        """Take note of what an attempt has raised; the rest as in ``answered``."""
+        return self._again(fail(self.pieces[-1], error, limits))
+
+    def _again(self, pieces: list[Unit]) -> int:
+        self.resting, self.ticks = True, 0
+        self.pieces.pop()
+        self.pieces += reversed(pieces)
+        return max((piece[0].attempts for piece in pieces), default=0)
 
 
 class Window:
@@ -255,7 +396,7 @@ class Window:
         """Calls whose records were put back, by offset: they are read again."""
         self._ends: Progress = {}
         self.records = 0
-        self.bytes = 0
+        self.room = Room()
 
     def depth(self, where: TopicPartition) -> int:
         return len(self._lines.get(where, ()))
@@ -276,14 +417,16 @@ class Window:
             where = (record.topic, record.partition)
             call = self._known(where, record)
             if call is None:
-                call = Call(record, begun.found.ids[index], self._key(record), unchecked=unchecked)
+                call = Call(record, begun.found.ids[index], key_of(record), unchecked=unchecked)
             call.unchecked = unchecked
             call.taken_over |= index in taken_over
             call.fate = fates.get(index, PENDING)
-            if self._enter(where, call):
+            self._lines.setdefault(where, deque()).append(call)
+            if not (call.started or call.done):
                 new.append(call)
             self.records += 1
-            self.bytes += len(record.value or b"")
+            call.room = self.room
+            call.room.count(call, inside=True)
         self._ends.update(batch.next)
         return new
 
@@ -294,7 +437,7 @@ class Window:
         batch = Batch(records, {}, {})
         unchecked = None
         taken_over: list[int] = []
-        for where, line in self._prefixes():
+        for where, line in self._lines.items():
             for count, call in enumerate(line):
                 if not call.done or len(records) >= records_max:
                     break
@@ -345,10 +488,11 @@ class Window:
         first: Progress = {}
         for where, line in self._lines.items():
             first[where] = line[0].record.offset
+            for one in line:
+                self._leave(one)
             kept = {one.record.offset: one for one in line if not isinstance(one.result, Undecided)}
             self._kept.setdefault(where, {}).update(kept)
         self._lines, self._ends = {}, {}
-        self.records = self.bytes = 0
         return first
 
     def forget(self, partitions: Collection[TopicPartition]) -> list[Call]:
@@ -379,20 +523,9 @@ class Window:
             if not line:
                 del self._lines[where], self._ends[where]
 
-    def _key(self, record: Record) -> Hashable:
-        return key_of(record)
-
-    def _enter(self, where: TopicPartition, call: Call) -> bool:
-        self._lines.setdefault(where, deque()).append(call)
-        return not call.started and not call.done
-
-    def _prefixes(self) -> Iterable[tuple[TopicPartition, Sequence[Call]]]:
-        """Return what leaves in order: each as far as it has finished."""
-        return self._lines.items()
-
     def _leave(self, call: Call) -> None:
         self.records -= 1
-        self.bytes -= len(call.record.value or b"")
+        self.room.count(call, inside=False)
 
     def _known(self, where: TopicPartition, record: Record) -> Call | None:
         """Return the call of a record that was put back, if this is the very record."""

@@ -14,7 +14,9 @@ without committing. Progress drops it, and costs nothing for it:
 
 That process may crash, run out of memory or hang: the record in its hands is the culprit, by
 observation and not by guess, and becomes a dead letter. No kill from outside can condemn a record:
-what kills the service ends the other process with it, before any verdict.
+what kills the service ends the other process with it, before any verdict; and a record whose
+process ends by a signal that others send (a kill, want of memory) is called again, alone, and
+condemned when ``KILLS_MAX`` processes in a row have ended so.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 KILLED = "Killed"
 """Reason of the dead letter."""
+KILLS_MAX = 3
 
 
 class Mark(NamedTuple):
@@ -83,6 +86,10 @@ class Death(Exception):  # noqa: N818 - what happened, not a mistake
     def __init__(self, how: str, *, hung: bool) -> None:
         super().__init__(how)
         self.hung = hung
+
+
+class KilledFromOutside(Death):
+    """It ended by a signal that others send, too."""
 
 
 class Elsewhere(Protocol):
@@ -203,7 +210,7 @@ class Isolation:
         if record.offset >= until:
             return self._here(record, interrupt)
         try:
-            return self._call([record])[0]  # the call has a limit of its own there
+            return self._alone(record)  # an attempt has a limit of its own there
         except Death as death:
             if death.hung:
                 self._hung.add(where)
@@ -214,6 +221,12 @@ class Isolation:
                 f"killed its process {deaths + 1} times, the last time in one of its own: {death}",
                 deaths + 1,
             )
+
+    def _alone(self, record: Record) -> Result:
+        for _ in range(KILLS_MAX - 1):
+            with suppress(KilledFromOutside):
+                return self._call([record])[0]
+        return self._call([record])[0]
 
     def _call(self, records: Sequence[Record]) -> Sequence[Result]:
         try:

@@ -22,7 +22,7 @@ without them.
 
 Cost. Owners in the batch itself, and those below what this process has committed or once queried,
 are known without a request. Others cost a request for the group's committed offsets. Only those at
-or above them are read, one fetch for each partition.
+or above them are read, in parts: the thread also serves the group (claim_owners.py).
 
 Order. The committed offsets are queried again *after* a record was found missing: its reader may
 have committed it before it was removed. That answer is stable (KIP-447): it waits for transactions
@@ -43,7 +43,7 @@ import msgspec
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.identity import Identified, Identity
     from hapax.core.ports import Asked, Batch, Claims, Clock, OwnerLookup
@@ -135,10 +135,12 @@ class ClaimOwners:
         self._unread = Unread(AT_ONCE * 2 * batch_max)
         self._identity = identity
         self._committed: Progress = {}  # at least so far; committed offsets do not move back
+        self._read: dict[Coordinates, bytes | None] = {}  # of a batch that is taken again
 
     def settle(self, progress: Mapping[tuple[str, int], int]) -> None:
         """Take note that everything below these offsets has had its effect."""
         self._committed.update(progress)
+        self._read = {}
 
     def read(self, batch: Batch) -> None:
         self._unread.read(batch)
@@ -154,18 +156,39 @@ class ClaimOwners:
         doubtful = self._uncommitted(twins)
         if not doubtful or self._lookup is None:
             return {}
-        doubtful = _without(doubtful, batch, claims, claims)
+        doubtful = _without(doubtful, batch, claims)
         if doubtful:
             # Without an answer from the group's coordinator the record itself may decide.
             with suppress(BatchAbortedError):
                 doubtful = self._look_up(doubtful, within_s=FIRST_LOOK_S, stable=False)
         if doubtful:
-            found = self._lookup.records(set(doubtful.values()))
-            again = self._identity.identify(found.records).claims
-            doubtful = _without(doubtful, found, again, claims)
+            seen = self._seen(set(doubtful.values()), self._lookup)
+            doubtful = {i: at for i, at in doubtful.items() if seen[at] not in {None, claims[i]}}
         if not doubtful:
+            self._read = {}
             return {}
         return self._look_up(doubtful, within_s=LAST_LOOK_S, stable=True)
+
+    def _seen(
+        self, wanted: set[Coordinates], lookup: OwnerLookup
+    ) -> dict[Coordinates, bytes | None]:
+        """Return the claims at these places: b"" where nothing is, None where it is unreadable.
+
+        Raises BatchAbortedError after a part of them: the next turn continues after it.
+        """
+        known = self._read = {at: self._read[at] for at in wanted & self._read.keys()}
+        while rest := wanted - known.keys():
+            found = lookup.records(rest)
+            for at in rest:
+                if at.offset < found.next.get((at.topic, at.partition), at.offset + 1):
+                    known[at] = b""
+            claims = self._identity.identify(found.records).claims
+            for index, claim in enumerate(claims):
+                known[found.coordinates(index)] = None if index in found.unreadable else claim
+            if found.next and lookup.in_turns:
+                text = f"{len(known)} of {len(wanted)} owners of claims are read so far"
+                raise BatchAbortedError(text)
+        return known
 
     def _uncommitted(self, twins: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
         known = self._committed
@@ -189,29 +212,21 @@ class ClaimOwners:
 
 
 def _without(
-    doubtful: dict[int, Coordinates],
-    found: Batch,
-    claims_found: Sequence[bytes],
-    claims: Sequence[bytes],
+    doubtful: dict[int, Coordinates], batch: Batch, claims: Sequence[bytes]
 ) -> dict[int, Coordinates]:
-    """Leave out owners found as claimed; where headers are unreadable the coordinates must do."""
-    offsets = {owner.offset for owner in doubtful.values()}
-    places = _places(found, offsets)
+    """Leave out owners in the batch, as claimed; where headers are unreadable, as they are."""
+    offsets = frozenset(owner.offset for owner in doubtful.values())
+    places = {
+        (record.topic, record.partition, record.offset): index
+        for index, record in enumerate(batch.records)
+        if record.offset in offsets
+    }
     left = {}
     for index, owner in doubtful.items():
         place = places.get(owner)
-        if place is None or not (place in found.unreadable or claims_found[place] == claims[index]):
+        if place is None or not (place in batch.unreadable or claims[place] == claims[index]):
             left[index] = owner
     return left
-
-
-def _places(found: Batch, offsets: Iterable[int]) -> dict[tuple[str, int, int], int]:
-    wanted = frozenset(offsets)
-    return {
-        (record.topic, record.partition, record.offset): index
-        for index, record in enumerate(found.records)
-        if record.offset in wanted
-    }
 
 
 class Claimed(msgspec.Struct, gc=False):

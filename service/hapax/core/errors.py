@@ -53,6 +53,10 @@ class Poison(HapaxError):  # noqa: N818 - the word that business code raises
     """This record can never have outputs. It becomes a dead letter; its batch continues."""
 
 
+class OutputsTooLarge(Poison):
+    """The outputs of one record are more than HAPAX_CALL__OUTPUT_BYTES_MAX."""
+
+
 class RetryLater(HapaxError):  # noqa: N818 - the word that business code raises
     """Retriable: call the transform again with this record after a while; the others are processed.
 

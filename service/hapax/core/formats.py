@@ -29,7 +29,7 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     url         addresses, asked one after the other
     wait_s      how long a call waits for an answer, which takes up to timeout_ms in the background
     cache       folder of schemas that were fetched; None: they are kept in memory alone
-    grace_ms    how long an id that the registry does not know is waited for
+    grace_ms    how long a schema that the registry does not know or denies is waited for
 
     Its fields are those of the settings, from which it is made by their names.
     """

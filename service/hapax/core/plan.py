@@ -254,7 +254,8 @@ class Planner:
             plan.retried += result.called
             plan.moved += not result.called
             return [self._waiting(record, result)]
-        assert not isinstance(result, Undecided)  # the batch ends before it (transform.decided)
+        if isinstance(result, Undecided):  # of a schema none comes so far (transform.decided)
+            raise result.error()
         failure = _failure(result)
         plan.failures[index] = failure
         return [self._dead_letter(record, failure, stamp)]

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -63,13 +63,28 @@ def without_ctrl_c() -> Iterator[None]:
 class Interrupt:
     """Makes step 4 end early: what is transformed so far makes the batch.
 
-    Set from a signal handler or the watchdog's thread, hence plain attributes. ``record`` is the
-    one in the hands of business code: the watchdog asks for how long it has been.
+    Set from a signal handler or the watchdog's thread, hence plain attributes.
+
+    record    whose call is made: the watchdog counts the time of its attempt
+    attempts  begun after the first ones; ``pausing``: between two of them
+    long      the record whose call has taken so long that no further attempt may begin
     """
 
     def __init__(self) -> None:
-        self.due = False
+        self.due = self.pausing = False
         self.record: Record | None = None
+        self.long: Record | None = None
+        self.attempts = 0
+
+    def again(self, pause_s: float) -> bool:
+        """Pause before another attempt at the record; False: there is no time for one."""
+        if self.long is not None and self.long is self.record:
+            return False
+        self.pausing = True
+        self.pause(pause_s)
+        self.attempts += 1
+        self.pausing = False
+        return True
 
     def pause(self, seconds: float) -> None:
         """Wait so long, or until step 4 is to end early."""
@@ -158,6 +173,13 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
     headers: list[tuple[str, bytes | None]]
 
 
+Why = Literal[
+    "operator", "outage", "untaken",
+    "window", "waiting", "schema", "undecodable", "stop", "unplaced", "member",
+]  # fmt: skip
+"""Reasons why a partition is not read; it is while it has none. The first three are of all."""
+
+
 class Source(Protocol):
     """Brings records and owns positions. One thread only.
 
@@ -220,14 +242,17 @@ class Source(Protocol):
     def stuck(self) -> Mapping[TopicPartition, Stuck]:
         """Return the assigned partitions that are held up by a set that cannot be decoded."""
 
-    def pause(self) -> None:
+    def pause(self, why: Why) -> None:
         """Deliver nothing from the partitions that are assigned now."""
 
-    def resume(self) -> None:
-        """Deliver again."""
+    def resume(self, why: Why) -> None:
+        """Take this reason away; what has no other is delivered again."""
 
-    def hold(self, where: TopicPartition, *, held: bool) -> None:
-        """Deliver nothing from one assigned partition, until it is back if it leaves; or again."""
+    def hold(self, where: TopicPartition, why: Why, *, held: bool) -> None:
+        """Deliver nothing from one assigned partition, until it is back if it leaves.
+
+        Or take this reason away, as ``resume``.
+        """
 
     def ends(self) -> Progress | None:
         """Return where a bounded run ends in each input partition; None: ask again soon."""
@@ -378,7 +403,11 @@ class OwnerLookup(Protocol):
     """What brokers say about the owners of claims (claim_owners.py).
 
     Raises BatchAbortedError when no answer comes: nothing is decided.
+
+    in_turns  whether the caller's thread serves the group between two parts of ``records``
     """
+
+    in_turns: bool
 
     def committed(
         self, partitions: Iterable[TopicPartition], within_s: float, *, stable: bool
@@ -392,7 +421,7 @@ class OwnerLookup(Protocol):
     def records(self, owners: Collection[Coordinates]) -> Batch:
         """Return those of the records that a reader of the input topics still finds.
 
-        More records of the same partitions may be among them.
+        ``Batch.next``: by partition, the first that was not looked at for want of time or room.
         """
 
 

@@ -29,10 +29,12 @@ from msgspec import UNSET
 
 from hapax.core.errors import (
     ConfigurationError,
+    OutputsTooLarge,
     Poison,
     PreflightError,
     RetryLater,
     SchemasUnavailableError,
+    StopError,
 )
 from hapax.core.headers import is_header, is_text
 from hapax.core.ports import Interrupt, is_from_outside
@@ -46,15 +48,31 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Batch
 
-    Transform = Callable[[Record], Output | Iterable[Output] | None]
+    Answer = Output | bytes | str
+    Transform = Callable[[Record], Answer | Iterable[Answer] | None]
 
 PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 """What the client's C types hold."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+OUTPUT_BYTES_MAX = 128 << 20
+"""Of one record. The process holds them until their transaction has ended."""
+OUTPUT_BYTES = 900
+"""What an output costs beyond its value, in Python and in the client: 1.2 million small ones of one
+record took 1,079 MiB."""
 FINAL = (Poison, RetryLater, SchemasUnavailableError)
 """After these a record is not called again at once."""
 _LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class DataWithoutFormat(Poison):
+    """A dict was returned, and nothing says how it is written: so will be all of its kind."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "HAPAX_OUTPUT__FORMAT is not set, and the transform returned a dict: set it to json,"
+            " avro, protobuf or json-schema, or return bytes"
+        )
 
 
 class Cut(IntEnum):
@@ -79,11 +97,22 @@ class Failure(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Undecided(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A schema was not to be had: nothing is known of the record, which is called again."""
+    """A schema was not to be had: nothing is known of the record, which is called again.
+
+    refused  no waiting helps; ``unset``: nor another schema, for a setting is missing
+    """
 
     reason: str
-    key: str
+    key: str = ""
     refused: bool = False
+    unset: bool = False
+
+    def error(self) -> SchemasUnavailableError | StopError:
+        if self.unset:
+            return ConfigurationError([self.reason])
+        if self.refused:
+            return PreflightError([self.reason])
+        return SchemasUnavailableError(self.reason, key=self.key)
 
 
 Result = tuple[Output, ...] | Failure | Later | Put | Undecided
@@ -108,9 +137,14 @@ class Transformer:
     """Runs business code on records, one after the other, each with bounded attempts."""
 
     def __init__(
-        self, function: Transform, attempts_max: int, retrying: Retrying = NOT_LATER
+        self,
+        function: Transform,
+        attempts_max: int,
+        retrying: Retrying = NOT_LATER,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
     ) -> None:
         self._function = function
+        self._output_bytes_max = output_bytes_max
         self._attempts_max = attempts_max
         self._retrying = retrying
         self._interrupt = Interrupt()
@@ -149,14 +183,14 @@ class Transformer:
         if self._retrying.topic is not None:
             record = self._retrying.topic.restored(record)
         try:
-            return outputs_of(self._function(record))
+            return outputs_of(self._function(record), self._output_bytes_max)
         except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
             return self._again(record, error)
 
     def _judge(self, record: Record, answer: object, error: BaseException | None) -> Result:
         if error is None:
             try:
-                return outputs_of(answer)  # type: ignore[arg-type] # what it is, is judged there
+                return outputs_of(answer, self._output_bytes_max)
             except BaseException as wrong:  # noqa: BLE001 - as in apply
                 error = wrong
         return self._again(record, error)
@@ -164,10 +198,11 @@ class Transformer:
     def _again(self, record: Record, error: BaseException) -> Result:
         attempts, retrying = 1, self._retrying
         while attempts < self._attempts_max and not is_final(error):
-            self._interrupt.pause(retrying.pause_s(attempts))
+            if not self._interrupt.again(retrying.pause_s(attempts)):
+                break
             attempts += 1
             try:
-                return outputs_of(self._function(record))
+                return outputs_of(self._function(record), self._output_bytes_max)
             except BaseException as newer:  # noqa: BLE001 - as in apply
                 error = newer
         return ended(error, attempts, retrying)
@@ -180,6 +215,8 @@ def ended(
         raise error
     if isinstance(error, SchemasUnavailableError):
         return Undecided(_text(error), error.key, error.refused)
+    if isinstance(error, DataWithoutFormat):
+        return Undecided(_text(error), unset=True)
     if not isinstance(error, Exception) or not retrying.asks(error):
         text = f"{_text(error)}; {OFF}" if isinstance(error, RetryLater) else _text(error)
         return Failure(reason or type(error).__name__, text, attempts)
@@ -202,14 +239,20 @@ def _text(error: BaseException) -> str:
         return "(its text cannot be shown)"
 
 
-def outputs_of(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
-    """Return what business code answered for a record; raise Poison when that is no answer."""
+def outputs_of(answer: object, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[Output, ...]:
+    """Return what business code answered for a record; raise Poison when that is no answer.
+
+    Bytes, and text in UTF-8, are outputs with that value. A generator is asked for no more once its
+    outputs are larger than ``bytes_max``.
+    """
     if answer is None:
         return ()
-    outputs = (answer,) if type(answer) is Output else _collected(answer)
+    outputs = (answer,) if type(answer) is Output else _collected(answer, bytes_max)
     for output in outputs:
         value = output.value
         if value is not None and type(value) is not bytes:
+            if isinstance(value, dict):
+                raise DataWithoutFormat
             raise Poison(f"Output.value must be bytes or None, not {type(value).__name__}")
         if (
             output.headers != ()
@@ -222,14 +265,38 @@ def outputs_of(answer: Output | Iterable[Output] | None) -> tuple[Output, ...]:
     return outputs
 
 
-def _collected(answer: object) -> tuple[Output, ...]:
-    if isinstance(answer, (bytes, str, dict)) or not isinstance(answer, Iterable):
+def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
+    if isinstance(answer, bytes | str | dict):
+        return (_output(answer),)
+    if not isinstance(answer, Iterable):
         raise Poison(f"a transform returns Output, several, or None, not {type(answer).__name__}")
-    outputs = tuple(answer)
-    for output in outputs:
-        if type(output) is not Output:
-            raise Poison(f"a transform yields Output, not {type(output).__name__}")
-    return outputs
+    outputs: list[Output] = []
+    size = 0
+    for one in answer:
+        output = one if type(one) is Output else _output(one)
+        size += OUTPUT_BYTES
+        if type(output.value) is bytes:
+            size += len(output.value)
+        if size > bytes_max:
+            raise OutputsTooLarge(
+                f"its outputs are larger than {bytes_max:,} bytes after {len(outputs):,} of them,"
+                f" each counted with its value and {OUTPUT_BYTES} bytes: yield less for a record,"
+                " or raise HAPAX_CALL__OUTPUT_BYTES_MAX"
+            )
+        outputs.append(output)
+    return tuple(outputs)
+
+
+def _output(answer: object) -> Output:
+    if isinstance(answer, dict):
+        raise DataWithoutFormat
+    if isinstance(answer, str):
+        if not is_text(answer):
+            raise Poison(f"text that a transform returns must fit UTF-8: {answer!r:.300}")
+        answer = answer.encode()
+    if not isinstance(answer, bytes):
+        raise Poison(f"a transform yields Output, not {type(answer).__name__}")
+    return Output(bytes(answer))
 
 
 def _check_rest(output: Output) -> None:
@@ -237,13 +304,13 @@ def _check_rest(output: Output) -> None:
         raise Poison(f"Output.key must be bytes or None, not {type(output.key).__name__}")
     if output.topic is not None and type(output.topic) is not str:
         raise Poison(f"Output.topic must be str, not {type(output.topic).__name__}")
-    if output.topic is not None and not _is_topic(output.topic):
+    if output.topic is not None and not is_topic(output.topic):
         raise Poison(f"Output.topic is not a valid topic name: {output.topic!r:.300}")
-    if output.partition is not None and not _is_number(output.partition, PARTITION_MAX):
+    if output.partition is not None and not is_number(output.partition, PARTITION_MAX):
         raise Poison(
             f"Output.partition must be a number from 0 to 2^31-1: {output.partition!r:.99}"
         )
-    if output.timestamp_ms is not None and not _is_number(output.timestamp_ms, TIMESTAMP_MAX):
+    if output.timestamp_ms is not None and not is_number(output.timestamp_ms, TIMESTAMP_MAX):
         raise Poison(
             f"Output.timestamp_ms must be a number from 0 to 2^63-1: {output.timestamp_ms!r:.99}"
         )
@@ -258,12 +325,12 @@ def _check_rest(output: Output) -> None:
             )
 
 
-def _is_number(number: object, most: int) -> bool:
+def is_number(number: object, most: int) -> bool:
     return type(number) is int and 0 <= number <= most
 
 
 @lru_cache(maxsize=256)
-def _is_topic(name: str) -> bool:
+def is_topic(name: str) -> bool:
     """Whether Kafka allows the name, for what it does not allow the client may not survive."""
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
@@ -276,8 +343,8 @@ def decided(
 ) -> list[Result | None]:
     """Return the results before the first record that waits for a schema.
 
-    Where that is the first of all, raise SchemasUnavailableError for its partition, or
-    PreflightError where no waiting helps. ``keep`` is given what has been called after it, which
+    Where that is the first of all, raise SchemasUnavailableError for its partition, or StopError
+    where no waiting helps. ``keep`` is given what has been called after it, which
     is not called again.
     """
     for index, result in enumerate(results):
@@ -285,10 +352,9 @@ def decided(
             keep(batch, results)
             if index:
                 return results[:index]
-            if result.refused:
-                raise PreflightError([result.reason])
-            error = SchemasUnavailableError(result.reason, key=result.key)
-            error.where = batch.coordinates(0)[:2]
+            error = result.error()
+            if isinstance(error, SchemasUnavailableError):
+                error.where = batch.coordinates(0)[:2]
             raise error
     return results
 

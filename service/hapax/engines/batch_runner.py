@@ -42,7 +42,7 @@ WAIT_S = 0.005
 wait for it."""
 SHARE = 2
 """A partition may take this part of the window divided by the partitions: one whose first record
-takes long must leave room for the others."""
+takes long must leave room for the others. Of bytes it may take all, divided by the partitions."""
 
 
 class Sizing(msgspec.Struct, frozen=True):
@@ -250,6 +250,7 @@ class WindowRunner(BatchRunner):
         super().__init__(*parts, **more)
         self._limits = windowing
         self._window = windowing.window
+        self._window.room.bytes_max = windowing.bytes_max
         self._calls = windowing.calls
         self._isolation = windowing.isolation
         self._intake = Batch([], {}, {})
@@ -331,6 +332,7 @@ class WindowRunner(BatchRunner):
     def settle(self, _batch: Batch, result: BatchResult) -> None:
         self._settle(self._current.batch, result)
         self._window.settle(result.progress)
+        self._calls.start(())  # there is room for what waits
         self.drop()
 
     def drain(self) -> None:
@@ -379,35 +381,44 @@ class WindowRunner(BatchRunner):
     def _call_suspects(self, group: list[Call]) -> None:
         results = self._isolation.call([call.record for call in group], self._interrupt)
         for call, result in zip(group, results, strict=False):
-            call.result = result
+            call.answer(result)
         self._unstarted.extendleft(reversed(group[len(results) :]))
 
     # -- room -------------------------------------------------------------------------------
 
     def _room(self) -> int:
         """Return how many records may enter, after holding back partitions that take too much."""
-        limits, window = self._limits, self._window
+        limits, window, room = self._limits, self._window, self._window.room
+        left = min(limits.records_max - window.records, self._pace.records)
         inside = window.partitions()
         if inside or self._held:
             share = self._share()
-            self._hold({at for at in inside if window.depth(at) >= share} - self._held)
-            self._release({at for at in self._held if window.depth(at) <= share // 2})
-        if window.bytes >= limits.bytes_max:
-            return 0
-        left = min(limits.records_max - window.records, self._pace.records)
+            full = {at for at in inside if window.depth(at) >= share or room.full(at)}
+            self._hold(full - self._held)
+            self._release(
+                at
+                for at in self._held - full
+                if window.depth(at) <= share // 2 and 2 * room.of[at] <= room.share
+            )
+            if window.records:
+                # As many as fit into half of what is free: their outputs come on top.
+                free = max(limits.bytes_max - room.bytes, room.share)
+                left = min(left, max(1, free * window.records // (SHARE * max(1, room.bytes))))
         return self.sizing.bounds.limit(window.records + left) - window.records
 
     def _share(self) -> int:
+        """Return how many records a partition may hold; set how many bytes."""
         partitions = max(1, len(self.source.assignment()))
         limits = self._limits
+        self._window.room.share = max(1, limits.bytes_max // partitions)
         return max(SHARE * limits.at_once, limits.records_max // (SHARE * partitions))
 
     def _hold(self, partitions: Iterable[TopicPartition]) -> None:
         for where in partitions:
-            self.source.hold(where, held=True)
+            self.source.hold(where, "window", held=True)
             self._held.add(where)
 
     def _release(self, partitions: Iterable[TopicPartition]) -> None:
         for where in list(partitions):
             self._held.discard(where)
-            self.source.hold(where, held=False)
+            self.source.hold(where, "window", held=False)

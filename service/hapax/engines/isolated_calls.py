@@ -7,12 +7,14 @@ and loads the function as a start does.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,25 +22,31 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.call_window import CallLimits
-from hapax.core.crash_markers import Death, IsolationError
+from hapax.core.crash_markers import Death, IsolationError, KilledFromOutside
 from hapax.core.errors import ConfigurationError
 from hapax.core.ports import Interrupt
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later
 from hapax.core.transform import Failure, Undecided, load_form
 from hapax.core.working_folder import import_path
-from hapax.engines.overlapping_calls import open_transformer
+from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
+from hapax.engines.watchdog import TICK_S, Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.transform import Result
+    from hapax.core.transform import Result, Transformer
 
 
 MODULE = "hapax.engines.isolated_calls"
 END_WAIT_S = 5.0
 LOAD_S = 60.0
 """A limit on calls says nothing about what is imported and set up before the first one."""
+SILENT_S = 5.0
+"""Beyond its limit, after which an attempt that lets no other thread run counts as hanging."""
+BEAT, HUNG = b"", b"hung"
+FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT")
+_LIMITS = msgspec.msgpack.Decoder(tuple[CallLimits, float, float])
 _RESULTS = msgspec.msgpack.Decoder(list[tuple[Output, ...] | Failure | Later | Undecided])
 
 
@@ -47,11 +55,16 @@ class IsolatedCalls:
 
     transform  ``package.module:function``; None: the identity
     limits     how calls are made
-    limit_s    longest that a call may take; loading the function has ``LOAD_S`` at least
+    limit_s    longest attempt, by the other process's own watchdog; loading has ``LOAD_S``
+    whole_s    what all attempts at a record may take
     """
 
-    def __init__(self, transform: str | None, limits: CallLimits, limit_s: float) -> None:
-        self._limits = msgspec.json.encode(limits)  # with secrets: no list of processes shows them
+    def __init__(
+        self, transform: str | None, limits: CallLimits, limit_s: float, whole_s: float = math.inf
+    ) -> None:
+        limits = msgspec.structs.replace(limits, timeout_s=limits.timeout_s or limit_s)
+        # With secrets: no list of processes shows them.
+        self._limits = msgspec.msgpack.encode((limits, limit_s, whole_s))
         self._transform = transform or ""
         self._limit_s = limit_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,13 +74,36 @@ class IsolatedCalls:
         channel = self._channel or self._start()
         try:
             send(channel, msgspec.msgpack.encode(records))
-            results: Sequence[Result] = _RESULTS.decode(receive(channel))
+            results: Sequence[Result] = _RESULTS.decode(self._answer(channel))
         except TimeoutError:
             self.close()
             raise Death(f"it did not return within {self._limit_s:g} s", hung=True) from None
         except (EOFError, OSError):
-            raise Death(self._end(), hung=False) from None
+            how = self._end()
+            ended = KilledFromOutside if how.endswith(FROM_OUTSIDE) else Death
+            raise ended(how, hung=False) from None
         return results
+
+    def _answer(self, channel: socket.socket) -> bytes:
+        """Return what comes after beats; raise TimeoutError on a hang, and where no beat comes.
+
+        In ticks, as of a watchdog: time in which both were frozen counts for nothing.
+        """
+        silent_s = 0.0
+        while silent_s <= self._limit_s + SILENT_S:
+            channel.settimeout(TICK_S)
+            try:
+                channel.recv(1, socket.MSG_PEEK)
+            except TimeoutError:
+                silent_s += TICK_S
+                continue
+            channel.settimeout(max(LOAD_S, self._limit_s))
+            frame, silent_s = receive(channel), 0.0
+            if frame == HUNG:
+                break
+            if frame != BEAT:
+                return frame
+        raise TimeoutError
 
     def close(self) -> None:
         if self._process is not None:
@@ -106,7 +142,6 @@ class IsolatedCalls:
             raise IsolationError(
                 f"a process for isolated calls did not load the transform: {self._end()}"
             ) from error
-        ours.settimeout(self._limit_s)
         return ours
 
     def _end(self) -> str:
@@ -165,20 +200,46 @@ def main(words: list[str]) -> None:
     _end_with_parent()
     _limit_memory()
     try:
-        limits = msgspec.json.decode(receive(channel), type=CallLimits)
+        limits, *limits_s = _LIMITS.decode(receive(channel))
         sys.path += words[2:]
-        form = load_form(words[1] or None)
-        # What takes too long here is for the other side to judge: it ends this process.
-        transformer = open_transformer(form, msgspec.structs.replace(limits, timeout_s=None))
+        transformer = open_transformer(load_form(words[1] or None), limits)
     except (ConfigurationError, EOFError, OSError) as error:
         sys.stderr.write(f"hapax: a process for isolated calls: {error}\n")
         return
     decoder, interrupt = msgspec.msgpack.Decoder(list[Record]), Interrupt()
+    talk = _watched(channel, transformer, interrupt, *limits_s)
     with suppress(EOFError, OSError):
-        send(channel, b"")
         while True:
             results = transformer.apply_all(decoder.decode(receive(channel)), interrupt, {})
-            send(channel, msgspec.msgpack.encode([_encodable(result) for result in results]))
+            answer = msgspec.msgpack.encode([_encodable(result) for result in results])
+            with talk:
+                send(channel, answer)
+
+
+def _watched(
+    channel: socket.socket,
+    transformer: Transformer | GatheredCalls,
+    interrupt: Interrupt,
+    limit_s: float,
+    whole_s: float,
+) -> threading.Lock:
+    """Say that all is loaded; then beat, and count attempts as the service does. Return a lock."""
+    talk = threading.Lock()
+
+    def say(word: bytes) -> None:
+        with talk:
+            send(channel, word)
+
+    def tick() -> tuple[Record, float] | None:
+        say(BEAT)
+        return transformer.calls.tick() if isinstance(transformer, GatheredCalls) else None
+
+    say(BEAT)
+    watchdog = Watchdog(math.inf, on_overrun=lambda _call, _s: None)
+    watchdog.limit_calls(interrupt, limit_s, lambda _where, _s: say(HUNG), whole_s)
+    watchdog.follow(tick)
+    watchdog.start()
+    return talk
 
 
 def _encodable(result: Result | None) -> Result | None:

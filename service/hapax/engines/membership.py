@@ -218,12 +218,12 @@ class Hold:
         """Attend for so long if nothing may be taken; pause each time: partitions may come."""
         if self.on():
             self._silent = True
-            source.pause()
+            source.pause("operator")
             source.attend(wait_s)
             self._place(source)
             return True
         if self._silent:
-            source.resume()  # raises when no broker answers: then again with the next turn
+            source.resume("operator")  # raises without brokers: then again with the next turn
             self._silent = False
         return False
 
@@ -325,13 +325,13 @@ class SchemaHold:
             self._ask_s = self._clock.monotonic() + ASK_S
 
     def attend(self, source: Source) -> None:
-        """Hold again each time: partitions leave and come back, and others release them too."""
+        """Hold again each time: partitions leave and come back."""
         if not self._waiting:
             return
         look = self._clock.monotonic() >= self._ask_s
         for where, key in list(self._waiting.items()):
             waits = not look or self._schemas.missing(key)
-            source.hold(where, held=waits)
+            source.hold(where, "schema", held=waits)
             if not waits:
                 del self._waiting[where]
         if look:

@@ -24,9 +24,8 @@ from hapax.core.call_window import (
     CallLimits,
     CallQueue,
     CallTimeoutError,
-    fail,
+    Slot,
     key_of,
-    settle,
 )
 from hapax.core.errors import ConfigurationError
 from hapax.core.ports import Interrupt, is_from_outside
@@ -37,7 +36,7 @@ from hapax.schemas.data import with_data
 from hapax.settings.rules import call_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.call_window import Unit
     from hapax.core.records import Record
@@ -114,45 +113,6 @@ class CallLifetime:
         return self._run(answer) if inspect.isawaitable(answer) else answer
 
 
-class Slot:
-    """One of so many calls at once: a unit, and what of it is still to be called, last first.
-
-    ``task``: what can be cancelled. ``ticks``: of the watchdog since the present call has begun.
-    """
-
-    __slots__ = ("cancelled", "pieces", "task", "ticks", "unit")
-
-    def __init__(self, unit: Unit) -> None:
-        self.unit = unit
-        self.pieces = [unit]
-        self.task: object = None
-        self.ticks = 0
-        self.cancelled = False
-
-    @property
-    def record(self) -> Record | None:
-        """The first record of the call, as another thread sees it."""
-        pieces = self.pieces
-        return pieces[-1][0].record if pieces else None
-
-    @property
-    def dropped(self) -> bool:
-        """Whether none of its results is wanted any more."""
-        return all(call.dropped for call in self.unit)
-
-    def answered(self, answer: object, limits: CallLimits, *, lists: bool) -> int:
-        """Give results; return how many attempts the next piece has had, 0 for a new one."""
-        return self._again(settle(self.pieces.pop(), answer, limits, lists=lists))
-
-    def failed(self, error: BaseException, limits: CallLimits) -> int:
-        """Take note of what a call has raised; the rest as in ``answered``."""
-        return self._again(fail(self.pieces.pop(), error, limits))
-
-    def _again(self, pieces: list[Unit]) -> int:
-        self.pieces += reversed(pieces)
-        return max((piece[0].attempts for piece in pieces), default=0)
-
-
 class SlotCalls(ABC):
     """Makes calls alongside each other. One thread starts and drops; others may make them.
 
@@ -179,15 +139,16 @@ class SlotCalls(ABC):
 
     @abstractmethod
     def start(self, calls: Sequence[Call]) -> None:
-        """Make these calls, in their order, as soon as limits allow."""
+        """Make these calls, and what has waited for room, in their order, as limits allow."""
 
-    @abstractmethod
     def drop(self, calls: Sequence[Call]) -> None:
         """Give calls up: what has not begun never does."""
+        for call in calls:
+            call.dropped = True
 
     @abstractmethod
     def tick(self) -> tuple[Record, float] | None:
-        """Count time, on the watchdog's thread; return a record whose call hangs, and how long."""
+        """Count time, on the watchdog's thread; return a record that hangs, and how long."""
 
     @abstractmethod
     def close(self) -> None:
@@ -216,14 +177,12 @@ class SlotCalls(ABC):
         longest = self._limits.records_max if self._form.lists else 1
         self._queue = CallQueue(self._limits.order, longest)
 
-    def _overdue(self) -> list[Slot]:
-        """Count one tick for each call in its slot; return those that have taken too long."""
-        late = []
-        for slot in list(self._slots):
+    def _overdue(self, timed: Iterable[Slot]) -> list[Slot]:
+        """Count one tick for each attempt; return those that have taken too long."""
+        attempts = [slot for slot in timed if not slot.resting]
+        for slot in attempts:
             slot.ticks += 1
-            if slot.ticks > self._ticks_max:
-                late.append(slot)
-        return late
+        return [slot for slot in attempts if slot.ticks > self._ticks_max]
 
 
 async def _finished(answer: Any) -> Any:
@@ -231,7 +190,7 @@ async def _finished(answer: Any) -> Any:
 
 
 class LoopCalls(SlotCalls):
-    """Coroutines of one transform."""
+    """Coroutines of one transform; while one holds the loop time passes for it alone."""
 
     def __init__(
         self,
@@ -247,6 +206,8 @@ class LoopCalls(SlotCalls):
         self._tasks: dict[asyncio.Task[Any], Slot] = {}
         self._beats = self._beats_awaited = self._ticks_without = 0
         self._closing = False
+        self._judged: Slot | None = None
+        """Its function is called, or its answer looked at, on the loop itself."""
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
 
@@ -265,20 +226,23 @@ class LoopCalls(SlotCalls):
         self._loop.call_soon_threadsafe(self._accept)
 
     def drop(self, calls: Sequence[Call]) -> None:
-        for call in calls:
-            call.dropped = True
+        super().drop(calls)
         self._loop.call_soon_threadsafe(self._cancel_dropped)
 
     def tick(self) -> tuple[Record, float] | None:
-        """Cancel a call that has taken too long; it hangs when it takes as long again."""
-        self._beat()
-        for slot in self._overdue():
-            record = slot.record
-            if slot.ticks > 2 * self._ticks_max + BLOCKED_TICKS and record is not None:
+        """Cancel an attempt that has taken too long; it hangs when it takes as long again."""
+        if self._closing:
+            return None
+        hangs = 2 * self._ticks_max + BLOCKED_TICKS
+        for slot in self._overdue(self._timed()):
+            record, task = slot.record, slot.task
+            if slot.ticks > hangs and record is not None:
                 return record, slot.ticks * TICK_S
-            if not slot.cancelled:
-                slot.cancelled = True
-                self._loop.call_soon_threadsafe(self._cancel, slot)
+            if not slot.late and isinstance(task, asyncio.Task):
+                self._loop.call_soon_threadsafe(self._cut, task)
+        if self._ticks_without > hangs:  # by what no record is known of: the oldest is a guess
+            records = [slot.record for slot in list(self._slots) if not slot.resting]
+            return next(((one, hangs * TICK_S) for one in records if one is not None), None)
         return None
 
     def close(self) -> None:
@@ -323,7 +287,8 @@ class LoopCalls(SlotCalls):
     def _step(self, slot: Slot) -> bool:
         pieces = slot.pieces
         while pieces:
-            slot.ticks, slot.cancelled = 0, False
+            slot.begin()
+            self._judged = slot
             try:
                 answer = self._function(self._given(pieces[-1]))
                 task = self._loop.create_task(answer)
@@ -331,6 +296,8 @@ class LoopCalls(SlotCalls):
                 if self._pause(slot, slot.failed(error, self._limits)):
                     return False
                 continue
+            finally:
+                self._judged = None
             slot.task = task
             self._tasks[task] = slot
             task.add_done_callback(self._ended)
@@ -341,30 +308,28 @@ class LoopCalls(SlotCalls):
         return True
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        slot = self._tasks.pop(task)
+        slot = self._judged = self._tasks.pop(task)
         slot.task = None
-        if task.cancelled():
-            attempts = self._cancelled(slot)
-        elif (error := task.exception()) is not None:
-            attempts = slot.failed(error, self._limits)
-        else:
-            attempts = slot.answered(task.result(), self._limits, lists=self._form.lists)
+        attempts = self._judge(slot, task)
+        self._judged = None
         if not self._pause(slot, attempts) and self._step(slot):
             self._begin()
 
-    def _cancelled(self, slot: Slot) -> int:
-        if slot.dropped:
+    def _judge(self, slot: Slot, task: asyncio.Task[Any]) -> int:
+        limits, cancelled = self._limits, task.cancelled()
+        if cancelled and slot.dropped:
             slot.pieces.clear()
             return 0
-        if not slot.cancelled:
-            return slot.failed(asyncio.CancelledError("it has cancelled itself"), self._limits)
-        late = CallTimeoutError(f"it did not return within {self._limits.timeout_s} s")
-        return slot.failed(late, self._limits)
+        error = asyncio.CancelledError("it has cancelled itself") if cancelled else task.exception()
+        if slot.late:  # an answer after the loop was held comes too late as well
+            error = CallTimeoutError(f"it did not return within {limits.timeout_s} s")
+        if error is not None:
+            return slot.failed(error, limits)
+        return slot.answered(task.result(), limits, lists=self._form.lists)
 
     def _pause(self, slot: Slot, attempts: int) -> bool:
         if not attempts or not slot.pieces:
             return False
-        slot.ticks = 0
         self._loop.call_later(self._limits.retrying.pause_s(attempts), self._resume, slot)
         return True
 
@@ -374,40 +339,43 @@ class LoopCalls(SlotCalls):
         if slot in self._slots and self._step(slot):
             self._begin()
 
-    def _cancel(self, slot: Slot) -> None:
-        if isinstance(slot.task, asyncio.Task):
-            slot.task.cancel()
+    def _cut(self, task: asyncio.Task[Any]) -> None:
+        slot = self._tasks.get(task)
+        if slot is not None and not slot.late:
+            slot.late = True
+            task.cancel()
 
     def _cancel_dropped(self) -> None:
         for slot in list(self._slots):
-            if slot.dropped:
-                self._cancel(slot)
+            if slot.dropped and isinstance(slot.task, asyncio.Task):
+                slot.task.cancel()
 
     def _cancel_all(self) -> None:
-        while unit := self._queue.take():
-            self._queue.done(unit)
+        self._queue.clear()
         for slot in self._slots:
             for call in slot.unit:
                 call.dropped = True
         self._cancel_dropped()
 
-    def _beat(self) -> None:
+    def _timed(self) -> list[Slot]:
+        """Return what time has passed for since the last tick."""
         if self._beats < self._beats_awaited:
             self._ticks_without += 1
+            slot = self._at_work()
             if self._ticks_without == BLOCKED_TICKS:
-                self._on_blocked(self._at_work())
-            return
+                self._on_blocked(None if slot is None else slot.record)
+            return [] if slot is None else [slot]
         self._ticks_without = 0
         self._beats_awaited += 1
         self._loop.call_soon_threadsafe(self._count_beat)
+        return list(self._slots)
 
     def _count_beat(self) -> None:
         self._beats += 1
 
-    def _at_work(self) -> Record | None:
+    def _at_work(self) -> Slot | None:
         task = asyncio.current_task(self._loop)
-        slot = None if task is None else self._tasks.get(task)
-        return None if slot is None else slot.record
+        return self._judged if task is None else self._tasks.get(task)
 
 
 class ThreadCalls(SlotCalls):
@@ -428,15 +396,11 @@ class ThreadCalls(SlotCalls):
     def start(self, calls: Sequence[Call]) -> None:
         with self._ready:
             self._queue.add(calls)
-            self._ready.notify(min(self._idle, len(calls)))
-
-    def drop(self, calls: Sequence[Call]) -> None:
-        for call in calls:
-            call.dropped = True
+            self._ready.notify(self._idle if self._queue.aside else min(self._idle, len(calls)))
 
     def tick(self) -> tuple[Record, float] | None:
-        """Return a record whose call hangs. No thread can be cancelled: the process must end."""
-        for slot in self._overdue():
+        """Return a record that hangs. No thread can be cancelled: the process must end."""
+        for slot in self._overdue(list(self._slots)):
             record = slot.record
             if record is not None:
                 return record, slot.ticks * TICK_S
@@ -478,7 +442,7 @@ class ThreadCalls(SlotCalls):
         if self._closed or slot.dropped:
             slot.pieces.clear()
             return
-        slot.ticks = 0
+        slot.begin()
         try:
             # A context of its own: what a call leaves in a context variable is not the next one's.
             answer = contextvars.Context().run(form.function, self._given(slot.pieces[-1]))
@@ -513,6 +477,7 @@ def call_limits(settings: Settings) -> CallLimits:
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         attempts_max=settings.retry.attempts,
         retrying=retrying(settings),
+        output_bytes_max=call.output_bytes_max,
         formats=settings.formats,
     )
 
@@ -594,7 +559,8 @@ def open_transformer(
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
         function = with_data(form, limits.formats).function
-        return Transformer(function, limits.attempts_max, limits.retrying)
+        attempts, retried = limits.attempts_max, limits.retrying
+        return Transformer(function, attempts, retried, limits.output_bytes_max)
     calls = make_calls(form, limits, on_blocked)
     calls.open()
     return GatheredCalls(calls)

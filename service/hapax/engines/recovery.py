@@ -287,10 +287,10 @@ class Recovery:
         try:
             yield
         finally:
-            self._source.resume()
+            self._source.resume("outage")
 
     def _hold_on(self, wait_s: float) -> None:
-        self._source.pause()
+        self._source.pause("outage")
         self._attend(wait_s)
 
     def _attend(self, wait_s: float) -> None:

@@ -9,9 +9,11 @@ not kill itself for the time it could not use.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import ExitCode
@@ -51,7 +53,9 @@ class Watchdog:
         self._on_hang: Callable[[Coordinates, float], None] = _ignore
         self._tick: Callable[[], tuple[Record, float] | None] = _nothing
         self._record: Record | None = None
-        self._record_ticks = 0
+        self._attempt = 0
+        self._record_ticks = self._attempt_ticks = 0
+        self._record_ticks_max = math.inf
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -94,10 +98,18 @@ class Watchdog:
         self._overdue, self._overdue_ticks_max = overdue, margin_s / TICK_S
 
     def limit_calls(
-        self, calls: Interrupt, timeout_s: float, on_hang: Callable[[Coordinates, float], None]
+        self,
+        calls: Interrupt,
+        timeout_s: float,
+        on_hang: Callable[[Coordinates, float], None],
+        whole_s: float = math.inf,
     ) -> None:
-        """End the process when business code has held one record for longer."""
+        """End the process when one attempt (core/call_window.py) at a record takes longer.
+
+        ``whole_s``: what all attempts at it may take; in its second half no further one begins.
+        """
         self._calls, self._call_ticks_max, self._on_hang = calls, timeout_s / TICK_S, on_hang
+        self._record_ticks_max = whole_s / 2 / TICK_S
 
     def follow(self, tick: Callable[[], tuple[Record, float] | None]) -> None:
         """Ask ``tick`` each time for a record whose call hangs, and for how many seconds."""
@@ -106,20 +118,30 @@ class Watchdog:
     def _hanging(self) -> Record | None:
         calls = self._calls
         record = None if calls is None else calls.record
-        if record is None or record is not self._record:
-            self._record, self._record_ticks = record, 0
+        if calls is None or record is None or record is not self._record:
+            self._record, self._record_ticks, self._attempt_ticks = record, 0, 0
             return None
         self._record_ticks += 1
-        return record if self._record_ticks > self._call_ticks_max else None
+        if self._record_ticks > self._record_ticks_max:
+            calls.long = record
+        if calls.pausing or calls.attempts != self._attempt:
+            self._attempt, self._attempt_ticks = calls.attempts, 0
+            return None
+        self._attempt_ticks += 1
+        return record if self._attempt_ticks > self._call_ticks_max else None
+
+    def _followed(self) -> tuple[Record, float] | None:
+        with suppress(Exception):  # it may be closed before this: the rest is watched on
+            return self._tick()
+        return None
 
     def _run(self) -> None:
         while not self._stopped.wait(TICK_S):
-            record, seconds = self._hanging(), self._record_ticks * TICK_S
-            if record is None and (hung := self._tick()) is not None:
+            record, seconds = self._hanging(), self._attempt_ticks * TICK_S
+            if record is None and (hung := self._followed()) is not None:
                 record, seconds = hung
             if record is not None:
-                self._on_hang(record.coordinates, seconds)
-                self._leave(int(ExitCode.CALL_HUNG))
+                self._end(partial(self._on_hang, record.coordinates, seconds), ExitCode.CALL_HUNG)
                 return
             self._ticks += 1
             self._alarm_ticks -= 1
@@ -131,15 +153,16 @@ class Watchdog:
             call, (before, same) = self._call, self._same
             self._same = call, same + 1 if call == before else 0
             if call is not None and self._ticks > self._ticks_max:
-                self._end(call, self._ticks)
+                self._end(partial(self._on_overrun, call, self._ticks * TICK_S))
                 return
             if self._overdue_ticks > self._overdue_ticks_max > 0:
-                self._end(call or "stop", self._overdue_ticks)
+                self._end(partial(self._on_overrun, call or "stop", self._overdue_ticks * TICK_S))
                 return
 
-    def _end(self, call: str, ticks: int) -> None:
-        self._on_overrun(call, ticks * TICK_S)
-        self._leave(int(ExitCode.WATCHDOG))
+    def _end(self, say: Callable[[], None], code: ExitCode = ExitCode.WATCHDOG) -> None:
+        with suppress(Exception):
+            say()
+        self._leave(int(code))
 
 
 def _nothing() -> None: ...

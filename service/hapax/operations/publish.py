@@ -58,14 +58,14 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
         for row in SourceRows(self.form, lines):
             yield make(row, now_ms())
 
-    def maker(self) -> Callable[[SourceRow, int], Message]:
+    def maker(self) -> Callable[[SourceRow, int | None], Message]:
         """Return what makes a message of a row and a time in ms; it raises LineError."""
         ids, keys, values = (
             JsonPointer(pointer) if pointer else None
             for pointer in (self.id_pointer, self.key_pointer, self.value_pointer)
         )
 
-        def make(row: SourceRow, now_ms: int) -> Message:
+        def make(row: SourceRow, now_ms: int | None) -> Message:
             if row.problem:
                 raise LineError(f"line {row.line} {row.problem}")
             event_id = self._id(row.value) if ids is None else _found(ids, row, self.id_pointer)

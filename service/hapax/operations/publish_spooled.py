@@ -72,11 +72,15 @@ class FileChangedError(PositionLostError):
 
 
 class SpooledSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did, in records. ``waiting``: accepted, on disk, and not known to be in Kafka."""
+    """What a run did, in records. ``waiting``: accepted, on disk, and not known to be in Kafka.
+
+    ``skipped``: lines that became none. ``records_skipped``: of the spool, left out for good.
+    """
 
     topic: str
     accepted: int
     skipped: int
+    records_skipped: int
     waiting: int
     stopped: str
 
@@ -134,6 +138,7 @@ def publish_spooled(
                 topic=how.topic,
                 accepted=reader.accepted,
                 skipped=reader.skipped,
+                records_skipped=publisher.skipped,
                 waiting=publisher.waiting,
                 stopped=lifecycle.reason,
             )
@@ -257,7 +262,7 @@ class SpooledReader:
 
     def _message(self, row: SourceRow) -> Message | None:
         try:
-            return self._make(row, time.time_ns() // 1_000_000)
+            return self._make(row, None)  # the time is that of the acceptance
         except LineError as error:
             if not self._skip_bad:
                 self._flush()

@@ -19,6 +19,7 @@ import time
 from bisect import bisect_left
 from contextlib import nullcontext
 from functools import partial
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.core.errors import (
@@ -40,7 +41,7 @@ from hapax.spool.errors import SpoolDisagreesError, SpoolFullError
 from hapax.spool.spool import FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from hapax.core.ports import Message
     from hapax.publish.stored import Upcoming
@@ -51,7 +52,9 @@ KEEP_ALIVE_S = 12 * 3600.0
 """Brokers forget offsets of a group that commits nothing for a week (offsets.retention.minutes)."""
 REST_MIN_S, REST_MAX_S = 0.1, 2.0
 FENCED_MAX = 2
+SLOW_S = 1.0
 _DOUBTS = (BatchAbortedError, ProducerDeadError, SpoolFullError, TransactionTooLongError)
+_log = logging.getLogger("hapax.publish")
 _FORM = "hapax-spool1"
 _NONE = "-"
 _WORDS = 3
@@ -97,9 +100,12 @@ class Drainer:
         linger_s: float,
         drained: Callable[[], None],
         resume_at: int | None = None,
+        skip_at: Collection[int] = (),
     ) -> None:
         """``drained``: called after each transaction, and when it stops."""
         self._resume_at = resume_at
+        self._skip_at = sorted(skip_at)
+        self.skipped = 0
         self._spool = spool
         self._settings = settings
         self._ahead = ReadAhead(spool, settings, id_header)
@@ -113,8 +119,11 @@ class Drainer:
         """Set once folder and marker are compared, or cannot be for now."""
         self._marked: MarkedTransaction | None = None
         self._placed: dict[int, Placement] = {}
+        self._left_out: dict[int, str] = {}
         self._reports: dict[int, Callable[[Any, Any], None]] = {}
         self._committed_s = float("-inf")  # a start renews the marker
+        self._timeout_s = settings.transaction.timeout_ms / 1000
+        self._under_way = 0  # records of a transaction without an outcome
         self._fenced = 0
         self._wake = threading.Condition()
         self._ending = False
@@ -142,13 +151,14 @@ class Drainer:
                 try:
                     self._publish_all()
                 except _DOUBTS as error:
-                    self._doubt(error)
-                    rest_s = (
-                        REST_MIN_S if self.state == "publishing" else min(rest_s * 2, REST_MAX_S)
-                    )
-                    self.state, self.reason = "waiting", str(error)
+                    reason = self._doubt(error)
+                    again_s = min(rest_s * 2, REST_MAX_S)
+                    rest_s = REST_MIN_S if self.state == "publishing" else again_s
+                    self.state, self.reason = "waiting", reason
                     self.checked.set()
-                    self._pause(rest_s)
+                    with self._wake:
+                        if not self._ending:
+                            self._wake.wait(rest_s)
         except StopError as error:
             self._stop(error)
         except Exception as error:
@@ -164,19 +174,28 @@ class Drainer:
     def _stop(self, error: StopError) -> None:
         self.state, self.reason, self.problem = "stopped", str(error), error
 
-    def _doubt(self, error: HapaxError) -> None:
-        refusal = None if self._marked is None else self._marked.transaction.refusal()
-        if refusal is not None:
-            raise StopError(
-                f"record {self.next + refusal[0]} of the spool was refused by the brokers:"
-                f" {refusal[1]}. It and those after it are safe in the spool: let the topic take"
-                " it, then open the publisher again (docs/publish.md, section Stops)"
-            ) from error
-        self._fenced += isinstance(error, ProducerDeadError) and error.fenced
+    def _doubt(self, error: HapaxError) -> str:
+        """Return why nothing is published for now; raise what does not pass by itself."""
+        size, self._under_way = self._under_way, 0
+        transaction = self._marked and self._marked.transaction
+        refusal = transaction and transaction.refusal()
+        if refusal:
+            raise _refused(self._sent_at(self.next, refusal[0]), refusal[1]) from error
+        age_s = transaction.age_s if transaction and size else 0.0
+        late = age_s >= self._timeout_s  # then brokers end it, and fence its producer
+        self._fenced += isinstance(error, ProducerDeadError) and error.fenced and not late
         if self._fenced >= FENCED_MAX:
             raise DuplicateInstanceError(
                 f"another process publishes from a copy of spool {self._spool.path}: stop it"
             ) from error
+        smaller = self._ahead.pace.fail(size, age_s)
+        if not (smaller or late):
+            return str(error)
+        what = f"the next one holds {self._ahead.pace.records:,}" if smaller else "raise it"
+        most = f"of its {self._timeout_s:g} s (HAPAX_TRANSACTION__TIMEOUT)"
+        return (
+            f"a transaction of {size:,} records failed after {age_s:.1f} s {most}, {what}: {error}"
+        )
 
     def _publish_all(self) -> None:
         topic = self._marker_topic()
@@ -192,17 +211,23 @@ class Drainer:
             if taken.size or self._due:
                 self._publish(taken)
 
+    def _sent_at(self, first: int, index: int = 0) -> int:
+        """Return the sequence of one of those that are sent."""
+        sent = (each for each in count(first) if each not in self._skip_at)
+        return next(islice(sent, index, None))
+
     def _marker_topic(self) -> str | None:
-        """Return the topic that the marker is kept for: that of the first record of all."""
-        if self._spool.meta.topic is not None:
-            return self._spool.meta.topic
+        """Return the topic that the marker is kept for: that of the first record that is sent."""
         spool = self._spool
+        if spool.meta.topic:
+            return spool.meta.topic
         while not self._ending:
-            if rows := spool.read(spool.first, 1, 1):
-                return messages(rows[0], "", "")[0].topic
+            first = self._sent_at(spool.first)
+            if rows := spool.read(first, 1, 1):
+                return messages(rows[0], "", "")[first - rows[0].first].topic
             self.checked.set()  # a new spool: there is nothing to compare
             with self._wake:
-                if spool.next == spool.first and not self._ending:
+                if spool.next <= first and not self._ending:
                     self._wake.wait()
         return None
 
@@ -214,7 +239,7 @@ class Drainer:
                 spool_names(self._settings.app, self._spool.meta.id),
                 clock=time,
                 forward=lambda *_line: None,
-                logger=logging.getLogger("hapax.publish"),
+                logger=_log,
                 watch=lambda _call: nullcontext(),
                 placed=self._reports,
             )
@@ -236,8 +261,10 @@ class Drainer:
             agree(marker, self._spool)
             self.next = marker.next
         self._resume_at = None
-        if known is None:
-            self._spool.settle(cluster or "", self._marker_topic() or "")
+        self._leave_out()
+        # It has no name at an end that has just been asked for: the next start settles it.
+        if not self._spool.meta.topic and (topic := self._marker_topic()):
+            self._spool.settle(cluster or "", topic)
         self._settle()
 
     def _begin(self, marked: MarkedTransaction, cluster: str | None) -> None:
@@ -254,6 +281,8 @@ class Drainer:
             raise SpoolDisagreesError(
                 f"resume_at={first}: the spool has records {spool.first} to {spool.next - 1}"
             )
+        if cluster is None and (topic := self._marker_topic()) and marked.lacks(topic):
+            raise _refused(self._sent_at(first), f"topic {topic} does not exist: create it")
         marked.send(())
         marked.commit(first, SpoolMarker(first, spool.meta.id, nonce).metadata)
         self.next, self._committed_s = first, time.monotonic()
@@ -271,13 +300,19 @@ class Drainer:
         nonce = self._spool.nonce_before(following)
         assert nonce is not None
         marker = SpoolMarker(following, self._spool.meta.id, nonce)
+        self._under_way, began_s = taken.size, time.monotonic()
         self._marked.send(self._pieces(taken, wanted))
         self._ahead.begin(following)
         self._marked.commit(marker.next, marker.metadata)
-        self.next, self._committed_s, self._fenced = following, time.monotonic(), 0
+        self.receipts.place(calls, self._placed)
+        self.next, self._committed_s = following, time.monotonic()
+        self._under_way = self._fenced = 0
+        self._leave_out()
+        taken_s = self._committed_s - began_s
+        self._ahead.record_commit(taken, taken_s)
         self.state, self.reason = "publishing", ""
-        for call in calls:
-            call.place(self._placed)
+        if taken_s > SLOW_S and following < self._spool.next:
+            self.reason = f"a transaction of {taken.size:,} records took {taken_s:.1f} s"
         self._settle()
 
     def _pieces(self, taken: Upcoming, wanted: list[int]) -> Iterator[list[Message]]:
@@ -288,8 +323,21 @@ class Drainer:
             here = wanted[bisect_left(wanted, begin) : bisect_left(wanted, end)]
             self._reports.clear()
             self._reports.update((each - begin, partial(self._delivered, each)) for each in here)
+            for skipped in reversed(self._skip_at):  # no record of this process: none has a report
+                if begin <= skipped < end:
+                    gone = piece.pop(skipped - begin)
+                    where = f"topic {gone.topic}, partition {gone.partition}, key {gone.key!r}"
+                    self._left_out[skipped] = f"is left out (skip_at): {where}"
             yield piece
             begin = end
+
+    def _leave_out(self) -> None:
+        """Say what became of records to be left out, once their place is passed."""
+        for sequence in [each for each in self._skip_at if each < self.next]:
+            self._skip_at.remove(sequence)
+            self.skipped += sequence in self._left_out
+            what = self._left_out.pop(sequence, "was passed before: nothing is left out")
+            _log.warning("record %d of the spool %s", sequence, what)
 
     def _settle(self) -> None:
         if not self._ending:  # from then on the folder may be another process's
@@ -315,32 +363,28 @@ class Drainer:
             while not self._ending and (left_s := until_s - time.monotonic()) > 0:
                 self._wake.wait(left_s)
 
-    def _pause(self, seconds: float) -> None:
-        with self._wake:
-            if not self._ending:
-                self._wake.wait(seconds)
+
+def _refused(sequence: int, why: str) -> StopError:
+    return StopError(
+        f"record {sequence} of the spool was refused by the brokers: {why}. It and those after it"
+        " are safe in the spool: let the topic take it, then open the publisher again; or leave it"
+        f" out for good: hapax publish --skip {sequence}, Publisher(…, skip_at={sequence})"
+        " (docs/publish.md, section Stops)"
+    )
 
 
 def agree(marker: SpoolMarker, spool: SpoolStore) -> None:
     """Raise SpoolDisagreesError unless the marker can be that of this very spool."""
+    why, sent = "", f"records up to {marker.next - 1} are in Kafka"
     if marker.spool != spool.meta.id:
-        raise SpoolDisagreesError(
-            f"the marker is that of spool {marker.spool}, and the folder is"
-            f" {spool.meta.id}. {WHAT_TO_DO}"
-        )
-    if marker.next > spool.next:
-        raise SpoolDisagreesError(
-            f"records up to {marker.next - 1} are in Kafka, and the spool ends with"
-            f" {spool.next - 1}: the folder is an old copy. {WHAT_TO_DO}"
-        )
-    if marker.next < spool.first:
-        raise SpoolDisagreesError(
-            f"records up to {marker.next - 1} are in Kafka, and the spool begins with"
-            f" {spool.first}: the records between are gone, or the marker was moved back."
-            f" {WHAT_TO_DO}"
-        )
-    if spool.nonce_before(marker.next) != marker.nonce:
-        raise SpoolDisagreesError(
-            f"record {marker.next - 1} in Kafka is not the one in this folder: another copy"
-            f" of the spool has published. {WHAT_TO_DO}"
-        )
+        why = f"the marker is that of spool {marker.spool}, and the folder is {spool.meta.id}"
+    elif marker.next > spool.next:
+        why = f"{sent}, and the spool ends with {spool.next - 1}: the folder is an old copy"
+    elif marker.next < spool.first:
+        gone = "the records between are gone, or the marker was moved back"
+        why = f"{sent}, and the spool begins with {spool.first}: {gone}"
+    elif spool.nonce_before(marker.next) != marker.nonce:
+        other = "another copy of the spool has published"
+        why = f"record {marker.next - 1} in Kafka is not the one in this folder: {other}"
+    if why:
+        raise SpoolDisagreesError(f"{why}. {WHAT_TO_DO}")

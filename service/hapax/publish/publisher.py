@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.identity import id_source
 from hapax.core.ports import Message
-from hapax.publish.acceptance import Acceptance
+from hapax.publish.acceptance import Acceptance, RecordRefusedError
 from hapax.publish.drainer import Drainer
 from hapax.publish.receipts import PublishCall, Receipt
 from hapax.publish.stored import stored, with_id
@@ -21,7 +22,7 @@ from hapax.settings import load_settings
 from hapax.spool.errors import SpoolFullError
 from hapax.spool.folder import Folder
 from hapax.spool.group_commit import DISK_MIN_BYTES, GroupCommit
-from hapax.spool.spool import SpoolStore
+from hapax.spool.spool import FIRST, SpoolStore
 from hapax.telemetry.metrics import SpoolMetrics
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class PublisherOptions(TypedDict, total=False):
     linger_s            how long a transaction waits for more records: 0
     adopt               take a folder that was moved, or restored in full
     resume_at           where the marker is gone: the first sequence that is not in Kafka
+    skip_at             sequences of records that brokers refuse: left out for good
     """
 
     disk_max_bytes: int
@@ -63,6 +65,7 @@ class PublisherOptions(TypedDict, total=False):
     linger_s: float
     adopt: bool
     resume_at: int | None
+    skip_at: int | Sequence[int]
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +78,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     linger_s: float = 0.0
     adopt: bool = False
     resume_at: int | None = None
+    skip_at: int | tuple[int, ...] = ()
 
     @classmethod
     def of(cls, given: Any) -> Self:
@@ -120,13 +124,18 @@ class Publisher:
         self._settings = settings or publish_settings(os.environ)
         names = [source.header for source in map(id_source, self._settings.dedup.id)]
         self._id_header = next((name for name in names if name), "message-id")
-        self._acceptance = Acceptance(self._settings)
+        self._acceptance = Acceptance(self._settings, self._id_header)
         self._spool = SpoolStore(
             Folder(spool),
             self._settings.app,
             disk_max_bytes=given.disk_max_bytes,
             adopt=given.adopt,
         )
+        skip_at = (given.skip_at,) if isinstance(given.skip_at, int) else given.skip_at
+        if any(not FIRST <= each < self._spool.next for each in skip_at):
+            numbers = f"{self._spool.first} to {self._spool.next - 1}"
+            self._spool.close()
+            raise ConfigurationError([f"skip_at={given.skip_at}: the spool has records {numbers}"])
         self._drained = threading.Condition()
         self._drainer = Drainer(
             self._spool,
@@ -134,6 +143,7 @@ class Publisher:
             id_header=self._id_header,
             linger_s=given.linger_s,
             resume_at=given.resume_at,
+            skip_at=skip_at,
             drained=self._look,
         )
         self._gauges = _Gauges(self._spool, self._drainer, lambda: float(self._commit.full))
@@ -151,6 +161,9 @@ class Publisher:
         if self._drainer.problem is not None:
             self.close(timeout_s=0)
             raise self._drainer.problem
+        if self._drainer.state == "publishing" and self._spool.meta.topic:
+            with suppress(RecordRefusedError):  # it is refused when it comes
+                self._acceptance.ask(self._spool.meta.topic)
 
     # -- accepting ------------------------------------------------------------------------
 
@@ -175,9 +188,7 @@ class Publisher:
         """
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, accepted = self._submit([message], callback)
-        accepted.result()
-        return Receipt(call, 0)
+        return self.publish_many([message], callback=callback)[0]
 
     def publish_many(
         self,
@@ -209,23 +220,19 @@ class Publisher:
         """Accept one record as ``publish`` does, without holding up the event loop."""
         named = with_id(headers, self._id_header, message_id)
         message = Message(topic, value, key, -1, timestamp_ms, named)
-        call, accepted = await self._submit_async(message, callback)
-        await asyncio.wrap_future(accepted)
-        return Receipt(call, 0)
-
-    async def _submit_async(
-        self, message: Message, callback: Callable[[Receipt], None] | None
-    ) -> tuple[PublishCall, Future[None]]:
-        if not self._acceptance.knows(message.topic):
+        if not self._spool.forked and not self._acceptance.knows(topic):
             await asyncio.to_thread(self._check, [message])
         until_s = time.monotonic() + self._on_full_s
         while True:
             try:
-                return self._submit([message], callback, timeout_s=0.0)
+                call, accepted = self._submit([message], callback, timeout_s=0.0)
             except SpoolFullError:
                 if time.monotonic() >= until_s:
                     raise
-            await asyncio.sleep(_FULL_REST_S)
+                await asyncio.sleep(_FULL_REST_S)
+            else:
+                await asyncio.wrap_future(accepted)
+                return Receipt(call, 0)
 
     def _submit(
         self,
@@ -240,13 +247,18 @@ class Publisher:
         if self._drainer.problem is not None:
             raise self._drainer.problem
         self._check(messages)
+        if type(position) is not bytes:
+            raise RecordRefusedError(f"position must be bytes, not {type(position).__name__}")
         now_ms = time.time_ns() // 1_000_000
         records = [stored(message, now_ms) for message in messages]
-        ids = [_id_of(message, self._id_header) for message in messages]
+        own = self._id_header
+        ids = [next((one[1] for one in each.headers if one[0] == own), None) for each in messages]
         call = PublishCall(self._spool.meta.id, ids, callback)
 
         def remember(first: int) -> None:
             call.first = first
+            if not ids:
+                return
             self._drainer.receipts.add(call)
 
         return call, self._commit.submit(records, remember, position=position, timeout_s=timeout_s)
@@ -270,6 +282,11 @@ class Publisher:
     def waiting(self) -> int:
         """How many accepted records are not known to be in Kafka."""
         return self._gauges.waiting
+
+    @property
+    def skipped(self) -> int:
+        """Records that this process has left out for good."""
+        return self._drainer.skipped
 
     @property
     def metrics(self) -> Any:
@@ -298,6 +315,8 @@ class Publisher:
 
         Raises what has stopped the publisher.
         """
+        if self._spool.forked and self._spool.failed is not None:
+            raise self._spool.failed  # a lock that was held at the fork stays so
         until_s = time.monotonic() + timeout_s
         with self._drained:
             while self.waiting and self._drainer.problem is None:
@@ -321,14 +340,12 @@ class Publisher:
         self._commit.close()
         until_s = time.monotonic() + timeout_s
         try:
-            self.flush(timeout_s)
-        except StopError:
-            pass  # visible in ``problem``; the records are safe
+            with suppress(StopError):  # visible in ``problem``; the records are safe
+                self.flush(timeout_s)
         finally:
             self._drainer.end(max(_LOOK_S, until_s - time.monotonic()))
-            self._drainer.receipts.fail(
-                StopError("the publisher was closed before: the record is safe in the spool")
-            )
+            closed = StopError("the publisher was closed before: the record is safe in the spool")
+            self._drainer.receipts.end(closed, max(_LOOK_S, until_s - time.monotonic()))
             self._spool.close()
 
     def __enter__(self) -> Self:
@@ -350,10 +367,6 @@ class Publisher:
             self._drained.notify_all()
 
 
-def _id_of(message: Message, id_header: str) -> bytes | None:
-    return next((value for name, value in message.headers if name == id_header), None)
-
-
 class _Gauges:
     """Metrics of one publisher."""
 
@@ -361,7 +374,7 @@ class _Gauges:
         self.table = SpoolMetrics()
         self._spool = spool
         self._drainer = drainer
-        self._published = 0
+        self._published = self._skipped = 0
         self._idle_s = time.monotonic()
         self.table.spool_records_waiting.of().set_function(lambda: self.waiting)
         self.table.spool_bytes.of().set_function(lambda: spool.size_bytes)
@@ -383,8 +396,10 @@ class _Gauges:
     def publish(self) -> None:
         """Take note of how far the drainer has come."""
         reached, self._idle_s = self._drainer.next, time.monotonic()
+        skipped, self._skipped = self._drainer.skipped - self._skipped, self._drainer.skipped
+        self.table.spool_records_skipped.of().inc(skipped)
         if self._published:
-            self.table.spool_records_published.of().inc(reached - self._published)
+            self.table.spool_records_published.of().inc(reached - self._published - skipped)
         self._published = reached
 
     def _waiting_s(self) -> float:

@@ -6,9 +6,12 @@ no callback and no future, nothing is remembered and no delivery report is asked
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future
+from functools import partial
 from itertools import takewhile
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -62,12 +65,16 @@ class PublishCall:
             future = self._futures.get(index)
             if future is None:
                 future = self._futures[index] = PlacementFuture()
+                future.set_running_or_notify_cancel()  # who gives up cancels nothing
                 future.call = self
-                self._resolve(index, future)
+                if index in self.placements:
+                    future.set_result(self.placements[index])
+                elif self.error is not None:
+                    future.set_exception(self.error)
             return future
 
-    def place(self, placements: Mapping[int, Placement]) -> None:
-        """Take note of where its records are, by sequence; wake those that wait."""
+    def place(self, placements: Mapping[int, Placement]) -> list[Callable[[], object]]:
+        """Take note of where its records are, by sequence; return what informs the caller."""
         here = {
             index: placements[sequence]
             for index, sequence in enumerate(range(self.first, self.after))
@@ -75,26 +82,24 @@ class PublishCall:
         }
         with self._lock:
             self.placements.update(here)
-            for index in here.keys() & self._futures.keys():
-                self._resolve(index, self._futures[index])
+            calls_back: list[Callable[[], object]] = [
+                partial(future.set_result, here[index])
+                for index, future in self._futures.items()
+                if index in here
+            ]
         if self.callback is not None:
-            for index in here:
-                self.callback(Receipt(self, index))
+            calls_back += [partial(self.callback, Receipt(self, index)) for index in here]
+        return calls_back
 
-    def fail(self, error: HapaxError) -> None:
-        """Wake those that wait: this process will not know; the records stay in the spool."""
+    def fail(self, error: HapaxError) -> list[Callable[[], object]]:
+        """Return what wakes those that wait: this process will not know where its records are."""
         with self._lock:
             self.error = error
-            for index, future in self._futures.items():
-                self._resolve(index, future)
-
-    def _resolve(self, index: int, future: PlacementFuture) -> None:
-        if future.done():
-            return
-        if index in self.placements:
-            future.set_result(self.placements[index])
-        elif self.error is not None:
-            future.set_exception(self.error)
+            return [
+                partial(future.set_exception, error)
+                for index, future in self._futures.items()
+                if index not in self.placements
+            ]
 
 
 class Receipt:
@@ -135,9 +140,15 @@ class Receipt:
 
 
 class Receipts:
-    """The calls whose callers still want to know, by the sequence of their first records."""
+    """The calls whose callers still want to know, by the sequence of their first records.
+
+    Callbacks run on a thread of their own, one by one. What they raise is logged.
+    """
 
     def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        # Not of a pool: those are waited for when the interpreter ends, however long one blocks.
+        self._thread = threading.Thread(target=self._tell, name="hapax-receipts", daemon=True)
         self._lock = threading.Lock()
         self._calls: WeakValueDictionary[int, PublishCall] = WeakValueDictionary()
         self._called_back: dict[int, PublishCall] = {}
@@ -159,11 +170,34 @@ class Receipts:
                     self._called_back.pop(call.first, None)
         return [call for call in calls if call.after > first]
 
-    def fail(self, error: HapaxError) -> None:
-        """Wake all that wait: nothing will come."""
+    def place(self, calls: Sequence[PublishCall], placements: Mapping[int, Placement]) -> None:
+        """Take note of where records of these calls are, and inform their callers."""
+        for call in calls:
+            self._put(call.place(placements))
+
+    def end(self, error: HapaxError, timeout_s: float) -> None:
+        """Wake all that wait: nothing will come. Return when they are, or after this time."""
         with self._lock:
             calls = [*self._calls.values()]
             self._calls.clear()
             self._called_back.clear()
         for call in calls:
-            call.fail(error)
+            self._put(call.fail(error))
+        self._queue.put(None)
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _put(self, calls_back: Sequence[Callable[[], object]]) -> None:
+        with self._lock:
+            if calls_back and self._thread.ident is None:
+                self._thread.start()
+        for each in calls_back:
+            self._queue.put(each)
+
+    def _tell(self) -> None:
+        while (calls_back := self._queue.get()) is not None:
+            try:
+                calls_back()
+            except BaseException:
+                logging.getLogger("hapax.publish").exception("a caller's callback has failed")
+            del calls_back

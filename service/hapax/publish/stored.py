@@ -7,11 +7,15 @@ for brokers, and decoding costs as much as producing (``python -m bench.spool``)
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from hapax.core.headers import is_text
+from hapax.core.limits import Pace
 from hapax.core.ports import Message
+from hapax.kafka.properties import SOCKET_TIMEOUT_MS
+from hapax.spool.spool import ROW_RECORDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Message]).decode
+_BYTES_MIN = 1 << 17
 _ARRAY = b"\xdd"
 """In MessagePack: the count follows, as four bytes, and then so many values."""
 
@@ -40,13 +45,14 @@ def stored(message: Message, now_ms: int) -> bytes:
 
 
 def with_id(
-    headers: Iterable[tuple[str, bytes | None]], id_header: str, given: str | bytes | None
+    headers: Iterable[Any], id_header: str, given: str | bytes | None
 ) -> list[tuple[str, bytes | None]]:
     """Return the headers with the id that a caller has given, if any, in place of another."""
     if given is None:
         return [*headers]
-    value = given.encode() if isinstance(given, str) else given
-    return [*(one for one in headers if one[0] != id_header), (id_header, value)]
+    value: Any = given.encode() if isinstance(given, str) and is_text(given) else given
+    kept = [one for one in headers if not isinstance(one, tuple) or one[:1] != (id_header,)]
+    return [*kept, (id_header, value)]
 
 
 def message_id(spool: str, sequence: int) -> bytes:
@@ -69,6 +75,7 @@ class Upcoming(NamedTuple):
 
     first: int
     size: int
+    size_bytes: int
     pieces: Iterable[list[Message]]
 
     @property
@@ -81,8 +88,17 @@ class ReadAhead:
 
     def __init__(self, spool: SpoolStore, settings: Settings, id_header: str) -> None:
         self._spool = spool
-        # Their size does not follow the link: 50,000 could outlive their timeout on a slow one.
-        self._limits = min(settings.transaction.records_max, 10_000), settings.transaction.bytes_max
+        limits = settings.transaction
+        self._bytes_max, self._bytes = limits.bytes_max, float(_BYTES_MIN)
+        # One request that takes longer than a socket's timeout on the link is sent again.
+        timeout_s = min(limits.timeout_ms, 2 * SOCKET_TIMEOUT_MS) / 1000
+        self._aimed_s = timeout_s / 4
+        self.pace = Pace(
+            interval_s=limits.interval_ms / 1000,
+            records_max=limits.records_max,
+            bytes_max=limits.bytes_max,
+            transaction_timeout_s=timeout_s,
+        )
         self._id_header = id_header
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="hapax-read-ahead")
         self._begun: tuple[int, Future[Upcoming]] | None = None
@@ -103,6 +119,13 @@ class ReadAhead:
         # Decoded row by row: the client sends while the next are decoded.
         return self._upcoming(sequence)
 
+    def record_commit(self, taken: Upcoming, transaction_s: float) -> None:
+        """Learn from a transaction: at most twice its bytes come next, in larger records, too."""
+        growth = min(2.0, max(1.0, self._aimed_s / transaction_s))
+        self._bytes = max(_BYTES_MIN, growth * taken.size_bytes)
+        if taken.size:
+            self.pace.record_commit(taken.size, 0.0, taken.size_bytes, transaction_s)
+
     def forget(self) -> None:
         """Wait for what was begun, and drop it."""
         if self._begun is not None:
@@ -118,8 +141,15 @@ class ReadAhead:
         return upcoming._replace(pieces=[*upcoming.pieces])
 
     def _upcoming(self, sequence: int) -> Upcoming:
-        rows = self._spool.read(sequence, *self._limits)
-        size = rows[-1].first + rows[-1].records - sequence if rows else 0
+        records_max = self.pace.records
+        bytes_max = min(int(self._bytes), self._bytes_max)
+        rows = self._spool.read(sequence, records_max + ROW_RECORDS_MAX, bytes_max)
+        after = min(sequence + records_max, rows[-1].first + rows[-1].records if rows else sequence)
+        rows = [row for row in rows if row.first < after]
         spool, id_header = self._spool.meta.id, self._id_header
-        pieces = (messages(row, spool, id_header)[max(0, sequence - row.first) :] for row in rows)
-        return Upcoming(sequence, size, pieces)
+        pieces = (
+            messages(row, spool, id_header)[max(0, sequence - row.first) : after - row.first]
+            for row in rows
+        )
+        size_bytes = sum(len(row.content) for row in rows)
+        return Upcoming(sequence, after - sequence, size_bytes, pieces)

@@ -38,7 +38,7 @@ VARIABLE = "SANDBOX_KAFKA"
 _SIZES = {"3.9.2": "48 MB", "4.1.2": "45 MB", "4.3.1": "47 MB", "4.4.0": "44 MB"}
 VERSIONS = tuple(_SIZES)
 """Those with a lock file, oldest first: the newest of each line that docs/versions.md names."""
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 """What a sandbox runs that is given no version."""
 REGISTRY_VERSION = "3.0.9"
 _FETCH_TIMEOUT_S = 900.0

@@ -49,7 +49,7 @@ class ManagedProcess:
     ) -> None:
         self.name = name
         self._log = log
-        self._command = command
+        self.command = command
         self._environment = environment
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
@@ -150,7 +150,7 @@ class ManagedProcess:
 
     def _started(self, output: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            self._command,
+            self.command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

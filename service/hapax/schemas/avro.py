@@ -72,47 +72,53 @@ def reader(
 
     ``marked``: every value keeps its branch of a union, for a writer (see above).
     """
-    from fastavro import parse_schema, schemaless_reader
+    from fastavro import schemaless_reader
 
-    written, known = parsed(schema)
+    text, (written, known) = json.loads(schema.text), parsed(schema)
     if _is_bytes(written):  # as the official serializers write it: without its length
         return bytes
-    node = with_branches(written, known, marked=marked) if resolved_to is None else None
-    if node is not None:
-        branches, shape = parse_schema(node.schema), node.read
+    if resolved_to is not None:
+        given, read = _held(text, known), _held(json.loads(resolved_to), {}, defaults=True)
+        return lambda content: _one(schemaless_reader(BytesIO(content), given, read))
+    node, ambiguous = with_branches(written, known, marked=marked)
+    if ambiguous:
+        branches, shape = _held(node.schema, {}), node.read
         return lambda content: shape(
-            schemaless_reader(BytesIO(content), branches, None, return_record_name=True)
+            _one(schemaless_reader(BytesIO(content), branches, None, return_record_name=True))
         )
-    read = None if resolved_to is None else _parsed(resolved_to, {})
-
-    def decode(content: bytes) -> Any:
-        return schemaless_reader(BytesIO(content), written, read)
-
-    return decode
+    if isinstance(written, dict) and "__fastavro_parsed" in written:
+        return lambda content: schemaless_reader(BytesIO(content), written, None)
+    given = _held(text, known)
+    return lambda content: _one(schemaless_reader(BytesIO(content), given, None))
 
 
 def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
-    from fastavro import parse_schema, schemaless_writer
+    """Return what encodes data after a prefix. It refuses members that a record does not have."""
+    from fastavro import schemaless_writer
 
     written, known = parsed(schema)
     if _is_bytes(written):
         return partial(plain_first, lambda data: prefix + bytes(data))
-    node = with_branches(written, known, marked=False)
-    if node is not None:
-        branches, shape = parse_schema(node.schema), node.written
+    node, ambiguous = with_branches(written, known, marked=False)
+    branches, shape = _held(node.schema, {}), node.written
 
-        def encode_branches(data: Any) -> bytes:
-            out = BytesIO()
-            out.write(prefix)
-            schemaless_writer(out, branches, shape(data))
-            return out.getvalue()
+    def exactly(data: Any) -> bytes:
+        out = BytesIO()
+        out.write(prefix)
+        schemaless_writer(out, branches, {_VALUE: shape(data)})
+        return out.getvalue()
 
-        return encode_branches
+    if ambiguous:
+        return exactly
+    given = _held(json.loads(schema.text), known, optional=True)
 
     def encode(data: Any) -> bytes:
         out = BytesIO()
         out.write(prefix)
-        schemaless_writer(out, written, data)
+        try:
+            schemaless_writer(out, given, {_VALUE: data}, strict_allow_default=True)
+        except Exception:  # noqa: BLE001 - this one names what is wrong, and takes ``-type``
+            return exactly(data)
         return out.getvalue()
 
     return partial(plain_first, encode)
@@ -122,20 +128,43 @@ def parsed(schema: Schema) -> tuple[Any, dict[str, Any]]:
     """Return a schema as fastavro takes it, and the types that it refers to, by full name."""
     named: dict[str, Any] = {}
     for reference in schema.references:
-        _parsed(reference.text, named)
+        _parsed(json.loads(reference.text), named)
     known = dict(named)
-    return _parsed(schema.text, named), known
+    return _parsed(json.loads(schema.text), named), known
 
 
 def name_of(text: str) -> str | None:
-    found = _parsed(text, {})
+    found = _parsed(json.loads(text), {})
     return found.get("name") if isinstance(found, dict) else None
 
 
-def _parsed(text: str, named: dict[str, Any]) -> Any:
+def _parsed(schema: Any, named: dict[str, Any], *, defaults: bool = False) -> Any:
+    """Parse a schema. Defaults of another type, which old subjects hold, matter to readers only."""
     from fastavro import parse_schema
 
-    return parse_schema(json.loads(text), named_schemas=named)
+    return parse_schema(schema, named_schemas=named, _ignore_default_error=not defaults)
+
+
+def _held(
+    schema: Any, known: dict[str, Any], *, defaults: bool = False, optional: bool = False
+) -> Any:
+    """Return a record with one field of a schema, which is encoded as the field alone.
+
+    fastavro parses unions and names again for each value, and loses the types that they refer to.
+    ``optional``: of a member that may be null none is null, as without ``strict_allow_default``.
+    """
+    held = {"type": "record", "name": "hapax_held", "fields": [{"name": _VALUE, "type": schema}]}
+    named = dict(known)
+    made = _parsed(held, named, defaults=defaults)
+    fields = [field for one in named.values() for field in one.get("fields", ())]
+    for field in fields if optional else ():
+        if "null" in field["type"]:
+            field.setdefault("default", None)
+    return made
+
+
+def _one(held: Any) -> Any:
+    return held[_VALUE]
 
 
 def _is_bytes(schema: Any) -> bool:
@@ -231,14 +260,19 @@ class RecordNode(Node):
                 raise ValueError(f"no value and no default for {self.name}.{name}")
             else:
                 found[name] = node.default(default)
+        if not data.keys() <= self.members.keys() and (more := self._more(data)):
+            raise ValueError(f"{self.name} has no {', '.join(sorted(map(str, more)))}")
         return found
+
+    def _more(self, data: dict[str, Any]) -> set[str]:
+        return data.keys() - self.members.keys() - {TYPE}
 
     def read(self, data: Any) -> Any:
         return {name: node.read(data[name]) for name, (node, _) in self.members.items()}
 
     def fits(self, data: Any, *, loose: bool = False) -> bool:
         data = members_of(data)
-        if not isinstance(data, dict) or not (loose or data.keys() - {TYPE} <= self.members.keys()):
+        if not isinstance(data, dict) or not (loose or not self._more(data)):
             return False
         return all(
             node.fits(data[name], loose=loose) if name in data else default is not REQUIRED
@@ -416,12 +450,12 @@ class _Maker:
         return node
 
 
-def with_branches(schema: Any, known: dict[str, Any], *, marked: bool) -> Node | None:
-    """Return the node of a parsed schema; None: none of its values fits two branches of a union.
+def with_branches(schema: Any, known: dict[str, Any], *, marked: bool) -> tuple[Node, bool]:
+    """Return the node of a parsed schema, and whether any value fits two branches of a union.
 
     ``known``: the types that it refers to, by full name. ``marked``: what is read has pairs where
     plain data would be written to another branch.
     """
     maker = _Maker(known, marked=marked)
     _, root = maker.node(schema)
-    return root if any(union.ambiguous for union in maker.unions) else None
+    return root, any(union.ambiguous for union in maker.unions)

@@ -129,11 +129,11 @@ class _Around:
         if type(answer) is Output:
             return self._output(answer)
         if isinstance(answer, list | tuple | Iterator):
-            return [self._output(each) for each in answer]
+            return map(self._output, answer)
         return self._output(answer)
 
     def _output(self, answer: Any) -> Any:
-        if not self._encodes:
+        if not self._encodes or type(answer) is bytes:
             return answer
         if type(answer) is not Output:
             value, headers = self._encode(answer, None)

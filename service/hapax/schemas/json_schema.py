@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urldefrag, urljoin
 
 import msgspec
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from hapax.schemas.registry import Schema
 
+_IDS: Final = ("$id", "id")
+"""Where a schema has its id; the latter in draft 4."""
 _BASE: Final = "json-schema:///"
 """What a relative reference of a schema without an id is resolved to."""
 
@@ -63,6 +65,16 @@ def name_of(text: str) -> str | None:
     return found.get("title") if isinstance(found, dict) else None
 
 
+def _id(schema: Any) -> str:
+    """Return the id of a schema without a fragment; empty: it has none."""
+    found = schema.get("$id", schema.get("id")) if isinstance(schema, dict) else None
+    return urldefrag(found).url if isinstance(found, str) else ""
+
+
+def _without_id(schema: Any) -> Any:
+    return {key: each for key, each in schema.items() if key not in _IDS} if _id(schema) else schema
+
+
 class _Annotation:
     """A keyword that asserts nothing."""
 
@@ -74,18 +86,27 @@ class _Annotation:
 def _validator(schema: Schema) -> Callable[[Any], object]:
     import jsonschema_rs
 
-    texts = {one.name: one.text for one in schema.references}
+    text = json.loads(schema.text)
+    named = {one.name: json.loads(one.text) for one in schema.references}
+    ids = {_id(each): each for each in (text, *named.values())}
+    # A reference is named as it is written, and arrives resolved against the id or the address of
+    # the schema around it.
+    folders = {urljoin(urljoin(base, name), ".") for name in ("", *named) for base in ids}
+    known = {urljoin(base, name): each for name, each in named.items() for base in folders}
+    known |= ids | named
 
     def retrieve(uri: str) -> Any:
         name = uri.removeprefix(_BASE)
-        return json.loads(texts[name] if name in texts else texts[unquote(name)])
+        # Of a schema with another id than its address the library loses what it refers to.
+        return _without_id(known[name if name in known else unquote(name)])
 
     options: Any = {
         "validate_formats": False,
         "retriever": retrieve,
         "keywords": dict.fromkeys(("contentEncoding", "contentMediaType"), _Annotation),
     }
-    text = json.loads(schema.text)
+    if "//" not in _id(text):  # no base that a name could be added to
+        text = _without_id(text)
     try:
         return jsonschema_rs.validator_for(text, **options).validate
     except ValueError as error:

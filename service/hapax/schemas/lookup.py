@@ -5,6 +5,9 @@ the background until it comes, and no call waits for the network meanwhile: ``ge
 SchemasUnavailableError at once. So a registry that is away or slow costs records with known ids
 nothing. The first question is asked apart, too: it has the time that the settings give it, and the
 call that needs the schema, and the next poll, wait for a fraction of that.
+
+What the registry does not know, or denies while it gives others, has one rule: looked for until the
+grace is over, then the policy. What it denies without giving others is an outage, or a refusal.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from zlib import crc32
 import msgspec
 
 from hapax.core.errors import Poison, SchemasUnavailableError
-from hapax.schemas.registry import Registry, Schema, UnknownSchemaError
+from hapax.schemas.registry import DeniedError, Registry, Schema, UnknownSchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +38,8 @@ PAUSE_MAX_S: Final = 5.0
 """Between two questions for what is missing: doubled each time."""
 AGAIN_S: Final = 60.0
 """An id that was given up is asked for again after so long, when a record brings it."""
+WITNESSES: Final = 3
+"""So many known schemas are asked for again, to learn whether the registry gives others."""
 SHARE: Final = 10
 """After a long wait for an answer no call waits for so many times as long."""
 
@@ -118,6 +123,7 @@ class Lookup:
         self._known: dict[str, Schema] = {}
         self._missing: dict[str, str] = {}
         self._unknown_since_s: dict[str, float] = {}
+        self._refused: set[str] = set()
         self._ask_s: dict[str, float] = {}
         self._asking: dict[str, Future[Schema]] = {}
         self._wait_from_s = float("-inf")
@@ -134,8 +140,11 @@ class Lookup:
         try:
             return self._awaited(asking)
         except SchemasUnavailableError as error:
-            if error.refused:
+            # Alone, or as all others? What its batch asks for as well shows it by the next time.
+            if error.refused and (key in self._refused or not isinstance(error, DeniedError)):
                 raise SchemasUnavailableError(str(error), key=key, refused=True) from None
+            if error.refused:
+                self._refused.add(key)
             reason = str(error)
         except UnknownSchemaError as error:
             with self._lock:
@@ -212,7 +221,7 @@ class Lookup:
 
         def ask() -> None:
             try:
-                asking.set_result(self._fetched(key))
+                asking.set_result(self._looked_for(key))
             except (SchemasUnavailableError, UnknownSchemaError) as error:
                 asking.set_exception(error)
             finally:
@@ -225,6 +234,16 @@ class Lookup:
     def _missed(self, key: str, reason: str) -> SchemasUnavailableError:
         self._miss(key, reason)
         return SchemasUnavailableError(reason, key=key)
+
+    def _looked_for(self, key: str) -> Schema:
+        """Return a schema; raise UnknownSchemaError also where it alone is denied."""
+        try:
+            return self._fetched(key)
+        except DeniedError as error:
+            others = list(self._known.values())[-WITNESSES:]
+            if any(map(self._registry.gives, [*others, None])):
+                raise UnknownSchemaError(str(error)) from None
+            raise
 
     def _fetched(self, key: str) -> Schema:
         if (found := self._kept(key)) is not None:
@@ -249,6 +268,7 @@ class Lookup:
         self._known[key] = found
         self._missing.pop(key, None)
         self._unknown_since_s.pop(key, None)
+        self._refused.discard(key)
         return found
 
     def _asked(self, kind: str, name: str) -> Schema:
@@ -276,7 +296,7 @@ class Lookup:
 
     def _expired(self, key: str) -> bool:
         since_s, options = self._unknown_since_s.get(key), self._options
-        if since_s is None or options.after_grace == "hold" or key.startswith("subject:"):
+        if since_s is None or options.after_grace == "hold":
             return False
         return self._monotonic() - since_s >= options.grace_ms / 1000
 
@@ -304,7 +324,7 @@ class Lookup:
         """Ask for one; those that wait are called again once it is no longer missing."""
         try:
             if key not in self._known:  # by an answer that came late
-                self._fetched(key)
+                self._looked_for(key)
         except SchemasUnavailableError as error:
             if not error.refused:
                 self._missing[key] = str(error)
@@ -317,7 +337,8 @@ class Lookup:
 
 
 def _poison(key: str) -> Poison:
-    return Poison(f"the schema registry does not know {key}, also after HAPAX_REGISTRY__GRACE")
+    problem = f"the schema registry does not know {key}, or denies it"
+    return Poison(f"{problem}, also after HAPAX_REGISTRY__GRACE")
 
 
 @cache

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _VARINT_BYTES_MAX = 10
 _FIRST = (0,)
+_KNOWN = ("google/protobuf/", "google/type/", "confluent/")
+"""Serializers of Confluent's give no reference for imports of these."""
 FIRST_BYTES = b"\0"
 """The path to the first message, and its short form."""
 
@@ -30,22 +32,20 @@ class Messages:
 
     def __init__(self, schema: Schema) -> None:
         """Read the descriptor; a missing one shows when a message is made."""
-        from google.protobuf import descriptor_pb2, descriptor_pool
+        from google.protobuf import descriptor_pool
 
         self.at = cache(self._made)
         self._file: Any = None
         if schema.serialized is None:
             return
+        files = {
+            one.name: _file(one.name, base64.b64decode(one.serialized or ""))
+            for one in schema.references
+        }
+        own = _file("", base64.b64decode(schema.serialized))
         pool = descriptor_pool.DescriptorPool()
-        _add_known(pool)
-        for name, text in [(one.name, one.serialized) for one in schema.references]:
-            file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text or ""))
-            file.name = name
-            pool.Add(file)
-        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.serialized))
-        file.name = file.name or "schema.proto"
-        pool.Add(file)
-        self._file = pool.FindFileByName(file.name)
+        _add(pool, own, files, set())
+        self._file = pool.FindFileByName(own.name)
 
     def _made(self, path: tuple[int, ...]) -> Any:
         """Return a class. Raise Poison for a path to no message, or SchemasUnavailableError."""
@@ -155,13 +155,30 @@ def _path(descriptor: Any) -> tuple[int, ...]:
     return tuple(path)
 
 
-def _add_known(pool: Any) -> None:
+def _file(name: str, content: bytes) -> Any:
     from google.protobuf import descriptor_pb2
 
-    for name in ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers"):
-        file: Any = descriptor_pb2.FileDescriptorProto()
-        import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.CopyToProto(file)
-        pool.Add(file)
+    file: Any = descriptor_pb2.FileDescriptorProto.FromString(content)
+    file.name = name or file.name or "schema.proto"
+    return file
+
+
+def _add(pool: Any, file: Any, files: dict[str, Any], added: set[str]) -> None:
+    """Add a file after what it imports: other files of the registry, or those that all know."""
+    added.add(file.name)
+    for name in file.dependency:
+        if name not in added:
+            _add(pool, files.get(name) or _known(name), files, added)
+    pool.Add(file)
+
+
+def _known(name: str) -> Any:
+    """Return a file that needs no reference in the registry. Raise ImportError for any other."""
+    if not name.startswith(_KNOWN):
+        raise ImportError(f"{name} is none of the references of the schema")
+    at = "confluent_kafka.schema_registry." if name.startswith("confluent/") else ""
+    module = import_module(at + name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    return _file(name, module.DESCRIPTOR.serialized_pb)
 
 
 # -- the path to a message, before its content ---------------------------------------------

@@ -2,7 +2,8 @@
 
 Whatever is no answer of a registry (no connection, 5xx, 429, a page of a proxy) is an outage:
 SchemasUnavailableError. 401, 403 and a certificate that one side does not trust are refusals, which
-no waiting cures. UnknownSchemaError says that the registry answers, and does not know.
+no waiting cures. UnknownSchemaError says that the registry answers, and does not know. Any other
+4xx is a DeniedError: of one schema alone it means the same, where the registry gives others.
 
 Each question has a client of its own, of one address: so it logs in with secrets and files as they
 are now, keeps no answer, and the next address is asked after any outage. The client's retries are
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     _Fetch = Callable[[SchemaRegistryClient, str | None], "_Found"]
 
-_UNKNOWN: Final = {40401, 40402, 40403, 40408}
+_UNKNOWN: Final = {40401, 40402, 40403, 40404, 40406, 40408}
+_DENIED: Final = set(range(400, 500)) - {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _REFUSED: Final = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _OURS_REFUSED: Final = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")
 """In the name of what ended a handshake: the registry does not accept the certificate."""
@@ -42,6 +44,10 @@ _OURS_REFUSED: Final = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNK
 
 class UnknownSchemaError(Exception):
     """The registry answers that it does not know."""
+
+
+class DeniedError(SchemasUnavailableError):
+    """A registry, or a proxy before it, denies what was asked; ``refused``: with 401 or 403."""
 
 
 class Referred(msgspec.Struct, frozen=True):
@@ -88,6 +94,19 @@ class Registry:
             f"schema {guid}",
             lambda client, form: _Found(client.get_schema_by_guid(named, fmt=form), guid=guid),
         )
+
+    def gives(self, known: Schema | None) -> bool:
+        """Return whether the registry gives a schema that it gave before; None: any subject."""
+        try:
+            if known is not None and known.id is not None:
+                self.by_id(known.id)
+            elif known is not None and known.guid is not None:
+                self.by_guid(known.guid)
+            else:
+                self.ask("subjects", lambda client: client.get_subjects(limit=1))
+        except (SchemasUnavailableError, UnknownSchemaError):
+            return False
+        return True
 
     def latest(self, subject: str) -> Schema:
         return self._version(subject, "latest")
@@ -266,7 +285,7 @@ def _why(error: Exception) -> str:
 def _failure(url: str, what: str, error: Any) -> Exception:
     status, message = error.http_status_code, error.error_message
     if status in _REFUSED:
-        return SchemasUnavailableError(
+        return DeniedError(
             f"the schema registry {url} refuses {what} with {status}: {message}; check"
             " HAPAX_REGISTRY__USER, HAPAX_REGISTRY__PASSWORD or HAPAX_REGISTRY__TOKEN, and"
             " the rights of that user",
@@ -274,9 +293,8 @@ def _failure(url: str, what: str, error: Any) -> Exception:
         )
     if status == HTTPStatus.NOT_FOUND and error.error_code in _UNKNOWN:
         return UnknownSchemaError(f"the schema registry {url} does not know {what}: {message}")
-    return SchemasUnavailableError(
-        f"the schema registry {url} answers with {status} about {what}: {message}"
-    )
+    kind = DeniedError if status in _DENIED else SchemasUnavailableError
+    return kind(f"the schema registry {url} answers with {status} about {what}: {message}")
 
 
 def _distrust(error: BaseException | None) -> str | None:

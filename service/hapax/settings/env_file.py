@@ -34,7 +34,7 @@ _ESCAPES: Final = "write it without this escape"
 _OTHERWISE: Final = {
     "'": (r"'(?:\\.|[^\\'])*?\\\\", _ESCAPES),
     '"': (r"""\"(?:\\.|[^\\"])*?\\(?:'|0|\\\$)""", _ESCAPES),
-    "": (r"[^\S\n]+#|[^\n]*[^\S \n]#", "put the comment on a line of its own"),
+    "": (r"[^\S\n]+#|(?:(?! #)[^\n])*[^\S \n]#", "put the comment on a line of its own"),
 }
 """By the quote: what Compose reads otherwise than python-dotenv, and what to do about it."""
 

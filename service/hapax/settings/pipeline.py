@@ -35,6 +35,7 @@ from hapax.settings.value_types import (
     duration,
     flag,
     share,
+    size,
     whole,
 )
 
@@ -119,7 +120,7 @@ class RegistrySettings(SettingsGroup):
     """Folder in which fetched schemas are kept, so that a start needs no registry. Unset: in memory
     alone."""
     grace_ms: Annotated[int, duration("0ms", "24h")] = 60_000
-    """How long a record waits for a schema id that the registry does not know."""
+    """How long a record waits for a schema that the registry does not know or denies."""
     after_grace: Annotated[AfterGrace, choice(AfterGrace)] = "hold"
     """What becomes of it then: its partition waits on, or it is a dead letter."""
     subjects: Annotated[SubjectNames, choice(SubjectNames)] = "topic"
@@ -206,6 +207,9 @@ class CallSettings(SettingsGroup):
     Outputs are in input order either way."""
     records_max: Annotated[int, whole(1, 10_000)] = 256
     """Longest list that a transform of lists (records: list[Record]) is given."""
+    output_bytes_max: Annotated[int, size("1KiB", "1GiB")] = 128 << 20
+    """Largest outputs of one record, each counted with its value and 900 bytes: beyond it the
+    record is a dead letter, OutputsTooLarge, and a generator is asked for no more."""
 
     timeout_ms: Annotated[int | None, duration("100ms", "24h")] = None
     """A coroutine that takes longer is cancelled, and its record becomes a dead letter with the

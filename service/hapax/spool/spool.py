@@ -308,7 +308,7 @@ class SpoolStore:
                 rows.append(self._row(self.next + begin, records[begin:at]))
                 begin, size = at, 0
             size += len(record)
-        return [*rows, self._row(self.next + begin, records[begin:])]
+        return [*rows, self._row(self.next + begin, records[begin:])] if records else []
 
     def _row(self, first: int, records: Sequence[bytes]) -> tuple[int, int, bytes, int, bytes]:
         content = b"".join(records)
@@ -514,8 +514,8 @@ class SpoolStore:
         self._folder.release()
         self.forked, self._mutex = True, threading.Lock()
         self.failed = StopError(
-            f"spool {self.path} was opened before this process was forked: open a publisher after"
-            " the fork, with a folder of its own"
+            f"spool {self.path} was opened before this process was forked, and a folder has one"
+            " publisher in one process: open one after the fork, with a folder of its own"
         )
 
 

@@ -255,11 +255,11 @@ class Health:
         return causes
 
     def state(self) -> str:
-        """Return one word: starting, running, paused, stuck, stalled or draining.
+        """Return one of: starting, running, at risk, paused, stuck, stalled, draining.
 
         paused: by an operator, or the claim store is away and the policy is to wait. stalled: for
         another reason of readyz. stuck: a partition is held up by a set that cannot be decoded; the
-        others continue.
+        others continue. at risk: it runs, and retention deletes unread records soon.
         """
         if not self.started:
             return "starting"
@@ -271,7 +271,23 @@ class Health:
             return "starting"
         if self.stuck:
             return "stuck"
-        return "stalled" if self._outages() or self._stalled() else "running"
+        running = "at risk" if self.risks() else "running"
+        return "stalled" if self._outages() or self._stalled() else running
+
+    def risks(self) -> list[Cause]:
+        """Return the inputs whose next record has used half of its retention, or all of it."""
+        lags = sorted((where, self.partition_lags.get(where)) for where in self.inputs)
+        return [
+            Cause(
+                f"retention deletes unread records of {topic}/{partition} "
+                + (f"in {one.margin_s:.0f} s, at the earliest" if one.margin_s > 0 else "now"),
+                "alerts.md#hapaxretentionhalfused",
+            )
+            for (topic, partition), one in lags
+            if one is not None
+            and one.margin_s is not None
+            and (one.margin_s <= 0 or one.margin_s < (one.lag_s or 0))
+        ]
 
     def _stalled(self) -> list[Cause]:
         now_s, loop_s, failures_s = self.monotonic_s(), self.loop_s, self._failures_s

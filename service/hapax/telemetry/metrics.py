@@ -410,6 +410,7 @@ class SpoolMetrics(_Table):
 
     spool_records_accepted = Row(Counter, "Records accepted: they are on disk.")
     spool_records_published = Row(Counter, "Records published: they are in Kafka.")
+    spool_records_skipped = Row(Counter, "Records left out for good, as skip_at says.")
     spool_records_waiting = Row(Gauge, "Accepted records that are not known to be in Kafka.")
     spool_bytes = Row(Gauge, "Bytes that the spool's files take.")
     spool_waiting_seconds = Row(

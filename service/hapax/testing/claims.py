@@ -242,7 +242,7 @@ class MemoryOwners:
     """
 
     def __init__(self, broker: MemoryBroker, *, wait: Callable[[float], object]) -> None:
-        self.asked = {"committed": 0, "records": 0}
+        self.asked, self.in_turns = {"committed": 0, "records": 0}, True
         self._broker = broker
         self._wait = wait
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from hapax.core.crash_markers import Mark, Marks
+    from hapax.core.ports import Why
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
 
@@ -65,8 +66,7 @@ class MemorySource:
         wait: Callable[[float], object],
         faults: Faults = no_faults,
     ) -> None:
-        self.paused: frozenset[TopicPartition] = frozenset()
-        self.holding: set[TopicPartition] = set()
+        self._reasons: set[tuple[TopicPartition, Why]] = set()
         self.held: Callable[[Record], bool] = lambda _record: False
         self._broker = broker
         self._name = name
@@ -99,7 +99,7 @@ class MemorySource:
             self._changes.lost += sorted(self.assignment())
             self._position, self._settled, self._ends_told = {}, {}, {}
             self._unplaced.clear()
-            self.paused, self.holding = frozenset(), set()  # the flags end with the client
+            self._reasons.clear()  # they end with the client
 
     def renew(self) -> None:
         self._broker.group.leave(self._name)
@@ -161,16 +161,21 @@ class MemorySource:
         changes, self._changes = self._changes, Changes()
         return changes
 
-    def pause(self) -> None:
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(where for where, _why in self._reasons)
+
+    def pause(self, why: Why) -> None:
         """Deliver nothing from the partitions that are assigned now, nor when they come back."""
-        self.paused |= self.assignment()
+        self._reasons |= {(where, why) for where in self.assignment()}
 
-    def resume(self) -> None:
-        """Deliver again, also what is away and comes back later."""
-        self.paused = frozenset()
+    def resume(self, why: Why) -> None:
+        """Take a reason away, also of what is away and comes back later."""
+        self._reasons = {one for one in self._reasons if one[1] != why}
 
-    def hold(self, where: TopicPartition, *, held: bool) -> None:
-        (self.holding.add if held and where in self.assignment() else self.holding.discard)(where)
+    def hold(self, where: TopicPartition, why: Why, *, held: bool) -> None:
+        keep = held and where in self.assignment()
+        (self._reasons.add if keep else self._reasons.discard)((where, why))
 
     def stuck(self) -> dict[TopicPartition, Stuck]:
         return {}
@@ -199,7 +204,7 @@ class MemorySource:
         _raise(fault, step)
 
     def _fetch(self, batch: Batch, records_max: int) -> Batch:
-        for where in sorted(self._position.keys() - self.paused - self.holding):
+        for where in sorted(self._position.keys() - self.paused):
             self._read(where, batch, records_max - len(batch.records))
         return batch
 
@@ -225,7 +230,7 @@ class MemorySource:
             for known in (self._position, self._settled, self._ends_told):
                 known.pop(where, None)
             self._unplaced.discard(where)
-            self.holding.discard(where)
+            self._reasons -= {(where, "window"), (where, "schema")}
         self._unplaced.update(shift.assigned)
         if self._unplaced:
             self._place()

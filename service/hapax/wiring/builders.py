@@ -101,7 +101,8 @@ def share(settings: Settings, events: Events) -> Shared:
     watchdog.limit_stop(
         lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
     )
-    watchdog.limit_calls(interrupt, call_limit_s(settings), events.call_hung)
+    attempt_s, whole_s = call_limits_s(settings)
+    watchdog.limit_calls(interrupt, attempt_s, events.call_hung, whole_s)
     native = record_path(settings).path
     return Shared(events, clock, lifecycle, settings, interrupt, watchdog, native)
 
@@ -179,6 +180,7 @@ def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
         on_emptied=events.claims_lost,
         on_clock_jump=events.claims_clock_jumped,
         on_look=events.claims_evicted,
+        on_volatile=events.claims_volatile,
     )
     if store is not None:
         stack.callback(store.close)
@@ -193,6 +195,7 @@ def owners(
         return None
     progress = source.progress_of if isinstance(source, KafkaTargetSource) else None
     found = KafkaOwners(settings, watch=watch, progress=progress)
+    found.in_turns = source is not None  # a task serves no group, and keeps nothing for the next
     stack.callback(found.close)
     return found
 
@@ -396,12 +399,11 @@ CALL_SHARE = 0.9
 """Of ``max.poll.interval.ms``: a batch that takes longer is taken away anyway."""
 
 
-def call_limit_s(settings: Settings) -> float:
-    """Return seconds; unset: so long that the group has all but given the partition away."""
+def call_limits_s(settings: Settings) -> tuple[float, float]:
+    """Return seconds that one attempt may take, and all attempts at a record where none polls."""
     timeout_ms = settings.call.timeout_ms
-    if timeout_ms is None:
-        return CALL_SHARE * settings.group.max_poll_interval_ms / 1000
-    return timeout_ms / 1000
+    whole_s = CALL_SHARE * settings.group.max_poll_interval_ms / 1000
+    return whole_s if timeout_ms is None else timeout_ms / 1000, whole_s
 
 
 def transformer(
@@ -429,7 +431,7 @@ def isolation(
 ) -> Isolation:
     return Isolation(
         transformer,
-        IsolatedCalls(settings.transform, call_limits(settings), call_limit_s(settings)),
+        IsolatedCalls(settings.transform, call_limits(settings), *call_limits_s(settings)),
         on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
         on_failure=on_failure,
         at_once=transformer.calls.at_once if isinstance(transformer, GatheredCalls) else 1,

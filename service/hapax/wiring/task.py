@@ -82,7 +82,8 @@ class RangeTask(Task):
         self.clock: Clock = time
         self.interrupt = Interrupt()
         self.watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=overrun)
-        self.watchdog.limit_calls(self.interrupt, parts.call_limit_s(settings), hung)
+        attempt_s, whole_s = parts.call_limits_s(settings)
+        self.watchdog.limit_calls(self.interrupt, attempt_s, hung, whole_s)
         retry = RetryPolicy(settings.retry.attempts)
         retry.records_max = plan.batch_max
         bounds = Bounds(records_max=plan.records_max, at_end=False)

@@ -11,7 +11,7 @@ import signal
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from tests.fault.controls.contract import Contract, effects
-from tests.kit.naive import coordinates
+from tests.fault.controls.loops import coordinates
 
 RECORDS = 100
 

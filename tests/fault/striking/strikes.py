@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Concatenate, ParamSpec
 
+from hapax.sandbox.jars import KAFKA_VERSION
 from tests.fault.plan import Fault
 from tests.fault.reporting.matrix import DELIVERIES, REQUESTS
 from tests.fault.scene import Scene
@@ -142,6 +143,15 @@ B_MOVES = at(
     fault("B3", "leaders and coordinators moved", strikes_brokers.move_leaders),
     fault("B3", "replicas reassigned 3 to 2 to 3", strikes_brokers.reassign),
     fault("B3", "rolling restart of the brokers", strikes_brokers.restart_all),
+)
+UPGRADE = at(
+    "broker",
+    fault(
+        "B3",
+        f"rolling upgrade of the brokers to {KAFKA_VERSION}",
+        strikes_brokers.restart_all,
+        kafka=KAFKA_VERSION,
+    ),
 )
 B_OUTAGES = at(
     "broker",

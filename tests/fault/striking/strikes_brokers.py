@@ -3,6 +3,7 @@
 import time
 
 from hapax.sandbox import Broker
+from hapax.sandbox.broker import java
 from tests.fault.cluster import INTERNAL
 from tests.fault.scene import Scene
 from tests.kit.faults import Rule
@@ -96,16 +97,18 @@ def _await_replicas(scene: Scene, count: int) -> None:
         time.sleep(0.1)
 
 
-def restart_all(scene: Scene) -> None:
-    """Stop and start one broker after the other, as an upgrade does."""
+def restart_all(scene: Scene, kafka: str = "") -> None:
+    """Stop and start one broker after the other; with ``kafka`` as that version from then on."""
     for broker in scene.stage.cluster.brokers:
         assert scene.stage.cluster.await_in_step()
         scene.mark("last stop")
         broker.terminate()
         scene.hit()
+        if kafka:
+            broker.command = java("kafka.Kafka", broker.configuration, kafka=kafka)
         broker.start()
         broker.await_ready(READY_S)
-    scene.target = "one after the other"
+    scene.target = f"one after the other{kafka and f', as {kafka}'}"
 
 
 def freeze_two(scene: Scene, seconds: float) -> None:
@@ -161,6 +164,7 @@ def kill_all(scene: Scene, seconds: float) -> None:
     before = {member: member.usage() for member in stage.members if member.running}
     began_s = time.time()
     time.sleep(seconds)
+    _look(scene)
     for member, first in before.items():
         if not member.running:
             continue

@@ -54,17 +54,17 @@ def loading(scene: Scene, seconds: float) -> None:
     store = scene.stage.sandbox.redis
     with _client(scene) as client:
         commands = int(client.info("stats")["total_commands_processed"])
-    usual = store._command
+    usual = store.command
     slowly = ("--key-load-delay", str(max(1, int(seconds * 1e6 / commands))))
     scene.mark("kill")
     store.kill()
-    store._command = [*usual, *slowly, "--loading-process-events-interval-bytes", "1024"]
+    store.command = [*usual, *slowly, "--loading-process-events-interval-bytes", "1024"]
     try:
         store.start()
         scene.hit(_refusals(scene, "loading"))
         store.await_ready()
     finally:
-        store._command = usual
+        store.command = usual
     scene.heal()
     scene.mark("loaded")
 

@@ -81,11 +81,11 @@ def does_not_read_the_marker_after_a_doubt(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: dict[Mutant, int] = {
-    does_not_sync_commits: 0,
+    does_not_sync_commits: 6,
     acknowledges_without_writing_it_down: 0,
     writes_down_what_is_not_committed: 0,
     never_syncs_the_folder: 0,
-    deletes_before_the_marker: 16,
+    deletes_before_the_marker: 24,
     deletes_the_newest_record: 0,
     believes_what_is_in_the_tables: 293,
     takes_what_is_there_for_all: 23,

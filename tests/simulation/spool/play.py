@@ -30,7 +30,10 @@ APP, TOPIC = "app", "topic"
 OPENS_MAX, STEPS_MAX = 5, 14
 TOLD = (SpoolDamagedError, SpoolDisagreesError)
 SETTINGS: Any = SimpleNamespace(
-    app=APP, transaction=SimpleNamespace(records_max=6, bytes_max=1 << 20)
+    app=APP,
+    transaction=SimpleNamespace(
+        records_max=6, bytes_max=1 << 20, interval_ms=200, timeout_ms=10_000
+    ),
 )
 
 
@@ -100,6 +103,9 @@ class Brokers:
         self.marker = (number, metadata)
         if fate < self.failing:
             raise ProducerDeadError("it was committed, and nobody was told")
+
+    def lacks(self, _topic: str) -> bool:
+        return False
 
     def close(self) -> None:
         return

@@ -51,9 +51,6 @@ def test_what_is_installed_and_tested_is_used(fast, ids):
     choice = chosen(fast, ids)
     assert choice.path is not None
     assert str(choice) == f"native (librdkafka {libversion()[0]})"
-
-
-def test_off_is_off():
     assert str(chosen("off")) == "python (HAPAX_FAST=off)"
 
 
@@ -79,17 +76,25 @@ def test_nine_sources_of_ids_take_the_reference():
     assert chosen("auto", ",".join(ids)).path is None
 
 
-def test_a_librdkafka_that_was_not_tested_takes_the_reference(monkeypatch):
-    monkeypatch.setattr(native, "libversion", lambda: ("2.99.1", 0))
-    assert chosen().reason == "librdkafka 2.99.1 is not among those tested (2.16.x)"
-    assert "2.99.1" in refusal()
+DIGESTS = "hapax_fast computes other digests than hashlib"
+RELEASE = "hapax_fast is that of another release (interface 99, not 2)"
+UNTESTED = "librdkafka 2.99.1 is not among those tested (2.16.x)"
 
 
-def test_a_module_of_another_release_takes_the_reference(monkeypatch):
-    monkeypatch.setattr(hapax_fast, "INTERFACE", 99)
-    told = "hapax_fast is that of another release (interface 99, not 2)"
-    assert chosen().reason == f"{told}: install the one of this release"
-    assert told in refusal()
+@pytest.mark.parametrize(
+    ("where", "name", "value", "reason", "words"),
+    [
+        (native, "libversion", lambda: ("2.99.1", 0), UNTESTED, "2.99.1"),
+        (hapax_fast, "INTERFACE", 99, f"{RELEASE}: install the one of this release", RELEASE),
+        (hapax_fast, "digest", lambda _salt, _id: bytes(16), DIGESTS, "hashlib"),
+    ],
+)
+def test_what_is_not_tested_or_of_another_release_or_digest_takes_the_reference(
+    monkeypatch, where, name, value, reason, words
+):
+    monkeypatch.setattr(where, name, value)
+    assert chosen().reason == reason
+    assert words in refusal()
 
 
 def test_without_the_module_the_reference_is_taken(monkeypatch):
@@ -105,12 +110,6 @@ def test_a_module_that_cannot_be_loaded_is_told_with_its_error(monkeypatch):
 
     monkeypatch.setattr(native, "import_module", broken)
     assert chosen().reason == "hapax_fast: undefined symbol: x"
-
-
-def test_other_digests_than_those_of_hashlib_take_the_reference(monkeypatch):
-    monkeypatch.setattr(hapax_fast, "digest", lambda _salt, _id: bytes(16))
-    assert chosen().reason == "hapax_fast computes other digests than hashlib"
-    assert "hashlib" in refusal()
 
 
 def test_a_plugin_that_is_not_loaded_takes_the_reference(monkeypatch):

@@ -92,7 +92,6 @@ ODD: dict[str, Callable[[Record], object]] = {
     "generator that stops": _yielding(Output(b"1"), error=Poison("late poison")),
     "text": _giving("text"),
     "bytes": _giving(b"bytes"),
-    "dictionary": _giving({}),
     "number": _giving(7),
     "false": _giving(False),  # noqa: FBT003 - a wrong answer
     "odd": _giving(Odd()),
@@ -122,6 +121,7 @@ ODD: dict[str, Callable[[Record], object]] = {
     "lone surrogate": _raising(ValueError("\ud800")),
 }
 LAST: dict[str, Callable[[Record], object]] = {
+    "dictionary": _giving({}),
     "interrupt": _raising(KeyboardInterrupt()),
     "exit": _raising(SystemExit(3)),
     "stop": _raising(WillStopError()),

@@ -36,7 +36,7 @@ from hapax.kafka.undecodable import UNDECODABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hapax.core.ports import Clock, Watch
+    from hapax.core.ports import Clock, Watch, Why
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
@@ -142,8 +142,8 @@ class GroupConsumer:
         self.watch = watch
         self.client = self._built()
         self._paused: set[Where] = set()
-        self._held: set[Where] = set()
-        self._pausing = False
+        self._reasons: dict[Where, set[Why]] = {}
+        self._everywhere: set[Why] = set()
         self.silence = Silence(clock)
 
     def _built(self) -> Consumer:
@@ -162,7 +162,7 @@ class GroupConsumer:
         self.client = self._built()
         self.silence.begin_again()
         self._paused.clear()
-        self._held.clear()
+        self._reasons.clear()
 
     def close(self) -> None:
         """Leave the group, with no change of the assignment still unserved.
@@ -303,53 +303,56 @@ class GroupConsumer:
             return False
         return epoch is not None
 
-    def hold(self, where: Where, *, held: bool) -> None:
-        """Deliver nothing from one partition, or again. Inside of ``asking``.
+    def hold(self, where: Where, why: Why, *, held: bool) -> None:
+        """Deliver nothing from one partition, or take a reason away. Inside of ``asking``.
 
         One that leaves while it is held is delivered when it is back, as with ``pause``.
         """
-        position = [TopicPartition(*where)]
         if held:
-            self.client.pause(position)
-            self._held.add(where)
+            self.client.pause([TopicPartition(*where)])
+            self._reasons.setdefault(where, set()).add(why)
+            self._paused.add(where)
         else:
-            self.client.resume(position)
-            self._held.discard(where)
+            self._reasons.get(where, set()).discard(why)
+            self.resume_returned()
 
-    def hold_ours(self, where: Where, *, held: bool) -> None:
+    def hold_ours(self, where: Where, why: Why, *, held: bool) -> None:
         if where in self.assignment():
             with self.asking("pause"):
-                self.hold(where, held=held)
+                self.hold(where, why, held=held)
+
+    def held(self, why: Why) -> list[Where]:
+        return [where for where, reasons in self._reasons.items() if why in reasons]
 
     def release(self, partitions: Iterable[Where]) -> None:
         partitions = list(partitions)
         if self.intake is not None:
             self.intake.leave(partitions)
-        left = self._held.intersection(partitions)
-        self._held -= left
-        self._paused |= left
+        for where in partitions:
+            self._reasons.pop(where, None)
 
-    def pause(self) -> None:
-        self._pausing = True
+    def pause(self, why: Why) -> None:
+        self._everywhere.add(why)
         with self.asking("pause"):
             held = self.client.assignment()
             self.client.pause(held)
             self._paused.update(places(held))
 
-    def resume(self) -> None:
-        self._pausing = False
+    def resume(self, why: Why) -> None:
+        self._everywhere.discard(why)
         self.resume_returned()
 
     def resume_returned(self) -> None:
-        """Resume those assigned partitions that were ever paused.
+        """Resume the assigned partitions that are paused, and for which no reason is left.
 
         The client keeps a partition paused over its loss and the next assignment (measured with
         librdkafka 2.16), so one that left while it was paused is resumed when it is back.
         """
-        if self._pausing or not self._paused:
+        free = {where for where in self._paused if not self._reasons.get(where)}
+        if self._everywhere or not free:
             return
         with self.asking("resume"):
-            back = [p for p in self.client.assignment() if (p.topic, p.partition) in self._paused]
+            back = [p for p in self.client.assignment() if (p.topic, p.partition) in free]
             self.client.resume(back)
             self._paused.difference_update(places(back))
 
@@ -404,7 +407,7 @@ class ConsumerEvents:
             self._lose(where, error)
         elif code in UNDECODABLE and offset is not None:
             self._states.stuck.meet(where, offset, describe(error))
-            self._consumer.hold(where, held=True)
+            self._consumer.hold(where, "undecodable", held=True)
         elif error.fatal() or code == KafkaError._FATAL:
             self._consumer.fatal(error)
         elif code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:

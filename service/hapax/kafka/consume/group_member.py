@@ -61,7 +61,8 @@ class KafkaMember(KafkaSource):
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
-        consumer.pause(assign_unplaced(consumer, partitions, self._consumer.properties))
+        for one in assign_unplaced(consumer, partitions, self._consumer.properties):
+            self._consumer.hold((one.topic, one.partition), "member", held=True)
 
 
 def assign_unplaced(

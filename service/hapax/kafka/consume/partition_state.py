@@ -274,7 +274,7 @@ class HeldUpPartitions:
         at = max(offset, self._states[where].untaken)
         if where not in self._large or not self._hold_large(where, at):
             self._positions.read_on(where, at)
-            self._consumer.hold(where, held=False)
+            self._consumer.hold(where, "undecodable", held=False)
 
     def _search(self) -> None:
         """Find out which partition it is: one that makes no progress before the end of its log.
@@ -305,5 +305,5 @@ class HeldUpPartitions:
         if reason:
             self._large.add(where)
             self._states.stuck.meet(where, offset, reason, RETRY_LARGE_S)
-            self._consumer.hold(where, held=True)
+            self._consumer.hold(where, "undecodable", held=True)
         return bool(reason)

@@ -72,21 +72,16 @@ class KafkaRetrySource(KafkaSource):
 
     def _turn_partitions(self) -> None:
         """Read no more of partitions of which much waits, and on where there is room again."""
-        shelf, ours = self._states.shelf, None
+        shelf, held = self._states.shelf, self._consumer.held("waiting")
         for where in shelf.full():
-            with self._consumer.asking("pause"):
-                self._consumer.hold(where, held=True)
-            shelf.paused.add(where)
-        for where in shelf.roomy():
-            ours = self.assignment() if ours is None else ours
-            shelf.paused.discard(where)
-            if where not in ours:
-                continue
+            if where not in held:
+                self._consumer.hold_ours(where, "waiting", held=True)
+        for where in filter(shelf.roomy, held):
             offset = shelf.next_offset(where)
             with self._consumer.asking("resume"):
-                if offset is not None:
+                if offset is not None and where in self.assignment():
                     self._consumer.seek(where, offset, self._states[where].epoch_of(offset))
-                self._consumer.hold(where, held=False)
+                self._consumer.hold(where, "waiting", held=False)
 
     def waiting(self) -> int:
         """Return how many assigned records wait in memory. Any thread may call."""

@@ -42,7 +42,6 @@ class Shelf:
         self._clock = clock
         self._held: dict[Where, deque[Held]] = {}
         self._bytes: dict[Where, int] = {}
-        self.paused: set[Where] = set()
 
     def put(self, where: Where, message: Any, now_ms: int) -> None:
         """Add the next message of a partition: a record, or its end."""
@@ -85,17 +84,12 @@ class Shelf:
         return [
             where
             for where, held in self._held.items()
-            if where not in self.paused
-            and (len(held) >= RECORDS_MAX or self._bytes[where] >= BYTES_MAX)
+            if len(held) >= RECORDS_MAX or self._bytes[where] >= BYTES_MAX
         ]
 
-    def roomy(self) -> list[Where]:
-        return [
-            where
-            for where in self.paused
-            if len(self._held.get(where, ())) <= RECORDS_MAX // 2
-            and self._bytes.get(where, 0) <= BYTES_MAX // 2
-        ]
+    def roomy(self, where: Where) -> bool:
+        count, size = len(self._held.get(where, ())), self._bytes.get(where, 0)
+        return count <= RECORDS_MAX // 2 and size <= BYTES_MAX // 2
 
     @property
     def records(self) -> int:
@@ -112,7 +106,6 @@ class Shelf:
     def clear(self) -> None:
         self._held.clear()
         self._bytes.clear()
-        self.paused.clear()
 
 
 def _wait_ms(message: Any, now_ms: int) -> int:

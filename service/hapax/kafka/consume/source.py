@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from hapax.core.crash_markers import Marks
     from hapax.core.offset_commit import CommittedMetadata, GroupOffset
-    from hapax.core.ports import Changes, Clock, Stuck
+    from hapax.core.ports import Changes, Clock, Stuck, Why
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.core.span import SpanWords
@@ -68,7 +68,7 @@ class KafkaSource:
         self._events = ConsumerEvents(self._consumer, self._states, clock)
         self._held_up = HeldUpPartitions(self._consumer, self._states, self._positions, clock)
         self._clock = clock
-        self._waiting_bytes, self._overfull = 0, False
+        self._waiting_bytes = 0
 
     # -- the group ------------------------------------------------------------------------
 
@@ -178,9 +178,7 @@ class KafkaSource:
         messages, self._states.stash = stash[:count], stash[count:]
         self._waiting_bytes = 0
         with self._consumer.asking("take"):
-            if self._overfull:
-                self._consumer.resume()
-                self._overfull = False
+            self._consumer.resume("untaken")
             client = self._consumer.client
             self._held_up.attend()
             if not messages and self._consumer.intake is not None:
@@ -223,8 +221,7 @@ class KafkaSource:
         """
         with self._consumer.asking("attend"):
             if len(self._states.stash) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
-                self._overfull = True
-                self._consumer.pause()
+                self._consumer.pause("untaken")
             message = self._consumer.client.poll(wait_s)
             self._follow()
             if message is None:
@@ -261,15 +258,14 @@ class KafkaSource:
         self._identity.follow()
         self._positions.beginning.check()
 
-    def pause(self) -> None:
-        self._consumer.pause()
+    def pause(self, why: Why) -> None:
+        self._consumer.pause(why)
 
-    def resume(self) -> None:
-        self._consumer.resume()
+    def resume(self, why: Why) -> None:
+        self._consumer.resume(why)
 
-    def hold(self, where: Where, *, held: bool) -> None:
-        """Deliver nothing from one partition, or again; one that is stuck stays held."""
-        self._consumer.hold_ours(where, held=held or where in self._states.stuck.known)
+    def hold(self, where: Where, why: Why, *, held: bool) -> None:
+        self._consumer.hold_ours(where, why, held=held)
 
     # -- positions ------------------------------------------------------------------------
 

@@ -45,7 +45,6 @@ class SpanStops:
         self._positions = positions
         self._given = start if isinstance(start, SpanWords) else None
         self._words = self._given if self._given is not None and self._given.end else None
-        self._held: set[Where] = set()
 
     # -- what the group has -------------------------------------------------------------------
 
@@ -144,16 +143,14 @@ class SpanStops:
         over = {where for where, stop in met.items() if batch.next[where] > stop}
         for where, stop in met.items():
             self._states[where].next = batch.next[where] = stop
-            self._consumer.hold(where, held=True)
-        self._held |= met.keys()
+            self._consumer.hold(where, "stop", held=True)
         if over.isdisjoint(batch.first):
             return batch  # only ends were beyond
         return before(batch, {where: met[where] for where in over})
 
     def release(self, progress: Mapping[Where, int]) -> None:
-        for where in self._held & progress.keys():
-            self._held.discard(where)
-            self._consumer.hold_ours(where, held=False)
+        for where in progress.keys() & set(self._consumer.held("stop")):
+            self._consumer.hold_ours(where, "stop", held=False)
 
     def limit(self, ends: Progress) -> Progress:
         stops = {where: self.stop(where) for where in ends}

@@ -62,7 +62,6 @@ class KafkaTargetSource(KafkaSource):
         super().__init__(properties, topics, start=start, clock=clock, **client)
         self._identity.elsewhere = True
         self._untold: Progress = {}
-        self._unplaced: set[Where] = set()
         self._told_s = 0.0
 
     def meet_target(self, *, mirrors: bool) -> list[str]:
@@ -107,10 +106,6 @@ class KafkaTargetSource(KafkaSource):
         self.lanes.keep()
         return super().take(records_max, wait_s)
 
-    def hold(self, where: Where, *, held: bool) -> None:
-        """Deliver nothing from one partition, or again; one that is not placed stays held."""
-        super().hold(where, held=held or where in self._unplaced)
-
     def mark_processed(self, progress: Mapping[Where, int]) -> None:
         super().mark_processed(progress)
         self._untold.update(progress)
@@ -125,9 +120,8 @@ class KafkaTargetSource(KafkaSource):
         if self._states.stale and self._states.stale & self._consumer.assignment():
             self._positions.reread_stale()
         # Placed here, or by the call in which they came, which knows nothing of what is held.
-        for where in self._unplaced - self._states.stale:
-            self._consumer.hold_ours(where, held=False)
-            self._unplaced.discard(where)
+        for where in set(self._consumer.held("unplaced")) - self._states.stale:
+            self._consumer.hold_ours(where, "unplaced", held=False)
 
     def _progress(self, partitions: Iterable[Where]) -> dict[Where, TopicPartition]:
         wanted = list(partitions)
@@ -170,8 +164,7 @@ class KafkaTargetSource(KafkaSource):
         held = assign_unplaced(consumer, partitions, self._consumer.properties, NOWHERE)
         came = places(held)
         for where in came:
-            self._consumer.hold(where, held=True)  # until it is placed
-        self._unplaced.update(came)
+            self._consumer.hold(where, "unplaced", held=True)
         self.lanes.leave(came)
         self._states.stale.update(came)
 

@@ -8,13 +8,21 @@ on the ordinary path is never.
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, StopError
 from hapax.core.ports import Batch
-from hapax.kafka.errors import FORBIDDEN, NAME_UNREADABLE, UNKNOWN_TOPIC, describe
+from hapax.kafka.errors import (
+    FORBIDDEN,
+    NAME_UNREADABLE,
+    UNKNOWN_TOPIC,
+    describe,
+    offset_of,
+    place_of,
+)
 from hapax.kafka.read.offsets_client import OffsetsClient, offset_or_none, reader_properties
 from hapax.kafka.read.range_reader import RangeFetch, record_of
 
@@ -35,6 +43,11 @@ BEYOND_END_S, BEYOND_AGAIN_S = 5.0, 30.0
 A leader that was frozen answers with the end that it knew until it hears of its successor: a record
 that others have read seems not to be there yet, and a duplicate of it had an effect (found by the
 fault campaign: 1 event of a million, 0.1 s after a broker was thawed)."""
+LOOK_S, KEPT_BYTES = 2.0, 32 << 20
+"""Of one look-up, on a thread that serves the group. Owners lie as any sender likes, who may name
+them (hapax-replay-of): what is not reached is read by the next look-up."""
+NEAR, AT_ONCE = 100, 1_000
+"""Offsets without an owner that are read over, and messages that are taken at once."""
 _POLL_S = 0.2
 _GONE = UNKNOWN_TOPIC | {KafkaError._UNKNOWN_PARTITION}
 
@@ -47,6 +60,8 @@ class KafkaOwners:
     brokers came back waited for its coordinator indefinitely, and every batch with it (the fault
     campaign, "all brokers killed": 11 timeouts in a row, until the process was restarted).
     """
+
+    in_turns = True
 
     def __init__(
         self, settings: Settings, *, watch: Watch, progress: Progressed | None = None
@@ -84,20 +99,18 @@ class KafkaOwners:
         return {where: offset_or_none(answer) for where, answer in answers.items()}
 
     def records(self, owners: Collection[Coordinates]) -> Batch:
-        """Return those of the records that can still be read, and some of their neighbours.
+        """Return those that can still be read, as far as ``LOOK_S`` and ``KEPT_BYTES`` allow.
 
-        One fetch or more for each partition, from its first owner to its last. Topics that are no
-        longer input topics hold none.
+        Owners that lie near each other are read in one fetch; of what lies between them nothing is
+        kept. At least one is looked at. Topics that are no longer input topics hold none.
         """
-        spans: dict[Where, tuple[int, int]] = {}
-        for owner in owners:
-            where = (owner.topic, owner.partition)
-            first, end = spans.get(where, (owner.offset, 0))
-            spans[where] = min(first, owner.offset), max(end, owner.offset + 1)
+        wanted: dict[Where, deque[int]] = {}
+        for owner in sorted(owners):
+            wanted.setdefault((owner.topic, owner.partition), deque()).append(owner.offset)
         found = Batch([], {}, {})
         try:
             with self._watch("owners"):
-                self._read(self._there(spans), found)
+                self._read(self._there(wanted), found)
         except KafkaException as error:
             self._queries.close()
             raise _failed("owners", error.args[0]) from error
@@ -109,21 +122,21 @@ class KafkaOwners:
     def close(self) -> None:
         self._queries.close()
 
-    def _there(self, spans: dict[Where, tuple[int, int]]) -> dict[Where, tuple[int, int]]:
-        """Return the spans that are still there; without partitions whose log holds no owner."""
+    def _there(self, wanted: dict[Where, deque[int]]) -> dict[Where, deque[int]]:
+        """Return the offsets that their logs hold; without partitions that hold none."""
         there = {}
         until_s = time.monotonic() + BEYOND_END_S
-        for where, (first, end) in spans.items():
+        for where, offsets in wanted.items():
             if where[0] not in self._topics:
                 continue
             try:
-                low, high = self._log(where, end, until_s)
+                low, high = self._log(where, offsets[-1] + 1, until_s)
             except KafkaException as error:
                 if error.args[0].code() in _GONE:
                     continue
                 raise
-            if low < end and first < high:
-                there[where] = max(first, low), min(end, high)
+            if left := deque(offset for offset in offsets if low <= offset < high):
+                there[where] = left
         return there
 
     def _log(self, where: Where, end: int, until_s: float) -> tuple[int, int]:
@@ -140,8 +153,8 @@ class KafkaOwners:
             self._queries.read_committed.list_topics(where[0], timeout=ANSWER_TIMEOUT_S)
             time.sleep(_POLL_S)
 
-    def _read(self, spans: dict[Where, tuple[int, int]], found: Batch) -> None:
-        """Read each partition up to a record at or beyond its end, which its log has.
+    def _read(self, left: dict[Where, deque[int]], found: Batch) -> None:
+        """Read each run of offsets up to a record at or beyond its end, which its log has.
 
         An end that is met before it, or an offset that is out of range, is the answer of a broker
         that leads no more, or records were deleted since: nothing is concluded from either.
@@ -149,19 +162,54 @@ class KafkaOwners:
         client = self._queries.read_committed
         records: list[Record] = []
         found.records = records
-        # Nothing is paused at its end: the pause would stay for the next reading.
-        fetch = RangeFetch(client, spans, refused=_failed, over=_GONE)
+        until_s, room, looked = time.monotonic() + LOOK_S, KEPT_BYTES, False
         try:
-            while fetch.ends:
-                if fetch.silent(ANSWER_TIMEOUT_S):
-                    raise BatchAbortedError(f"owners in {_named(fetch.ends)}: no answer")
-                for message in fetch.poll(_POLL_S):
-                    record, readable = record_of(message)
-                    if not readable:
-                        found.unreadable[len(records)] = NAME_UNREADABLE
-                    records.append(record)
+            while left:
+                spans = {where: _run(offsets) for where, offsets in left.items()}
+                # Nothing is paused at its end: the pause would stay for the next reading.
+                fetch = RangeFetch(client, spans, refused=_failed, over=_GONE)
+                while fetch.ends:
+                    if fetch.silent(ANSWER_TIMEOUT_S):
+                        raise BatchAbortedError(f"owners in {_named(fetch.ends)}: no answer")
+                    before = sum(map(len, left.values()))
+                    for message in fetch.poll(_POLL_S, AT_ONCE):
+                        where, at = place_of(message), offset_of(message)
+                        if not _reached(left[where], at):
+                            continue
+                        record, readable = record_of(message)
+                        if not readable:
+                            found.unreadable[len(records)] = NAME_UNREADABLE
+                        records.append(record)
+                        room -= len(record.key or b"") + len(record.value or b"")
+                    for where in spans.keys() - fetch.ends.keys():
+                        _reached(left[where], spans[where][1] - 1)
+                    looked = looked or sum(map(len, left.values())) < before
+                    if looked and (room < 0 or time.monotonic() > until_s):
+                        found.next.update({w: each[0] for w, each in left.items() if each})
+                        return
+                left = {where: offsets for where, offsets in left.items() if offsets}
         finally:
             client.unassign()
+
+
+def _run(offsets: Iterable[int]) -> tuple[int, int]:
+    """Return the first offset, and the end of what is read with it: no gap is above NEAR."""
+    first = end = -1
+    for offset in offsets:
+        if first < 0:
+            first = end = offset
+        if offset - end > NEAR:
+            break
+        end = offset + 1
+    return first, end
+
+
+def _reached(left: deque[int], offset: int) -> bool:
+    """Drop what is not above an offset that was read; return whether that one was wanted."""
+    last = -1
+    while left and left[0] <= offset:
+        last = left.popleft()
+    return last == offset
 
 
 def _named(ends: dict[Where, int]) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 
-from hapax.core.errors import SchemasUnavailableError
 from hapax.core.headers import (
     APP,
     ERROR,
@@ -164,7 +163,7 @@ class InputRows:
             return None, None, None
         result = self._transformer.apply(record)
         if isinstance(result, Undecided):
-            raise SchemasUnavailableError(result.reason)
+            raise result.error()
         if isinstance(result, Later):
             return None, None, None  # what it will answer, only a later try can show
         if not isinstance(result, tuple):

@@ -283,6 +283,7 @@ class ReadInputs(msgspec.Struct, frozen=True):
             limits = CallLimits(
                 attempts_max=settings.retry.attempts,
                 retrying=policy,
+                output_bytes_max=settings.call.output_bytes_max,
                 formats=msgspec.structs.replace(settings.formats, registry=patient),
             )
             transformer = open_transformer(load_form(settings.transform), limits)

@@ -70,6 +70,9 @@ class ClaimEvents(Narrator):
         if begins or (evicted and self._first("claims_evicted")):
             self._logger.error("claims_evicted", reason=printable(problem), keys=evicted)
 
+    def claims_volatile(self, reason: str) -> None:
+        self._logger.error("claims_volatile", reason=printable(reason))
+
     def claims_clock_jumped(self, seconds: float) -> None:
         self._metrics.dedup_clock_jumps.of().inc()
         self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))

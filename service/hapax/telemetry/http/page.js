@@ -106,7 +106,6 @@
   }
   function margin(left_s) {
     if (left_s == null) return UNKNOWN;
-    if (typeof left_s === "string") return left_s;
     if (left_s <= 0) return mark("bad", "being deleted");
     if (left_s < MARGIN_BAD_S) return mark("bad", span(left_s));
     return left_s < MARGIN_WARN_S ? mark("warn", span(left_s)) : span(left_s);
@@ -252,7 +251,7 @@
   function worstFirst(one, other) {
     const keys = (row) => {
       const left_s = row.retention_margin_seconds;
-      const soon = typeof left_s === "number" && left_s < MARGIN_WARN_S;
+      const soon = left_s != null && left_s < MARGIN_WARN_S;
       return [
         row.stuck ? 0 : 1, soon ? left_s : MARGIN_WARN_S, -(row.lag_seconds || 0),
         -(row.lag || 0), -(row.open_transaction_seconds || 0), row.topic, row.partition,

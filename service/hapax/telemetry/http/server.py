@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from socketserver import TCPServer
 from threading import Lock, Thread
@@ -89,8 +90,10 @@ class Routes:
         health: Health,
         status: Callable[[], Mapping[str, Any]],
         intake: Intake | None = None,
+        address: str = "localhost",
     ) -> None:
         self._intake = intake
+        self._address = address
         self._exposition = make_wsgi_app(registry)
         self._status = status
         self._probes: dict[str, Callable[[], ProbeResult]] = {
@@ -120,13 +123,13 @@ class Routes:
     def command(self, target: str, headers: Message, *, local: bool) -> Answer | None:
         """Answer a POST of ``target``; None for one that is no command.
 
-        ``local``: it comes from this machine. The header keeps browsers out, which send none of
-        that name to another origin without asking first.
+        ``local``: it comes from this machine. The headers keep pages of a browser on it out, also
+        those whose name was bound to its address after they were loaded.
         """
         wanted = urlsplit(target).path
         if self._intake is None or wanted not in COMMANDS:
             return None
-        if not local or COMMAND_HEADER not in headers:
+        if not (local and COMMAND_HEADER in headers and _from_here(headers, self._address)):
             told = "only by hapax pause and hapax resume, in the process's own container"
             return json_answer(HTTPStatus.FORBIDDEN, {"error": told})
         refusal = ""
@@ -150,6 +153,17 @@ class Routes:
         }
         body = self._exposition(environ, lambda _status, pairs: kept.extend(pairs))
         return Answer(HTTPStatus.OK, b"".join(body), kept)
+
+
+def _from_here(headers: Message, address: str) -> bool:
+    """Whether Host is an IP address, localhost or ``address``, and Origin absent or the same."""
+    host, origin = headers.get("Host", ""), headers.get("Origin")
+    with suppress(ValueError):
+        name = urlsplit(f"//{host}").hostname or ""
+        if name not in {"localhost", address.lower()}:
+            ip_address(name)
+        return origin in {None, f"http://{host}", f"https://{host}"}
+    return False
 
 
 def _file(name: str, kind: str, *, held: str) -> Answer:
@@ -260,7 +274,7 @@ class TelemetryServer(ThreadingHTTPServer):
         sample: Callable[[], object] = bool,
         intake: Intake | None = None,
     ) -> None:
-        self.routes = Routes(registry, health, status, intake)
+        self.routes = Routes(registry, health, status, intake, address)
         self._sample = sample
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._clients: dict[socket.socket, float] = {}

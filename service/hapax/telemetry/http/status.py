@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 NAMED_MAX: Final = 256
 """Records in a call that are named."""
-NEVER: Final = "never"
 SAMPLE_S: Final = 5.0
 KEPT_MAX: Final = 61
 """Five minutes of rates: each needs the sample before it."""
@@ -132,7 +131,7 @@ class Status:
             "reasons": verdict.reasons,
             "causes": [
                 {"reason": cause.text, "runbook": f"{runbooks}/{cause.page}"}
-                for cause in health.causes()
+                for cause in health.causes() + health.risks()
             ],
             "at": now_s,
             "uptime_s": round(now_s - self._began_s, 3),
@@ -350,7 +349,7 @@ def _row(one: PartitionLag, now_s: float) -> dict[str, Any]:
     margin_s = one.margin_s
     row |= {
         "lag_seconds": _rounded(one.lag_s),
-        "retention_margin_seconds": NEVER if margin_s == math.inf else _rounded(margin_s),
+        "retention_margin_seconds": None if margin_s == math.inf else _rounded(margin_s),
     }
     return one.figures() | row
 
