@@ -8,6 +8,8 @@ from tests.fault.scene import Scene
 
 TARGET = "redis"
 READY_S = 60.0
+LOGGED = 20_000
+"""Writes that make a log long: a server that loads it answers once in 1,024 of them (Redis 7.0)."""
 
 
 def kill(scene: Scene, seconds: float) -> None:
@@ -52,7 +54,10 @@ def loading(scene: Scene, seconds: float) -> None:
     """Kill it, and let it load its data slowly: it answers LOADING meanwhile."""
     scene.target = TARGET
     store = scene.stage.sandbox.redis
-    with _client(scene) as client:
+    with _client(scene) as client, client.pipeline(transaction=False) as writes:
+        for number in range(LOGGED):
+            writes.set("lengthens-the-log", number)
+        writes.delete("lengthens-the-log").execute()
         commands = int(client.info("stats")["total_commands_processed"])
     usual = store.command
     slowly = ("--key-load-delay", str(max(1, int(seconds * 1e6 / commands))))
