@@ -428,6 +428,24 @@ def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
     assert probe["periodSeconds"] * probe["failureThreshold"] == 100
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("outputs", "limit"),
+    [(None, "640Mi"), ("1.5GiB", "2048Mi"), ("1 MB", "513Mi"), ("4096", "513Mi")],
+)
+def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outputs, limit):
+    def made(values: Object) -> Any:
+        (container,) = driver(rendered(tmp_path, values))["spec"]["containers"]
+        return container["resources"]
+
+    settings = {} if outputs is None else {"HAPAX_CALL__OUTPUT_BYTES_MAX": outputs}
+    of_both = {"requests": {"cpu": "500m", "memory": limit}, "limits": {"memory": limit}}
+    assert made({"settings": settings}) == of_both
+    given = {"limits": {"memory": "700Mi"}, "requests": {"cpu": "1", "memory": "600Mi"}}
+    if outputs != "1.5GiB":
+        assert made({"settings": settings, "resources": given}) == given
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -440,6 +458,10 @@ def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
         (
             "settings: {HAPAX_GROUP__MAX_POLL_INTERVAL: 61s}",
             "not shorter than the 61 s of HAPAX_GROUP",
+        ),
+        (
+            "{resources: {limits: {memory: 1Gi}}, settings: {HAPAX_CALL__OUTPUT_BYTES_MAX: 1GiB}}",
+            "memory: 1Gi is not above HAPAX_CALL__OUTPUT_BYTES_MAX",
         ),
         ("startupProbe: {failureThreshold: 20}", "shorter than the 180 s that a start may take"),
         (f"{{{DEPLOYMENT}, update: {{partition: 1}}}}", "neither ordinals nor OnDelete"),
