@@ -86,17 +86,6 @@ def test_the_grace_period_is_longer_than_a_stop_may_take(objects, tmp_path):
     assert grace_ms < settings.group.max_poll_interval_ms
 
 
-@pytest.mark.parametrize("layer", [layer for layer in LAYERS if layer != OPERATOR])
-def test_the_memory_limit_has_room_for_the_outputs_of_one_record(layer, tmp_path):
-    objects = kustomized(layer)
-    resources = container(objects)["resources"]
-    number, unit = re.fullmatch(r"(\d+)([GM])i", resources["limits"]["memory"]).groups()
-    limit_mib = int(number) * {"M": 1, "G": 1024}[unit]
-    outputs_mib = settled(objects, tmp_path).call.output_bytes_max >> 20
-    assert limit_mib >= 512 + outputs_mib
-    assert resources["requests"]["memory"] == resources["limits"]["memory"]
-
-
 def test_probes_wait_longer_than_what_they_watch_may_take(objects, tmp_path):
     settings = settled(objects, tmp_path)
     probes = container(objects)

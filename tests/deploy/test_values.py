@@ -430,20 +430,15 @@ def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("outputs", "limit"),
-    [(None, "640Mi"), ("1.5GiB", "2048Mi"), ("1 MB", "513Mi"), ("4096", "513Mi")],
+    ("outputs", "given", "limit"),
+    [("1.5GiB", {}, "2048Mi"), ("1 MB", {}, "513Mi"), ("4096", {"memory": "700k"}, "700k")],
 )
-def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outputs, limit):
-    def made(values: Object) -> Any:
-        (container,) = driver(rendered(tmp_path, values))["spec"]["containers"]
-        return container["resources"]
-
-    settings = {} if outputs is None else {"HAPAX_CALL__OUTPUT_BYTES_MAX": outputs}
-    of_both = {"requests": {"cpu": "500m", "memory": limit}, "limits": {"memory": limit}}
-    assert made({"settings": settings}) == of_both
-    given = {"limits": {"memory": "700Mi"}, "requests": {"cpu": "1", "memory": "600Mi"}}
-    if outputs != "1.5GiB":
-        assert made({"settings": settings, "resources": given}) == given
+def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outputs, given, limit):
+    settings = {"HAPAX_CALL__OUTPUT_BYTES_MAX": outputs}
+    made = rendered(tmp_path, {"settings": settings, "resources": {"limits": given}})
+    (container,) = driver(made)["spec"]["containers"]
+    both = {"requests": {"cpu": "500m", "memory": limit}, "limits": {"memory": limit}}
+    assert container["resources"] == both
 
 
 @pytest.mark.parametrize(

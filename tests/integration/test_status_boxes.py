@@ -290,7 +290,7 @@ def test_it_says(browser, state, said):
 @pytest.mark.parametrize(
     ("margin_s", "said"),
     [
-        (math.inf, "never"),
+        (math.inf, DASH),
         (None, DASH),
         (-5.0, "⚠ being deleted"),
         (600.0, "⚠ 10.0 min"),

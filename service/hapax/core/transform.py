@@ -39,7 +39,7 @@ from hapax.core.errors import (
 from hapax.core.headers import is_header, is_text
 from hapax.core.ports import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
-from hapax.core.records import Output, Record
+from hapax.core.records import Output, Record, size_of
 from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
 from hapax.core.working_folder import import_own, shadowed_files
 
@@ -275,12 +275,14 @@ def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
     for one in answer:
         output = one if type(one) is Output else _output(one)
         size += OUTPUT_BYTES
-        if type(output.value) is bytes:
-            size += len(output.value)
+        if output.headers or output.key is not UNSET:
+            _check_rest(output)
+        if output.value is None or type(output.value) is bytes:
+            size += size_of(output)
         if size > bytes_max:
             raise OutputsTooLarge(
                 f"its outputs are larger than {bytes_max:,} bytes after {len(outputs):,} of them,"
-                f" each counted with its value and {OUTPUT_BYTES} bytes: yield less for a record,"
+                f" each counted with its bytes and {OUTPUT_BYTES} more: yield less for a record,"
                 " or raise HAPAX_CALL__OUTPUT_BYTES_MAX"
             )
         outputs.append(output)

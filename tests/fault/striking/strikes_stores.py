@@ -29,13 +29,7 @@ def kill(scene: Scene, seconds: float) -> None:
 def freeze(scene: Scene, seconds: float) -> None:
     """SIGSTOP: connections stay open and nothing answers."""
     scene.target = TARGET
-    store = scene.stage.sandbox.redis
-    store.pause()
-    scene.hit()
-    time.sleep(seconds)
-    store.resume()
-    scene.heal()
-    scene.mark("thaw")
+    scene.freeze(scene.stage.sandbox.redis, seconds)
 
 
 def slow(scene: Scene, times: int) -> None:
