@@ -1,4 +1,4 @@
-"""Strikes at the claim store: killed, frozen, slow, loading, read-only (R1, R2, R9)."""
+"""Strikes at the claim store: killed, frozen, slow, loading, read-only, refusing (R1, R2, R9)."""
 
 import time
 
@@ -94,6 +94,19 @@ def read_only(scene: Scene, seconds: float) -> None:
         client.replicaof("NO", "ONE")
     scene.heal()
     scene.mark("writable again")
+
+
+def forbid(scene: Scene, seconds: float) -> None:
+    """Take the right to run scripts from every login: it answers NOPERM. Its log has how often."""
+    scene.target = TARGET
+    with _client(scene) as client:
+        client.acl_log_reset()
+        client.execute_command("ACL", "SETUSER", "default", "-@scripting")
+        time.sleep(seconds)
+        client.execute_command("ACL", "SETUSER", "default", "+@scripting")
+        scene.hit(sum(int(entry["count"]) for entry in client.acl_log()))
+    scene.heal()
+    scene.mark("right given back")
 
 
 def _client(scene: Scene) -> redis.Redis:
