@@ -431,7 +431,7 @@ def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("outputs", "given", "limit"),
-    [("1.5GiB", {}, "2048Mi"), ("1 MB", {}, "513Mi"), ("4096", {"memory": "700k"}, "700k")],
+    [("1.5GiB", {}, "2048Mi"), (1 << 30, {}, "1536Mi"), ("1 MB", {"memory": "700Mi"}, "700Mi")],
 )
 def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outputs, given, limit):
     settings = {"HAPAX_CALL__OUTPUT_BYTES_MAX": outputs}

@@ -4,7 +4,7 @@ settings.yaml has the defaults, from the code. */ -}}
 {{- define "hapax.outputBytes" -}}
 {{- $defaults := (.Files.Get "settings.yaml" | fromYaml).defaults -}}
 {{- $name := "HAPAX_CALL__OUTPUT_BYTES_MAX" -}}
-{{- $text := index .Values.settings $name | default (index $defaults $name) | toString | lower -}}
+{{- $text := include "hapax.text" (index .Values.settings $name | default (index $defaults $name)) | lower -}}
 {{- $units := dict "" 1 "b" 1 "kb" 1e3 "mb" 1e6 "gb" 1e9 "kib" 1024 "mib" 1048576 "gib" 1073741824 -}}
 {{- mulf (regexFind "[0-9.]+" $text | float64) (index $units (regexFind "[a-z]*$" $text)) -}}
 {{- end }}
