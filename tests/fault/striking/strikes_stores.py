@@ -97,7 +97,7 @@ def read_only(scene: Scene, seconds: float) -> None:
 
 
 def forbid(scene: Scene, seconds: float) -> None:
-    """Take the right to run scripts from every login: it answers NOPERM. Its log has how often."""
+    """Take the right to run scripts from the login: it answers NOPERM. Its log has how often."""
     scene.target = TARGET
     with _client(scene) as client:
         client.acl_log_reset()
