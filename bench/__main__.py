@@ -6,6 +6,7 @@ python -m bench --only throughput --only streams  # one part, and contenders by 
 python -m bench --json build/bench/found.json     # keep every run
 python -m bench report --keep build/bench/found.json   # docs/performance.md from it
 python -m bench guard                             # the record path did not become slower
+python -m bench guard --against ../old/.venv/bin/python   # than that of another checkout
 """
 
 from __future__ import annotations
@@ -72,9 +73,17 @@ def report(
 
 
 @app.command(name="guard")
-def guarded() -> None:
+def guarded(
+    against: Annotated[
+        str | None,
+        typer.Option(help="Compare with the service of this interpreter instead, in the same run."),
+    ] = None,
+) -> None:
     """Fail when the record path costs more of the plain loop than bench/guard.json allows."""
-    raise typer.Exit(guard.main())
+    if against is None:
+        raise typer.Exit(guard.main())
+    for name, ratio in guard.compare(against).items():
+        print(f"{name}: {ratio:.3f} of the other")
 
 
 @app.command()

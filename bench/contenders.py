@@ -62,17 +62,19 @@ class Service(Contender, frozen=True, kw_only=True):
     native     the native record path: on, off, or as it comes where None
     transform  a Python function; None: records pass unchanged without any
     more       further variables and their values
+    python     the interpreter, which has this version of the service or another one
     """
 
     native: bool | None = None
     transform: str | None = None
     guarantee: Guarantee = "exactly_once"
     more: tuple[tuple[str, str], ...] = ()
+    python: str = sys.executable
 
     @property
     def command(self) -> list[str]:
         """What starts ``hapax``."""
-        return [sys.executable, "-m", "hapax"]
+        return [self.python, "-m", "hapax"]
 
     def prepare(self) -> None:
         if self.native:

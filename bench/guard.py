@@ -107,6 +107,23 @@ def excesses(found: dict[str, float], allowed: Bounds) -> list[str]:
     ]
 
 
+def compare(other: str) -> dict[str, float]:
+    """Return by contender its least CPU against that of another interpreter's service.
+
+    All take turns on one broker: what two runs of the guard differ by is the machine as well.
+    """
+    ours = [GUARDED[bound.name] for bound in bounds().bounds]
+    theirs = [
+        msgspec.structs.replace(each, name=f"{each.name}, other", python=other) for each in ours
+    ]
+    both = [each for pair in zip(theirs, ours, strict=True) for each in pair]
+    with sandbox_and_folder() as on:
+        found = ratios(
+            throughput.Course(*on), both, dict.fromkeys((each.name for each in both), 0.0)
+        )
+    return {each.name: found[each.name] / found[f"{each.name}, other"] for each in ours}
+
+
 def main() -> int:
     """Measure and judge; return the exit code."""
     allowed, who = bounds(), list[Contender]()

@@ -112,7 +112,9 @@ def page(found: Results) -> str:
         "spark_records": f"{found.parts.get('spark', {}).get('records', 0):,}",
         "latency_seconds": f"{found.parts.get('latency', {}).get('seconds', 0):g}",
     }
-    return Template(_TEMPLATE.read_text("utf-8")).substitute(
+    unmeasured = [f"{name}: not measured yet" for name in tables.TABLES if name not in found.parts]
+    missing = [*unmeasured, *(f"{name}: {why}" for name, why in found.missing.items())]
+    text = Template(_TEMPLATE.read_text("utf-8")).substitute(
         **parts,
         **sizes,
         goals="\n".join(tables.goals_table(found)),
@@ -120,11 +122,14 @@ def page(found: Results) -> str:
         f" {reached.count(None)} not measured",
         made=_made(found),
         busy=_busy(found, list(tables.TABLES)),
-        missing=_listed([f"{name}: {why}" for name, why in found.missing.items()]),
+        missing=_listed(missing),
         voids=_by_reason(found.voids),
         cpu_picture=_picture("throughput", "cpu.svg", "CPU a record", found),
         latency_picture=_picture("latency", "latency.svg", "Latency", found),
     )
+    # A section without figures is one line in the list of what is missing.
+    sections = re.split(r"(?m)^(?=###? )", text)
+    return "".join(section for section in sections if NOT_MEASURED not in section)
 
 
 def short(found: Results) -> str:

@@ -32,13 +32,14 @@ DOCS: Final = DEPLOY.parent / "docs"
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
 DASHBOARD: Final = DEPLOY / "monitoring" / "dashboard.json"
 CLUSTER: Final = KUSTOMIZE / "components/cluster"
-# What grace period, probes and the pace of autoscaling are computed from.
-DURATIONS: Final = (
+# What grace period, probes, the pace of autoscaling and the memory limit are computed from.
+FOLLOWED: Final = (
     "HAPAX_TRANSACTION__TIMEOUT",
     "HAPAX_GROUP__SESSION_TIMEOUT",
     "HAPAX_GROUP__MAX_POLL_INTERVAL",
     "HAPAX_SHUTDOWN__TIMEOUT",
     "HAPAX_WATCHDOG__TIMEOUT",
+    "HAPAX_CALL__OUTPUT_BYTES_MAX",
 )
 MARGINS: Final = {
     "liveness": LIVENESS_MARGIN_S,
@@ -98,7 +99,7 @@ def _tokens(alerts: str) -> str:
 def _defaults() -> str:
     """Return what templates compute with: defaults of durations, and margins of the code."""
     defaults = {each.name: each.default for each in VARIABLES}
-    lines = [f"  {name}: {defaults[name]}" for name in DURATIONS]
+    lines = [f"  {name}: {defaults[name]}" for name in FOLLOWED]
     margins = [f"  {name}: {seconds:g}" for name, seconds in MARGINS.items()]
     return "\n".join([_DEFAULTS, "defaults:", *lines, "margins:", *margins, ""])
 

@@ -428,6 +428,19 @@ def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
     assert probe["periodSeconds"] * probe["failureThreshold"] == 100
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("outputs", "given", "limit"),
+    [("1.5GiB", {}, "2048Mi"), (1 << 30, {}, "1536Mi"), ("1 MB", {"memory": "700Mi"}, "700Mi")],
+)
+def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outputs, given, limit):
+    settings = {"HAPAX_CALL__OUTPUT_BYTES_MAX": outputs}
+    made = rendered(tmp_path, {"settings": settings, "resources": {"limits": given}})
+    (container,) = driver(made)["spec"]["containers"]
+    both = {"requests": {"cpu": "500m", "memory": limit}, "limits": {"memory": limit}}
+    assert container["resources"] == both
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -440,6 +453,10 @@ def test_grace_period_and_liveness_follow_from_the_settings(tmp_path):
         (
             "settings: {HAPAX_GROUP__MAX_POLL_INTERVAL: 61s}",
             "not shorter than the 61 s of HAPAX_GROUP",
+        ),
+        (
+            "{resources: {limits: {memory: 1Gi}}, settings: {HAPAX_CALL__OUTPUT_BYTES_MAX: 1GiB}}",
+            "memory: 1Gi is not above HAPAX_CALL__OUTPUT_BYTES_MAX",
         ),
         ("startupProbe: {failureThreshold: 20}", "shorter than the 180 s that a start may take"),
         (f"{{{DEPLOYMENT}, update: {{partition: 1}}}}", "neither ordinals nor OnDelete"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.processes import LOOPBACK, Ports
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.spark_cluster import driver_properties
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
@@ -282,6 +282,17 @@ class Scene:
 
     def heal(self) -> None:
         self.healed_s = time.time()
+
+    def freeze(self, process: ManagedProcess, seconds: float) -> None:
+        process.pause()
+        self.hit()
+        time.sleep(seconds)
+        process.resume()
+        self.thawed()
+
+    def thawed(self) -> None:
+        self.heal()
+        self.mark("thaw")
 
     def note(self, text: str) -> None:
         self.notes.append(text)

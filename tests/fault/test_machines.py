@@ -150,8 +150,10 @@ def test_a_coordinator_whose_clock_jumps_by_an_hour_ends_transactions_and_double
             brokers.setenv(name, value)
         sandbox = Sandbox(redis=False)
         sandbox.start()
-    try:
+    with ExitStack() as stack:
+        stack.callback(sandbox.stop)
         route = PipelineUnderTest(sandbox, tmp_path, TRANSFORM="tests.kit.orders:slow", **QUICK)
+        stack.callback(route.close)
         route.create(target={"message.timestamp.type": "LogAppendTime"})
         route.write(*MANY)
         worker = route.worker(TRANSACTION__RECORDS_MAX="100")
@@ -164,9 +166,6 @@ def test_a_coordinator_whose_clock_jumps_by_an_hour_ends_transactions_and_double
         now_s = time.time()
         written_h = {round((one.timestamp_ms / 1000 - now_s) / HOUR_S) for one in route.outputs()}
         assert written_h == set(JUMPS_H), "the broker's clock has not jumped"
-        route.close()
-    finally:
-        sandbox.stop()
     proof.note(struck=len(JUMPS_H), note="the broker's clock: +1 h, -1 h, back")
 
 

@@ -88,8 +88,7 @@ def _faults(minutes: float) -> Part:
     return Part(
         "faults of rows",
         (
-            *(PYTHON, "-m", "tests.fault", "run", "ci", "--each-row", "--share", "2", "--shared"),
-            *("--rate", "1000", "--minutes", f"{minutes:.1f}", "--at-least", "5"),
+            *(*_RUN, "ci", *_ROWS, "--minutes", f"{minutes:.1f}", "--at-least", "5"),
             *_owed("faults"),
             *("--folder", PROOF),
         ),
@@ -111,43 +110,13 @@ def _trials(kind: str, minutes: float, *, share: int) -> Part:
     )
 
 
+_RUN = (PYTHON, "-m", "tests.fault", "run")
+_ROWS = ("--each-row", "--share", "2", "--shared", "--rate", "1000")
 _SPARK = [
-    Part(
-        _SPARK_NAMES[0],
-        (
-            PYTHON,
-            "-m",
-            "tests.fault",
-            "run",
-            "cluster",
-            "--each-row",
-            "--share",
-            "2",
-            "--shared",
-            "--rate",
-            "1000",
-            "--minutes",
-            "3",
-            "--folder",
-            PROOF,
-        ),
-    ),
+    Part(_SPARK_NAMES[0], (*_RUN, "cluster", *_ROWS, "--minutes", "3", "--folder", PROOF)),
     Part(
         _SPARK_NAMES[1],
-        (
-            PYTHON,
-            "-m",
-            "tests.fault",
-            "run",
-            "chaos",
-            "--engine",
-            "mixed",
-            "--seconds",
-            "45",
-            "--shared",
-            "--folder",
-            PROOF,
-        ),
+        (*_RUN, "chaos", *("--engine", "mixed", "--seconds", "45", "--shared", "--folder", PROOF)),
     ),
 ]
 """One a commit."""

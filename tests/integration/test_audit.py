@@ -36,6 +36,7 @@ from tests.fault.checking import checker_anomalies as anomalies
 from tests.fault.checking.checker_anomalies import Plant
 from tests.fault.checking.checker_histories import PARTITIONS, World, due, right
 from tests.kit import histories
+from tests.kit.at_work import at_work
 from tests.kit.audited import Pipeline, audited, judged_rows
 from tests.kit.commands import run_captured
 from tests.kit.flow import Flow
@@ -43,7 +44,6 @@ from tests.kit.histories import PLANTED, planted
 from tests.kit.orders import told
 from tests.kit.proof import at_length
 from tests.kit.topics import Given, ends, produce, produce_aborted, produce_committed, produce_open
-from tests.kit.waiting import await_
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,12 +87,7 @@ def test_output_of_workers_that_were_killed_is_clean(spark, sandbox, unique, tmp
         flow.feed_beside(200)
         worker = flow.worker("w-0")
         for _kill in range(2):
-            settled = len(worker.lines("transaction_committed"))
-            await_(
-                lambda settled=settled: len(worker.lines("transaction_committed")) > settled + 3,  # type: ignore[misc]
-                60,
-                worker.text,
-            )
+            at_work(worker, 4)
             worker.kill()
             worker.start()
         # The audit takes as long as the machine is busy: at the full pace there were ever more

@@ -17,6 +17,7 @@ from hapax.kafka.read.range_reader import RangeFetch
 from hapax.sandbox import Sandbox
 from hapax.sandbox.redis_server import Redis
 from hapax.settings import load_settings
+from tests.kit.behind import COMPACTED
 from tests.kit.claim_stores import admin, redis_server
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk, ran
@@ -237,14 +238,6 @@ def test_events_of_every_sdk_leave_once_and_a_batch_is_refused(sandbox, tmp_path
 
 # -- Events whose first copy was claimed, never committed, and can no longer be read -------
 
-COMPACTED = {
-    "cleanup.policy": "compact",
-    "segment.ms": "100",
-    "min.cleanable.dirty.ratio": "0.0",
-    "max.compaction.lag.ms": "1000",
-    "delete.retention.ms": "0",
-}
-
 uncreated = a_route(created=False, redis=True, partitions=2)
 
 
@@ -261,6 +254,14 @@ def claimed_then_killed(route: PipelineUnderTest, name: str, **settings: str) ->
     )
     worker.kill()
     assert not route.committed()[0]
+
+
+def claimed_in_another_topic(route: PipelineUnderTest, sandbox: Sandbox) -> None:
+    route.create()
+    other = f"{route.app}-in-2"
+    sandbox.create_topic(other, 1)
+    produce(route.bootstrap, other, event("e"))
+    claimed_then_killed(route, "e", INPUT__TOPICS=f"{route.source},{other}")
 
 
 def delete_below(route: PipelineUnderTest, offset: int) -> None:
@@ -336,22 +337,14 @@ def test_a_look_up_keeps_owners_alone_reads_over_gaps_and_gives_its_thread_back(
 
 
 def test_an_event_that_comes_again_in_the_topic_that_is_left_has_its_effect(uncreated, sandbox):
-    uncreated.create()
-    other = f"{uncreated.app}-in-2"
-    sandbox.create_topic(other, 1)
-    produce(uncreated.bootstrap, other, event("e"))
-    claimed_then_killed(uncreated, "e", INPUT__TOPICS=f"{uncreated.source},{other}")
+    claimed_in_another_topic(uncreated, sandbox)
     uncreated.write(event("e"))
     uncreated.run_to_end()
     assert [record.value for record in uncreated.outputs()] == [b"e"]
 
 
 def test_a_task_on_spark_takes_the_claim_over_as_a_worker_does(uncreated, sandbox):
-    uncreated.create()
-    other = f"{uncreated.app}-in-2"
-    sandbox.create_topic(other, 1)
-    produce(uncreated.bootstrap, other, event("e"))
-    claimed_then_killed(uncreated, "e", INPUT__TOPICS=f"{uncreated.source},{other}")
+    claimed_in_another_topic(uncreated, sandbox)
     uncreated.write(event("e", partition=1))
     driver = uncreated.start(SparkProcess, "s-0", STOP_AFTER__AT_END="true")
     driver.ends_with(0)

@@ -30,7 +30,6 @@ from tests.kit.topics import Given
 
 
 ROOT = Path(__file__).parents[2]
-WORDS_MAX = 900
 COMMANDS_MAX = 8
 """From a clone to a record that went through a function of one's own; the clone is the first."""
 WITHIN_S = 300
@@ -120,12 +119,6 @@ def typed(text: str, tmp_path: Path, *, cold: bool = False) -> subprocess.Comple
         stdin=subprocess.DEVNULL,
         timeout=WITHIN_S * 2,
     )
-
-
-def test_the_readme_is_short_before_its_reference():
-    text, title, _rest = (ROOT / "README.md").read_text().partition("\n## Reference\n")
-    assert title
-    assert len(text.split()) <= WORDS_MAX
 
 
 def test_a_function_of_ones_own_is_a_few_commands_away():

@@ -24,6 +24,9 @@ from tests.kit.waiting import await_
 
 # -- Schemas from a registry, around a real worker: what it decodes, and what its outages cost.
 
+LATER = [pytest.param(name, marks=at_length) for name in ("price_later", "price_all")]
+FORMS = pytest.mark.parametrize("function", ["price", *LATER])
+
 
 @pytest.fixture
 def registry():
@@ -39,14 +42,7 @@ def route(sandbox, tmp_path, registry):
 
 
 @pytest.mark.rounds
-@pytest.mark.parametrize(
-    "function",
-    [
-        "price",
-        pytest.param("price_later", marks=at_length),
-        pytest.param("price_all", marks=at_length),
-    ],
-)
+@FORMS
 def test_an_outage_holds_the_partition_of_a_new_schema_alone_and_skips_nothing(
     route, registry, function
 ):
@@ -191,14 +187,7 @@ def new_schemas(route: PipelineUnderTest, registry: RegistryDouble, count: int) 
 
 
 @pytest.mark.rounds
-@pytest.mark.parametrize(
-    "function",
-    [
-        "price",
-        pytest.param("price_later", marks=at_length),
-        pytest.param("price_all", marks=at_length),
-    ],
-)
+@FORMS
 def test_a_registry_slower_than_a_call_may_be_skips_nothing_and_is_no_fault_of_the_call(
     route, registry, function
 ):

@@ -197,6 +197,12 @@ def calls() -> Told:
     return told
 
 
+def at_risk() -> Told:
+    told = Told()
+    told.work(msgspec.structs.replace(OURS, margin_s=-5.0))
+    return told
+
+
 SAID: list[tuple[Callable[[], Told], list[str]]] = [
     (starting, ["starting: transactions are not initialised yet", "none yet", "not known yet"]),
     (
@@ -223,6 +229,7 @@ SAID: list[tuple[Callable[[], Told], list[str]]] = [
         ],
     ),
     (not_surveyed, ["no complete query yet"]),
+    (at_risk, ["Ready, at risk retention deletes unread records of orders/0 now ( runbook )"]),
     (without_claim_store, ["the claim store does not answer", "⚠ away for 4.0 s"]),
     (open_transaction, ["⚠ 75.0 s"]),
     (
@@ -290,7 +297,7 @@ def test_it_says(browser, state, said):
 @pytest.mark.parametrize(
     ("margin_s", "said"),
     [
-        (math.inf, "never"),
+        (math.inf, DASH),
         (None, DASH),
         (-5.0, "⚠ being deleted"),
         (600.0, "⚠ 10.0 min"),

@@ -19,10 +19,15 @@ LEAVES_WITHIN_S = 15
 
 def at_work(worker: Worker, more: int = 1) -> Worker:
     """Return it after so many transactions more; a process that has left never comes to them."""
-    settled = len(worker.lines("transaction_committed"))
-    await_told(worker, "transaction_committed", settled + more, within_s=120)
+    settled = committed(worker)
+    await_(lambda: not worker.running or committed(worker) >= settled + more, 120, worker.text)
     assert worker.running, worker.text()
     return worker
+
+
+def committed(worker: WorkerProcess) -> int:
+    """Return how many transactions its log has: a line of it may stand for those of a second."""
+    return sum(int(str(line["transactions"])) for line in worker.lines("transaction_committed"))
 
 
 def await_told(worker: WorkerProcess, event: str, times: int = 1, within_s: float = 60) -> None:

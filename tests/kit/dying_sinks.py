@@ -35,20 +35,18 @@ class DyingSink(HapaxSink):
     @classmethod
     @contextmanager
     def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
-        named = Path(options.spool).parent / "step"
-        step = named.read_text()
+        step = (Path(options.spool).parent / "step").read_text()
         with super().publishing(options) as publishing:
             publisher: Any = publishing.publisher
             if step == "published":
-                publish = publisher.publish
-                publisher.publish = lambda *arguments: _then_die(publish(*arguments))
+                publisher.publish = _dies_after(publisher.publish)
             else:
                 setattr(publisher._marked.transaction, step, _die)
             yield publishing
 
 
-def _then_die(_published: object) -> Any:
-    _die()
+def _dies_after(call: Callable[..., object]) -> Callable[..., Any]:
+    return lambda *arguments: (call(*arguments), _die())
 
 
 def _die(*_arguments: object) -> Any:
@@ -75,13 +73,11 @@ class DyingPartsSink(HapaxSink):
     @classmethod
     @contextmanager
     def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
-        named = Path(options.spool).parent / "step"
-        step = named.read_text()
+        step = (Path(options.spool).parent / "step").read_text()
         with super().publishing(options) as publishing:
             publisher: Any = publishing.publisher
             if step == "finished":
-                finish = publisher.finish
-                publisher.finish = lambda *arguments: _then_die(finish(*arguments))
+                publisher.finish = _dies_after(publisher.finish)
             elif step in {"open", "commit"}:
                 setattr(publisher._marked.transaction, step, _die)
             yield publishing._replace(run=cls._dying(step, publishing.run, options))
@@ -91,9 +87,9 @@ class DyingPartsSink(HapaxSink):
         if step == "fixed":
             return _die
         if step == "lane 0":
-            return lambda plans: _then_die(run(plans[:1]))
+            return _dies_after(lambda plans: run(plans[:1]))
         if step == "lanes":
-            return lambda plans: _then_die(run(plans))
+            return _dies_after(run)
         if step == "task":
             desk = cls.desk
             assert desk is not None

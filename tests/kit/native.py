@@ -56,14 +56,18 @@ def library() -> ctypes.CDLL:
 
 
 class RawProducer:
-    """A producer without the checks that Python's has for names of headers."""
+    """A producer without the checks that Python's has for names of headers.
+
+    Records of a call for one partition arrive as one, however slowly they are handed over: only
+    the flush ends what waits.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         self._lib = lib = library()
         for name in ("conf_new", "new", "headers_new"):
             getattr(lib, f"rd_kafka_{name}").restype = ctypes.c_void_p
         conf = ctypes.c_void_p(lib.rd_kafka_conf_new())
-        for name, value in (("bootstrap.servers", bootstrap), ("linger.ms", "2")):
+        for name, value in (("bootstrap.servers", bootstrap), ("linger.ms", "60000")):
             assert not lib.rd_kafka_conf_set(conf, name.encode(), value.encode(), None, 0)
         self._rk = ctypes.c_void_p(lib.rd_kafka_new(0, conf, None, 0))
         assert self._rk.value

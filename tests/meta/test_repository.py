@@ -288,3 +288,9 @@ def test_each_client_has_a_program_and_was_played_or_is_named_as_missing():
 def test_the_record_is_of_the_versions_that_are_asked_for():
     recorded = rounds.record()["versions"]
     assert {c.name: c.version for c in programs.clients()}.items() <= recorded.items()
+
+
+def test_the_readme_is_short_before_its_reference():
+    text, title, _rest = (ROOT / "README.md").read_text().partition("\n## Reference\n")
+    assert title
+    assert len(text.split()) <= 900

@@ -262,6 +262,17 @@ def overtaken(script: Script | None = None) -> Pipeline:
     return opened(Pipeline(claims=Overtaken(clock=clock, ttl_ms=3_600_000), faults=script))
 
 
+def asked_ahead(pipeline: Pipeline) -> tuple[Batch, Any, Batch]:
+    """Return two batches of one id, of which the second was asked ahead and dropped."""
+    pipeline.write(b"a/first")
+    before = taken(pipeline)
+    asked = pipeline.core.ask(before)
+    pipeline.write(b"a/second")
+    ahead = taken(pipeline)
+    pipeline.core.ask(ahead).drop()
+    return before, asked, ahead
+
+
 def test_of_two_records_of_one_id_the_first_counts_when_the_claim_of_the_second_comes_first():
     pipeline = overtaken()
     pipeline.write(b"a/first", b"b")
@@ -296,12 +307,7 @@ def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_fir
 
 def test_what_was_asked_ahead_and_read_again_is_a_twin_of_the_first_as_well():
     pipeline = overtaken()
-    pipeline.write(b"a/first")
-    before = taken(pipeline)
-    asked = pipeline.core.ask(before)
-    pipeline.write(b"a/second")
-    ahead = taken(pipeline)
-    pipeline.core.ask(ahead).drop()
+    before, asked, ahead = asked_ahead(pipeline)
     pipeline.core.run(before, {}, 1, asked)
     assert run(pipeline, ahead).duplicates == 1
     assert pipeline.outputs() == [b"A/FIRST"]
@@ -312,12 +318,7 @@ def test_what_is_asked_again_after_an_abort_and_a_loss_of_all_claims_has_its_eff
     """The first record, of another partition, may be with another member by then."""
     script = Script(send=[InjectedFault("aborted")])
     pipeline = overtaken(script)
-    pipeline.write(b"a/first")
-    before = taken(pipeline)
-    asked = pipeline.core.ask(before)
-    pipeline.write(b"a/second")
-    ahead = taken(pipeline)
-    pipeline.core.ask(ahead).drop()
+    before, asked, ahead = asked_ahead(pipeline)
     with pytest.raises(BatchAbortedError):
         pipeline.core.run(before, {}, 1, asked)
     assert not script.unplayed

@@ -14,21 +14,29 @@ from tests.kit.spark_driver import P0, P1, done, played
 TURNS = 20
 
 
+def after_turns(pipeline: Pipeline, act: Callable[[], None]) -> None:
+    watch = pipeline._watch
+
+    def then() -> None:
+        watch()
+        if pipeline.turns == TURNS:
+            act()
+
+    pipeline._watch = then  # type: ignore[method-assign]
+
+
 def test_a_paused_worker_takes_nothing_and_goes_on_where_it_was_once_resumed():
     pipeline = Pipeline(2, batch_max=2)
     pipeline.write(b"a", b"b", b"c", b"d")
     pipeline.write(b"x", partition=1)
     pipeline.lifecycle.pause()
-    watch = pipeline._watch
 
-    def resume_later() -> None:
-        watch()
-        if pipeline.turns == TURNS:
-            assert pipeline.outputs() == []
-            assert pipeline.source.paused == pipeline.source.assignment()
-            pipeline.lifecycle.resume()
+    def resume() -> None:
+        assert pipeline.outputs() == []
+        assert pipeline.source.paused == pipeline.source.assignment()
+        pipeline.lifecycle.resume()
 
-    pipeline._watch = resume_later  # type: ignore[method-assign]
+    after_turns(pipeline, resume)
     pipeline.run_judged()
     assert pipeline.told.names().count("intake_paused") == 1
     assert pipeline.told.names().count("intake_resumed") == 1
@@ -39,14 +47,7 @@ def test_a_worker_that_is_told_to_stop_while_it_is_paused_leaves():
     pipeline = Pipeline()
     pipeline.write(b"a")
     pipeline.lifecycle.pause()
-    watch = pipeline._watch
-
-    def stop_later() -> None:
-        watch()
-        if pipeline.turns == TURNS:
-            pipeline.lifecycle.stop("SIGTERM")
-
-    pipeline._watch = stop_later  # type: ignore[method-assign]
+    after_turns(pipeline, lambda: pipeline.lifecycle.stop("SIGTERM"))
     pipeline.run()
     assert pipeline.outputs() == []
     assert pipeline.lifecycle.reason == "SIGTERM"
@@ -57,15 +58,12 @@ def test_what_goes_wrong_while_nothing_is_taken_ends_no_pause():
     pipeline = Pipeline(faults=faults)
     pipeline.write(b"a")
     pipeline.lifecycle.pause()
-    watch = pipeline._watch
 
-    def resume_later() -> None:
-        watch()
-        if pipeline.turns == TURNS:
-            assert pipeline.outputs() == []
-            pipeline.lifecycle.resume()
+    def resume() -> None:
+        assert pipeline.outputs() == []
+        pipeline.lifecycle.resume()
 
-    pipeline._watch = resume_later  # type: ignore[method-assign]
+    after_turns(pipeline, resume)
     pipeline.run_judged()
     assert not faults.unplayed
 

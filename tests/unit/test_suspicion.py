@@ -117,12 +117,17 @@ def test_several_killers_each_cost_no_more_than_one_alone():
     assert len(pipeline.outputs()) == 296
 
 
-def test_another_member_that_takes_over_knows_of_the_death():
+def died() -> Pipeline:
     pipeline = Pipeline(transform=deadly, marked=True)
     pipeline.write(b"a", b"kill", b"b")
     with pytest.raises(CrashError):
         pipeline.run()
     pipeline.broker.group.expel("w")
+    return pipeline
+
+
+def test_another_member_that_takes_over_knows_of_the_death():
+    pipeline = died()
     pipeline.start("another")
     pipeline.run()
     assert pipeline.dead() == [b"kill"]
@@ -215,11 +220,7 @@ class Noted:
 
 
 def test_without_a_process_for_suspects_they_wait_and_no_process_dies_of_them_again():
-    pipeline = Pipeline(transform=deadly, marked=True)
-    pipeline.write(b"a", b"kill", b"b")
-    with pytest.raises(CrashError):
-        pipeline.run()
-    pipeline.broker.group.expel("w")
+    pipeline = died()
     pipeline.start("w")
     call, failures = pipeline.elsewhere.call, [IsolationError("none")] * 3
 

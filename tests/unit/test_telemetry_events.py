@@ -72,11 +72,6 @@ class Told:
         return self.metrics.registry.get_sample_value(f"hapax_{name}", labels)
 
 
-@pytest.fixture
-def told():
-    return Told()
-
-
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -381,7 +376,6 @@ CASES = [
     Case("schemas_recovered", line={"outage_s": 0.0}, sample=("schemas_missing", {}, 0)),
     Case("schema_file_unusable", {"reason": "damaged"}),
     Case("claims_lost", line={"level": "error"}, sample=("dedup_claim_losses_total", {}, 1)),
-    Case("claims_volatile", {"reason": "no log"}, {"level": "error"}),
     Case(
         "claims_evicted",
         line={"level": "error", "reason": "Redis evicts keys", "keys": 7},
@@ -481,13 +475,23 @@ def test_a_consumer_that_no_broker_answers_is_told_once_and_once_more_when_one_d
     assert events == [("consumer_unanswered", "error"), ("consumer_answered", "info")]
 
 
+def test_a_claim_store_that_would_forget_has_a_line_where_that_is_new_and_a_gauge_meanwhile(told):
+    gauge = []
+    for reason in ("snapshots", "snapshots", "nothing", "nothing", "", "snapshots"):
+        told.events.claims_volatile(reason)
+        gauge.append(told.value("dedup_store_volatile"))
+    assert gauge == [1, 1, 1, 1, 0, 1]
+    lines = [(line["event"], line["level"], line["reason"]) for line in told.lines]
+    assert lines == [("claims_volatile", "error", why) for why in ("nothing", "snapshots")]
+
+
 def test_every_event_has_a_case():
     methods = {name for name, _ in inspect.getmembers(Events, inspect.isfunction)}
     events = {name for name in methods if not name.startswith("_")}
     # Called each time round; a line for what expires soon alone; numbers that are told often; a
     # line that cannot be written.
     often = {"calls_observed", "loop_moved", "certificates_seen", "records_wait"}
-    silent = {*often, "consumer_answered", "log_line_dropped"}
+    silent = {*often, "consumer_answered", "claims_volatile", "log_line_dropped"}
     assert events - silent == {case.event for case in CASES}
 
 

@@ -12,11 +12,6 @@ REFUSED = "[thrd:b:9092/1]: b:9092/1: Connect failed: refused (after {})"
 
 
 @pytest.fixture
-def told():
-    return Told()
-
-
-@pytest.fixture
 def repeats():
     return Repeats(window_s=60)
 

@@ -32,11 +32,6 @@ UNASSIGNED = "waiting for the first assignment of partitions"
 
 
 @pytest.fixture
-def told():
-    return Told()
-
-
-@pytest.fixture
 def ready(told):
     told.events.service_ready()
     told.events.partitions_assigned([ORDERS])

@@ -73,7 +73,9 @@ def test_a_generator_is_read_to_its_end():
 
 
 @pytest.mark.parametrize("form", ["alone", "one of a list", "on an event loop", "in threads"])
-@pytest.mark.parametrize("yielded", [Output(b"x" * 100), b"x" * 100])
+@pytest.mark.parametrize(
+    "yielded", [Output(b"x" * 100), b"x" * 100, Output(None, key=b"k" * 98, headers=(("h", b"x"),))]
+)
 def test_a_generator_of_too_many_outputs_is_asked_for_no_more_and_is_a_failure(form, yielded):
     asked = []
 

@@ -41,3 +41,12 @@ labels:
 {{- define "hapax.secret" -}}
 {{- .Values.secrets.name | default (include "hapax.name" .) -}}
 {{- end }}
+
+{{- /* A setting as text: Helm reads large numbers of files as floating point, and would write 1e+07. */ -}}
+{{- define "hapax.text" -}}
+{{- if kindIs "float64" . -}}
+{{- if eq (floor .) . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- else -}}
+{{- . | toString -}}
+{{- end -}}
+{{- end }}

@@ -33,9 +33,8 @@ class StoreOptions(NamedTuple):
     ttl_ms         how long an id is remembered at least
     on_emptied     called when claims that were there before are gone, before ``claim`` returns
     on_clock_jump  called with the seconds by which the store's clock went ahead of the worker's
-    on_look        called by each ping that is answered: why claims may be deleted, empty where they
-                   are kept; and how many keys were since the last ping
-    on_volatile    called by a ping that finds that less is on disk than before, with what is
+    on_look        called by an answered ping: why claims may be deleted, or empty; keys deleted
+    on_volatile    called as on_look: why a restart would forget claims, or empty
     cluster_id     Kafka's id of the cluster that offsets belong to; None: not compared
     current        returns the address as it is now: of its login, which may change
     """

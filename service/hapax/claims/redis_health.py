@@ -45,7 +45,6 @@ class Eviction:
         """Ask nothing yet. ``on_look`` gets the problem, and keys evicted since the last look."""
         self._client = client
         self._on_look, self._on_volatile = options.on_look, options.on_volatile
-        self._volatile: str | None = None
         self._seen: tuple[object, int] = ("", 0)
         self.problem = ""
 
@@ -63,11 +62,10 @@ class Eviction:
         if self._on_look is not None:
             self._on_look(self.problem, evicted)
         volatile = ""
-        if info.get("aof_enabled") == 0:  # the start names what is so before the first look
+        if info.get("aof_enabled") == 0:
             judged = _persistence({"aof_enabled": "0"}, _setting(self._client, "save"))
             volatile = f"{next(judged).saw}; set appendonly yes"
-        before, self._volatile = self._volatile, volatile
-        if volatile and before not in {None, volatile} and self._on_volatile is not None:
+        if self._on_volatile is not None:
             self._on_volatile(volatile)
         self.vouch()
 

@@ -34,6 +34,7 @@ from hapax.core.errors import Poison
 from hapax.core.formats import BYTES, FormatOptions
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
+from hapax.core.records import size_of
 from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
 from hapax.core.transform import (
     FINAL,
@@ -47,7 +48,7 @@ from hapax.core.transform import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping
 
-    from hapax.core.records import Output, Progress, Record, TopicPartition
+    from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.transform import Result
 
 
@@ -127,7 +128,7 @@ class Call(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.where = (self.record.topic, self.record.partition)
-        self.size = _size(self.record)
+        self.size = size_of(self.record)
 
     @property
     def done(self) -> bool:
@@ -136,7 +137,7 @@ class Call(msgspec.Struct, eq=False):
     def answer(self, result: Result | None) -> None:
         """Take the result, on whatever thread it came."""
         if self.room is not None and isinstance(result, tuple) and result:
-            self.room.count(self, more=sum(map(_size, result)))
+            self.room.count(self, more=sum(map(size_of, result)))
         self.result = result
 
     @property
@@ -149,13 +150,6 @@ class Call(msgspec.Struct, eq=False):
 def key_of(record: Record) -> Hashable:
     """Return what orders the calls of a record: its key in its partition; None: nothing does."""
     return None if record.key is None else (record.topic, record.partition, record.key)
-
-
-def _size(one: Record | Output) -> int:
-    size = len(one.value or b"") + (len(one.key) if isinstance(one.key, bytes) else 0)
-    if one.headers:
-        size += sum(len(name) + len(value or b"") for name, value in one.headers)
-    return size
 
 
 class Room:

@@ -244,7 +244,7 @@ class TimestampSearch:
     def questions(self) -> dict[TopicPartition, int]:
         """Return per partition the time to ask for next, in Unix ms; none: the search is over."""
         return {
-            where: self._at_ms(_middle(bounds))
+            where: max(0, int((self._now_s - _middle(bounds)) * 1000))
             for where, bounds in self._bounds.items()
             if bounds[1] / bounds[0] > PRECISION
         }
@@ -264,9 +264,6 @@ class TimestampSearch:
     def times_s(self) -> dict[TopicPartition, float]:
         """Return what was found, in Unix seconds; at most a hundredth of its age too early."""
         return {where: self._now_s - old for where, (_young, old) in self._bounds.items()}
-
-    def _at_ms(self, age_s: float) -> int:
-        return max(0, int((self._now_s - age_s) * 1000))
 
 
 def _middle(bounds: tuple[float, float]) -> float:

@@ -112,3 +112,11 @@ class Output(_Value, frozen=True, gc=False, kw_only=True):
     headers: Headers = ()
     timestamp_ms: int | None = None
     partition: int | None = None
+
+
+def size_of(one: Record | Output) -> int:
+    """Return the bytes of value, key and headers."""
+    size = len(one.value or b"") + (len(one.key) if isinstance(one.key, bytes) else 0)
+    if one.headers:
+        size += sum(len(name) + len(value or b"") for name, value in one.headers)
+    return size

@@ -20,6 +20,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ from hapax.core.errors import (
 from hapax.core.headers import is_header, is_text
 from hapax.core.ports import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
-from hapax.core.records import Output, Record
+from hapax.core.records import Output, Record, size_of
 from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
 from hapax.core.working_folder import import_own, shadowed_files
 
@@ -275,12 +276,12 @@ def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
     for one in answer:
         output = one if type(one) is Output else _output(one)
         size += OUTPUT_BYTES
-        if type(output.value) is bytes:
-            size += len(output.value)
+        with suppress(TypeError, ValueError):  # what is ill-formed is refused by outputs_of
+            size += size_of(output)
         if size > bytes_max:
             raise OutputsTooLarge(
                 f"its outputs are larger than {bytes_max:,} bytes after {len(outputs):,} of them,"
-                f" each counted with its value and {OUTPUT_BYTES} bytes: yield less for a record,"
+                f" each counted with its bytes and {OUTPUT_BYTES} more: yield less for a record,"
                 " or raise HAPAX_CALL__OUTPUT_BYTES_MAX"
             )
         outputs.append(output)

@@ -378,7 +378,9 @@ class _Gauges:
         self._idle_s = time.monotonic()
         self.table.spool_records_waiting.of().set_function(lambda: self.waiting)
         self.table.spool_bytes.of().set_function(lambda: spool.size_bytes)
-        self.table.spool_waiting_seconds.of().set_function(self._waiting_s)
+        self.table.spool_waiting_seconds.of().set_function(
+            lambda: time.monotonic() - self._idle_s if self.waiting else 0.0
+        )
         self.table.spool_full.of().set_function(full)
 
     @property
@@ -401,6 +403,3 @@ class _Gauges:
         if self._published:
             self.table.spool_records_published.of().inc(reached - self._published - skipped)
         self._published = reached
-
-    def _waiting_s(self) -> float:
-        return time.monotonic() - self._idle_s if self.waiting else 0.0

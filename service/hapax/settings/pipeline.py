@@ -208,7 +208,7 @@ class CallSettings(SettingsGroup):
     records_max: Annotated[int, whole(1, 10_000)] = 256
     """Longest list that a transform of lists (records: list[Record]) is given."""
     output_bytes_max: Annotated[int, size("1KiB", "1GiB")] = 128 << 20
-    """Largest outputs of one record, each counted with its value and 900 bytes: beyond it the
+    """Largest outputs of one record, each counted with its bytes and 900 more: beyond it the
     record is a dead letter, OutputsTooLarge, and a generator is asked for no more."""
 
     timeout_ms: Annotated[int | None, duration("100ms", "24h")] = None

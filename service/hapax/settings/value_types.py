@@ -368,11 +368,6 @@ def _claims_url(text: str) -> str:
     return text
 
 
-def _claims_url_shown(url: SecretStr) -> str:
-    # The query is hidden as a whole: clients read a password from there, too.
-    return hidden(url.get_secret_value())
-
-
 def _claims_url_parts(text: str) -> Iterator[str]:
     yield from secrets_in(text)
     try:
@@ -424,7 +419,8 @@ SECRET: Final = Form(
 CLAIMS_URL: Final = Form(
     f"{', '.join(_FORMS[:-1])} or {_FORMS[-1]}",
     _claims_url,
-    show=_claims_url_shown,
+    # The query is hidden as a whole: clients read a password from there, too.
+    show=lambda url: hidden(url.get_secret_value()),
     secret=True,
     quotable=False,
     parts=_claims_url_parts,

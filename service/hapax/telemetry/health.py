@@ -145,6 +145,7 @@ class Health:
         self.claims_away: Outage | None = None
         self.claims_evicted = False
         """Whether the claim store may delete claims to save memory."""
+        self.claims_volatile: str | None = None
         self.brokers_away: Outage | None = None
         self.cut_off: Outage | None = None
         """Since when no broker answers the consumer itself."""

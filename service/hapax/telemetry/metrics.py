@@ -227,6 +227,7 @@ class Metrics(_Table):
     dedup_store_evicts = Row(
         Gauge, "1 while the claim store may delete claims to save memory, else 0."
     )
+    dedup_store_volatile = Row(Gauge, "1 while a restart of the claim store loses claims, else 0.")
     schemas_missing = Row(Gauge, "1 while records wait for a schema, else 0.")
     dedup_ids_on_different_keys = Row(
         Counter,

@@ -74,7 +74,7 @@ MATRIX: dict[str, Row] = {
     "R6": Row("time to live below the worst replay", "said at the start"),
     "R7": Row("one id on two partitions, two workers", "exactly one effect"),
     "R8": Row("clock skew between workers and Redis", "time to live by the clock of Redis"),
-    "R9": Row("READONLY, LOADING, NOSCRIPT", "counts as away"),
+    "R9": Row("READONLY, LOADING, NOPERM, NOSCRIPT", "counts as away"),
     "R10": Row("twins in one batch, another batch, another partition", "the first one owns"),
     "C1": Row("clock of worker or coordinator jumps by an hour", "timeouts are monotonic"),
     "F1": Row("disk of a broker full", "waits"),

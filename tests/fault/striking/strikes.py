@@ -210,6 +210,7 @@ STORES = at(
     fault("R2", "Redis answers after 1 s", strikes_stores.slow, times=3),
     fault("R9", "Redis answers LOADING", strikes_stores.loading, seconds=2),
     fault("R9", "Redis answers READONLY", strikes_stores.read_only, seconds=2),
+    fault("R9", "Redis answers NOPERM", strikes_stores.forbid, seconds=2),
 )
 _rebalance = strikes_requests.rebalance_during
 GROUP = [

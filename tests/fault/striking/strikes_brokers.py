@@ -46,12 +46,7 @@ def freeze(scene: Scene, role: str, seconds: float) -> None:
     """Freeze a broker for less than its session with the controllers."""
     broker = broker_of(scene, role)
     scene.mark("freeze")
-    broker.pause()
-    scene.hit()
-    time.sleep(seconds)
-    broker.resume()
-    scene.heal()
-    scene.mark("thaw")
+    scene.freeze(broker, seconds)
 
 
 def freeze_in_commit(scene: Scene, seconds: float) -> None:
@@ -60,12 +55,7 @@ def freeze_in_commit(scene: Scene, seconds: float) -> None:
     scene.target += f", {scene.proxied.instance}"
     rule = scene.arm(Rule("EndTxn", "delay", delay_ms=200))
     scene.await_hit(rule)
-    broker.pause()
-    scene.hit()
-    time.sleep(seconds)
-    broker.resume()
-    scene.heal()
-    scene.mark("thaw")
+    scene.freeze(broker, seconds)
 
 
 def move_leaders(scene: Scene) -> None:
@@ -123,8 +113,7 @@ def freeze_two(scene: Scene, seconds: float) -> None:
     _look(scene)
     for broker in chosen:
         broker.resume()
-    scene.heal()
-    scene.mark("thaw")
+    scene.thawed()
 
 
 def below_min_isr(scene: Scene, seconds: float) -> None:

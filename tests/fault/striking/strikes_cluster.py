@@ -120,8 +120,7 @@ def freeze_executor(scene: Scene, seconds: float) -> None:
     given_up = scene.events("task_lost")
     for each in frozen:
         send(each, signal.SIGCONT)
-    scene.heal()
-    scene.mark("thaw")
+    scene.thawed()
     if frozen:
         reaches(lambda: _refusals(scene) or scene.events("task_lost"), REFUSED_S)
         scene.note(f"given up meanwhile {given_up}, refused after it {_refusals(scene)}")

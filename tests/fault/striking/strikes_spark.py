@@ -36,8 +36,7 @@ def freeze_task(scene: Scene, seconds: float) -> None:
     scene.hit(int(struck is not None))
     time.sleep(seconds)
     victim.thaw()
-    scene.heal()
-    scene.mark("thaw")
+    scene.thawed()
 
 
 def kill_jvm(scene: Scene) -> None:
@@ -82,8 +81,7 @@ def freeze_driver(scene: Scene, seconds: float) -> None:
     scene.hit(victim.driver.strike(signal.SIGSTOP, "driver"))
     time.sleep(seconds)
     victim.thaw()
-    scene.heal()
-    scene.mark("thaw")
+    scene.thawed()
 
 
 def hand_over(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Strikes at the claim store: killed, frozen, slow, loading, read-only (R1, R2, R9)."""
+"""Strikes at the claim store: killed, frozen, slow, loading, read-only, refusing (R1, R2, R9)."""
 
 import time
 
@@ -8,6 +8,8 @@ from tests.fault.scene import Scene
 
 TARGET = "redis"
 READY_S = 60.0
+LOGGED = 20_000
+"""Writes that make a log long: a server that loads it answers once in 1,024 of them (Redis 7.0)."""
 
 
 def kill(scene: Scene, seconds: float) -> None:
@@ -27,13 +29,7 @@ def kill(scene: Scene, seconds: float) -> None:
 def freeze(scene: Scene, seconds: float) -> None:
     """SIGSTOP: connections stay open and nothing answers."""
     scene.target = TARGET
-    store = scene.stage.sandbox.redis
-    store.pause()
-    scene.hit()
-    time.sleep(seconds)
-    store.resume()
-    scene.heal()
-    scene.mark("thaw")
+    scene.freeze(scene.stage.sandbox.redis, seconds)
 
 
 def slow(scene: Scene, times: int) -> None:
@@ -52,7 +48,10 @@ def loading(scene: Scene, seconds: float) -> None:
     """Kill it, and let it load its data slowly: it answers LOADING meanwhile."""
     scene.target = TARGET
     store = scene.stage.sandbox.redis
-    with _client(scene) as client:
+    with _client(scene) as client, client.pipeline(transaction=False) as writes:
+        for number in range(LOGGED):
+            writes.set("lengthens-the-log", number)
+        writes.delete("lengthens-the-log").execute()
         commands = int(client.info("stats")["total_commands_processed"])
     usual = store.command
     slowly = ("--key-load-delay", str(max(1, int(seconds * 1e6 / commands))))
@@ -95,6 +94,19 @@ def read_only(scene: Scene, seconds: float) -> None:
         client.replicaof("NO", "ONE")
     scene.heal()
     scene.mark("writable again")
+
+
+def forbid(scene: Scene, seconds: float) -> None:
+    """Take the right to run scripts from the login: it answers NOPERM. Its log has how often."""
+    scene.target = TARGET
+    with _client(scene) as client:
+        client.acl_log_reset()
+        client.execute_command("ACL", "SETUSER", "default", "-@scripting")
+        time.sleep(seconds)
+        client.execute_command("ACL", "SETUSER", "default", "+@scripting")
+        scene.hit(sum(int(entry["count"]) for entry in client.acl_log()))
+    scene.heal()
+    scene.mark("right given back")
 
 
 def _client(scene: Scene) -> redis.Redis:

@@ -102,8 +102,7 @@ def _freeze_inside(scene: Scene, victim: Member, seconds: float) -> None:
     rule.release()
     time.sleep(seconds)
     victim.thaw()
-    scene.heal()
-    scene.mark("thaw")
+    scene.thawed()
     scene.await_recovery()
 
 
@@ -118,8 +117,7 @@ def freeze_in_commit(scene: Scene, seconds: float) -> None:
     rule.release()
     time.sleep(seconds)
     victim.thaw()
-    scene.heal()
-    scene.mark("thaw")
+    scene.thawed()
 
 
 def stop_at(scene: Scene, api: str, held_s: float = 0.5) -> None:

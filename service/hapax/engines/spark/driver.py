@@ -179,12 +179,10 @@ class SparkEngine:
             self._ends_seen_s = self._clock.monotonic()
         for lane in free:
             ends = lane.wanted(self._ends)
-            if ends and now_s >= lane.rest_until_s and self._may_start():
+            # One range at a time where records are counted, so that the count is exact.
+            may_start = not self._bounds.counted or not self._lanes.working
+            if ends and now_s >= lane.rest_until_s and may_start:
                 self._start(lane, ends)
-
-    def _may_start(self) -> bool:
-        """One range at a time where records are counted, so that the count is exact."""
-        return not self._bounds.counted or not self._lanes.working
 
     def _start(self, lane: Lane, ends: Progress) -> None:
         stay_s = self._stay_s if self._lanes.staying else 0.0

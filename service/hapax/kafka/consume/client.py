@@ -97,19 +97,15 @@ class Silence:
             return False
         before, self._seen = self._seen, positions()
         moved = before is not None and self._seen != before
-        wait_s = _longest_fetch_s(own) + ASK_TIMEOUT_S
-        self.answered = moved or answers(own.client, wait_s, topic)
+        # Brokers answer in order: a question waits for a fetch.
+        fetch_ms = int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS))
+        self.answered = moved or answers(own.client, fetch_ms / 1000 + ASK_TIMEOUT_S, topic)
         self._due_s = self._clock.monotonic() + (LOOK_S if self.answered else ASK_TIMEOUT_S)
         if self.answered or not new_client_answered(own.properties, ASK_TIMEOUT_S):
             self._since_s = None
             return False
         self._since_s = now_s if self._since_s is None else self._since_s
         return now_s - self._since_s >= PATIENCE_S
-
-
-def _longest_fetch_s(own: GroupConsumer) -> float:
-    """Return how long a fetch may wait: brokers answer in order, so a question waits for it."""
-    return int(own.properties.get("fetch.wait.max.ms", FETCH_WAIT_MAX_MS)) / 1000
 
 
 class GroupConsumer:
@@ -348,8 +344,10 @@ class GroupConsumer:
         The client keeps a partition paused over its loss and the next assignment (measured with
         librdkafka 2.16), so one that left while it was paused is resumed when it is back.
         """
+        if self._everywhere:
+            return
         free = {where for where in self._paused if not self._reasons.get(where)}
-        if self._everywhere or not free:
+        if not free:
             return
         with self.asking("resume"):
             back = [p for p in self.client.assignment() if (p.topic, p.partition) in free]

@@ -212,7 +212,8 @@ def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
     if context.settings.group.protocol == "consumer":
         yield ok("HAPAX_GROUP__PROTOCOL=consumer: the brokers choose the session timeout")
         return
-    lowest, highest = _most(context, GROUP_SESSION_MIN), _least(context, GROUP_SESSION_MAX)
+    lowest = max(_numbers(context, GROUP_SESSION_MIN), default=None)
+    highest = _least(context, GROUP_SESSION_MAX)
     if lowest is None or highest is None:
         yield _not_reported(context, GROUP_SESSION_MIN)
     elif not lowest <= ours <= highest:
@@ -242,10 +243,6 @@ def _auto_create(context: CheckContext) -> Iterator[CheckResult]:
 
 def _least(context: CheckContext, name: str) -> int | None:
     return min(_numbers(context, name), default=None)
-
-
-def _most(context: CheckContext, name: str) -> int | None:
-    return max(_numbers(context, name), default=None)
 
 
 def _numbers(context: CheckContext, name: str) -> list[int]:

@@ -71,7 +71,11 @@ class ClaimEvents(Narrator):
             self._logger.error("claims_evicted", reason=printable(problem), keys=evicted)
 
     def claims_volatile(self, reason: str) -> None:
-        self._logger.error("claims_volatile", reason=printable(reason))
+        # Why a restart of it forgets claims; the start names what is so before the first look.
+        before, self._health.claims_volatile = self._health.claims_volatile, reason
+        self._metrics.dedup_store_volatile.of().set(bool(reason))
+        if reason and before not in {None, reason}:
+            self._logger.error("claims_volatile", reason=printable(reason))
 
     def claims_clock_jumped(self, seconds: float) -> None:
         self._metrics.dedup_clock_jumps.of().inc()

@@ -126,6 +126,7 @@
 
   function causes(status) {
     const found = status.causes || [];
+    byId("causes").querySelector("h2").textContent = status.ready ? "Ready, at risk" : "Not ready";
     return found.length ? [element("ul", {}, found.map(({ reason, runbook }) => {
       const page = link(runbook, "runbook");
       return element("li", {}, reason, page && [" (", page, ")"]);
