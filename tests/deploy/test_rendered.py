@@ -34,6 +34,7 @@ from tests.deploy.manifests import (
 )
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.steps import ROOT
+from tests.kit.managed_process import child
 
 Tool = Callable[[], Path]
 
@@ -337,6 +338,6 @@ def test_the_entry_point_becomes_the_program_and_stays_process_one(tmp_path):
         "local:///x.py",
         "run",
     ]
-    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) as process:
+    with child(words, env=environ, stdout=subprocess.PIPE, text=True) as process:
         said, _ = process.communicate(timeout=60)
     assert said == f"{process.pid} run --deploy-mode client --properties-file /p pyspark-shell\n"

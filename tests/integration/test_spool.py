@@ -38,6 +38,7 @@ from hapax.publish.drainer import Drainer
 from hapax.spool.folder import Folder
 from hapax.spool.spool import SpoolStore
 from tests.kit import topics
+from tests.kit.managed_process import child
 from tests.kit.proof import rounds
 from tests.kit.sink_parts import sink_settings
 from tests.kit.topics import configure
@@ -185,8 +186,7 @@ def killed_in_a_loop(stage: Stage, form: str, kills: int) -> tuple[list[int], li
             until = said[-1] + 30
         words = [form, stage.servers, stage.topic, str(stage.folder), str(until)]
         command = [sys.executable, "-m", "tests.kit.spool_process", *words]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
+        with child(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             lines = chance.randrange(5, 60)
             for line in process.stdout:
                 said.append(int(line))

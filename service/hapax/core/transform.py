@@ -40,7 +40,7 @@ from hapax.core.errors import (
 from hapax.core.headers import is_header, is_text
 from hapax.core.ports import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
-from hapax.core.records import Output, Record, size_of
+from hapax.core.records import OUTPUT_BYTES, Output, Record, size_of, size_of_all
 from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
 from hapax.core.working_folder import import_own, shadowed_files
 
@@ -57,9 +57,6 @@ PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 OUTPUT_BYTES_MAX = 128 << 20
 """Of one record. The process holds them until their transaction has ended."""
-OUTPUT_BYTES = 900
-"""What an output costs beyond its value, in Python and in the client: 1.2 million small ones of one
-record took 1,079 MiB."""
 FINAL = (Poison, RetryLater, SchemasUnavailableError)
 """After these a record is not called again at once."""
 _LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
@@ -162,7 +159,7 @@ class Transformer:
             function = None if self._function is identity else self._function
             return records.apply(function, self._judge, interrupt, fates)
         results: list[Result | None] = []
-        apply, called = self.apply, False
+        apply, called, size, size_max = self.apply, False, interrupt.bytes, interrupt.bytes_max
         for index, record in enumerate(records):
             if fates and index in fates:
                 results.append(fates[index])
@@ -170,8 +167,13 @@ class Transformer:
             if interrupt.due and called:
                 break
             interrupt.record, called = record, True
-            results.append(apply(record))
-        interrupt.record = None
+            result = apply(record)
+            results.append(result)
+            if result.__class__ is tuple and result:
+                size += size_of(result[0]) if len(result) == 1 else size_of_all(result)
+                if size > size_max:
+                    interrupt.weigh(size)
+        interrupt.record, interrupt.bytes = None, size
         return results
 
     def apply(self, record: Record) -> Result:
@@ -189,12 +191,17 @@ class Transformer:
             return self._again(record, error)
 
     def _judge(self, record: Record, answer: object, error: BaseException | None) -> Result:
+        result: Result = ()
         if error is None:
             try:
-                return outputs_of(answer, self._output_bytes_max)
+                result = outputs_of(answer, self._output_bytes_max)
             except BaseException as wrong:  # noqa: BLE001 - as in apply
                 error = wrong
-        return self._again(record, error)
+        if error is not None:
+            result = self._again(record, error)
+        if result.__class__ is tuple and result:
+            self._interrupt.weigh(self._interrupt.bytes + size_of_all(result))
+        return result
 
     def _again(self, record: Record, error: BaseException) -> Result:
         attempts, retrying = 1, self._retrying

@@ -171,7 +171,8 @@ class BatchRunner:
 
     def _arm(self, stopping: Callable[[], bool]) -> None:
         """Let the calls of this run end early: at once while stopping, else when it is time."""
-        self._interrupt.due = False
+        interrupt, self._interrupt.due = self._interrupt, False
+        interrupt.bytes, interrupt.bytes_max = 0, self._pace.output_bytes_max
         if stopping():  # asked after it: a signal in between sets it, too
             self._interrupt.due = True
         self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
@@ -200,9 +201,8 @@ class BatchRunner:
         self.source.mark_processed(result.progress)
         self.suspects.record_progress(result.progress, batch)
         self.sizing.bounds.count(result.records)
-        self._pace.record_commit(
-            result.records, result.working_s, result.bytes_in, result.transaction_s
-        )
+        size = max(result.bytes_in, self._interrupt.bytes)
+        self._pace.record_commit(result.records, result.working_s, size, result.transaction_s)
 
     def end(self, progress: Progress) -> None:
         self._core.end(progress)
@@ -251,6 +251,7 @@ class WindowRunner(BatchRunner):
         self._limits = windowing
         self._window = windowing.window
         self._window.room.bytes_max = windowing.bytes_max
+        self._window.room.most = self._pace.output_bytes_max
         self._calls = windowing.calls
         self._isolation = windowing.isolation
         self._intake = Batch([], {}, {})
