@@ -396,7 +396,8 @@ def test_room_is_counted_in_records_and_bytes(count, window):
 def test_results_stay_within_their_bound_and_no_call_waits_for_one_that_waits(
     places, sizes, at_once, most, chance
 ):
-    window, queue, running = Window(), CallQueue("key", 1), []
+    window, queue = Window(), CallQueue("key", 1)
+    running: list[list[Call]] = []
     window.room.most, window.room.bytes_max, window.room.share = most, most, most // 3
     records = [Record("in", at, n, key.encode(), b"") for n, (at, key) in enumerate(places)]
     queue.add(window.admit(Batch(records, {}, {}), begun(len(records))))
@@ -408,7 +409,7 @@ def test_results_stay_within_their_bound_and_no_call_waits_for_one_that_waits(
             unit = running.pop(chance.randrange(len(running)))
             size = chance.choice(sizes)
             largest = max(largest, size)
-            unit[0].answer((Output(b"x" * size),))
+            unit[0].answer((Output(b"x" * size),), size)
             queue.done(unit)
         else:
             assert window.ready(100) is not None, "all wait"

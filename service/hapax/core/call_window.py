@@ -34,7 +34,7 @@ from hapax.core.errors import Poison
 from hapax.core.formats import BYTES, FormatOptions
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
-from hapax.core.records import size_of, size_of_all
+from hapax.core.records import size_of
 from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
 from hapax.core.transform import (
     FINAL,
@@ -42,7 +42,7 @@ from hapax.core.transform import (
     OUTPUT_BYTES_MAX,
     Undecided,
     ended,
-    outputs_of,
+    weighed,
 )
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ class Call(msgspec.Struct, eq=False):
     def done(self) -> bool:
         return self.result is not PENDING or self.fate is not PENDING
 
-    def answer(self, result: Result | None) -> None:
-        """Take the result, on whatever thread it came."""
-        if self.room is not None and isinstance(result, tuple) and result:
-            self.room.count(self, more=size_of_all(result))
+    def answer(self, result: Result | None, size: int = 0) -> None:
+        """Take the result and the bytes of its outputs, on whatever thread they came."""
+        if self.room is not None and size:
+            self.room.count(self, more=size)
         self.result = result
 
     @property
@@ -328,7 +328,7 @@ def _settle_one(call: Call, answer: object, limits: CallLimits) -> list[Unit]:
     if isinstance(answer, BaseException):
         return fail([call], answer, limits)
     try:
-        call.answer(outputs_of(answer, limits.output_bytes_max))
+        call.answer(*weighed(answer, limits.output_bytes_max))
     except BaseException as error:  # noqa: BLE001 - whatever business code answers or raises
         return fail([call], error, limits)
     return []

@@ -199,13 +199,13 @@ class Isolation:
         if len(records) > 1:
             with suppress(Death):
                 results += self._call(records)
-                interrupt.weigh(interrupt.bytes + _size(results))
+                interrupt.weigh(interrupt.bytes + size_of_results(results))
                 return results
         for record in records:
             if results and interrupt.due:
                 break
             results.append(self._apply(record, interrupt))
-            interrupt.weigh(interrupt.bytes + _size(results[-1:]))
+            interrupt.weigh(interrupt.bytes + size_of_results(results[-1:]))
         return results
 
     def _apply(self, record: Record, interrupt: Interrupt) -> Result | None:
@@ -243,5 +243,6 @@ class Isolation:
         return self._transformer.apply_all([record], interrupt, {})[0]
 
 
-def _size(results: Sequence[Result | None]) -> int:
-    return sum(size_of_all(result) for result in results if isinstance(result, tuple) and result)
+def size_of_results(results: Sequence[Result | None]) -> int:
+    """Return the bytes of their outputs, as a call that is made here counts them."""
+    return sum(size_of_all(result) for result in results if isinstance(result, tuple))

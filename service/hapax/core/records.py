@@ -131,4 +131,4 @@ record took 1,079 MiB."""
 
 def size_of_all(outputs: Sequence[Output]) -> int:
     """Return what the outputs of one record cost in bytes; one alone costs what it holds."""
-    return OUTPUT_BYTES * (len(outputs) - 1) + sum(map(size_of, outputs))
+    return OUTPUT_BYTES * max(0, len(outputs) - 1) + sum(map(size_of, outputs))

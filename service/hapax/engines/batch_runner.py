@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.batch_result import Begun
+from hapax.core.crash_markers import size_of_results
 from hapax.core.deduplicate import Claimed
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
@@ -382,7 +383,7 @@ class WindowRunner(BatchRunner):
     def _call_suspects(self, group: list[Call]) -> None:
         results = self._isolation.call([call.record for call in group], self._interrupt)
         for call, result in zip(group, results, strict=False):
-            call.answer(result)
+            call.answer(result, size_of_results([result]))
         self._unstarted.extendleft(reversed(group[len(results) :]))
 
     # -- room -------------------------------------------------------------------------------
