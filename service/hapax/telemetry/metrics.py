@@ -185,7 +185,9 @@ class Metrics(_Table):
     records_unchecked = Row(
         Counter, "Records processed without the claim store, under the policy pass."
     )
-    bytes_consumed = Row(Counter, "Bytes of input values of committed transactions.")
+    bytes_consumed = Row(
+        Counter, "Bytes of keys, values and headers of the input of committed transactions."
+    )
     transactions = Row(
         Counter,
         "Transactions by how they ended; fenced and fatal cost the producer.",
