@@ -42,7 +42,7 @@ from hapax.core.transform import (
     OUTPUT_BYTES_MAX,
     Undecided,
     ended,
-    weighed,
+    sized_outputs,
 )
 
 if TYPE_CHECKING:
@@ -184,7 +184,8 @@ class Room:
         with self._lock:
             before = call.size if call.inside else 0
             call.size += more
-            self._largest = max(more, self.LESS * self._largest)
+            if more:
+                self._largest = max(more, self.LESS * self._largest)
             call.inside = call.inside if inside is None else inside
             change = (call.size if call.inside else 0) - before
             self.bytes += change
@@ -328,7 +329,7 @@ def _settle_one(call: Call, answer: object, limits: CallLimits) -> list[Unit]:
     if isinstance(answer, BaseException):
         return fail([call], answer, limits)
     try:
-        call.answer(*weighed(answer, limits.output_bytes_max))
+        call.answer(*sized_outputs(answer, limits.output_bytes_max))
     except BaseException as error:  # noqa: BLE001 - whatever business code answers or raises
         return fail([call], error, limits)
     return []

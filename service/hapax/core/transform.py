@@ -187,7 +187,7 @@ class Transformer:
         if self._retrying.topic is not None:
             record = self._retrying.topic.restored(record)
         try:
-            return weighed(self._function(record), self._output_bytes_max)
+            return sized_outputs(self._function(record), self._output_bytes_max)
         except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
             return self._again(record, error)
 
@@ -198,7 +198,7 @@ class Transformer:
 
     def _judged(self, record: Record, answer: object) -> tuple[Result, int]:
         try:
-            return weighed(answer, self._output_bytes_max)
+            return sized_outputs(answer, self._output_bytes_max)
         except BaseException as error:  # noqa: BLE001 - as in apply
             return self._again(record, error)
 
@@ -209,7 +209,7 @@ class Transformer:
                 break
             attempts += 1
             try:
-                return weighed(self._function(record), self._output_bytes_max)
+                return sized_outputs(self._function(record), self._output_bytes_max)
             except BaseException as newer:  # noqa: BLE001 - as in apply
                 error = newer
         return ended(error, attempts, retrying), 0
@@ -246,7 +246,9 @@ def _text(error: BaseException) -> str:
         return "(its text cannot be shown)"
 
 
-def weighed(answer: object, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[tuple[Output, ...], int]:
+def sized_outputs(
+    answer: object, bytes_max: int = OUTPUT_BYTES_MAX
+) -> tuple[tuple[Output, ...], int]:
     """Return what business code answered for a record, and its bytes; raise Poison when it is none.
 
     Bytes, and text in UTF-8, are outputs with that value. A generator is asked for no more once its
@@ -290,7 +292,7 @@ def _collected(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]
     for one in answer:
         output = one if type(one) is Output else _output(one)
         size += OUTPUT_BYTES
-        with suppress(TypeError, ValueError):  # what is ill-formed is refused by weighed
+        with suppress(TypeError, ValueError):  # what is ill-formed is refused by sized_outputs
             size += size_of(output)
         if size > bytes_max:
             raise OutputsTooLarge(
