@@ -13,11 +13,8 @@ from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.operations.audit.result import ANOMALIES, Compare, EngineName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.text import Text
 
-    from hapax.commands.screen import Cell
     from hapax.operations.audit.result import Audit, Class, InputFindings
 
 PARTITIONS_SHOWN = 40
@@ -109,7 +106,7 @@ def _show(audit: Audit) -> None:
         shown = [one for one in shown if _sum(one.counts)][:PARTITIONS_SHOWN]
     more = {title: name for title, name in _NOT_ALWAYS.items() if audit.totals.get(name)}
     names = _ACCOUNTS | more
-    columns: dict[str, Callable[[InputFindings], Cell]] = {
+    columns: screen.Columns[InputFindings] = {
         **_PLACE,
         "from": lambda one: one.bounds.start,
         "to": lambda one: one.bounds.until,
@@ -117,7 +114,9 @@ def _show(audit: Audit) -> None:
         **{title: partial(_count, name) for title, name in names.items()},
         "anomalies": lambda one: screen.judged(_sum(one.counts)),
     }
-    totals: dict[str, Cell] = {title: audit.totals.get(name, 0) for title, name in names.items()}
+    totals: dict[str, screen.Cell] = {
+        title: audit.totals.get(name, 0) for title, name in names.items()
+    }
     totals["anomalies"] = screen.judged(_sum(audit.totals))
     screen.show(shown, columns, total=_TOTAL | totals)
     if classes := _classes(audit):
@@ -152,10 +151,10 @@ def sentences(audit: Audit) -> list[str]:
     return [*words, f"{audit.duration_s:.0f} s; compared: {audit.compare}."]
 
 
-_PLACE: dict[str, Callable[[InputFindings], Cell]] = {
+_PLACE: screen.Columns[InputFindings] = {
     "input partition": lambda one: f"{one.bounds.topic}/{one.bounds.partition}"
 }
-_TOTAL: dict[str, Cell] = {"input partition": "total"}
+_TOTAL: dict[str, screen.Cell] = {"input partition": "total"}
 
 
 def _classes(audit: Audit) -> list[Class]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -16,8 +16,6 @@ from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.working_folder import import_from_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hapax.operations.backfill import Advance, Backfill, Part
     from hapax.settings import Settings
 
@@ -83,9 +81,11 @@ def backfill(
             _plan(parts, begun, as_json=as_json)
             if dry_run:
                 return
+            from hapax.operations.reading import repeated
             from hapax.wiring import serve
 
-            with _shown(look, line, as_json=as_json), redirect_stdout(sys.stderr):
+            advance = partial(_advance, look, line, as_json=as_json)
+            with repeated(advance, INTERVAL_S), redirect_stdout(sys.stderr):
                 code = int(serve(settings))
             if code:
                 raise typer.Exit(code)
@@ -125,30 +125,13 @@ def _plan(parts: list[Part], progress: Advance, *, as_json: bool) -> None:
     _line("planned", progress, partitions=partitions)
 
 
-@contextmanager
-def _shown(look: Backfill, line: screen.ProgressLine, *, as_json: bool) -> Iterator[None]:
-    """Show progress in a thread of its own while the block runs."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(INTERVAL_S):
-            try:
-                progress = look.progress(look.look())
-            except HapaxError:
-                continue  # brokers that are away: the service says so itself
-            if as_json:
-                _line("running", progress)
-            else:
-                line.show(_text(progress))
-
-    thread = threading.Thread(target=watch, name="progress")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        line.close()
+def _advance(look: Backfill, line: screen.ProgressLine, *, as_json: bool) -> None:
+    with suppress(HapaxError):  # brokers that are away: the service says so itself
+        progress = look.progress(look.look())
+        if as_json:
+            _line("running", progress)
+        else:
+            line.show(_text(progress))
 
 
 def _text(progress: Advance) -> str:

@@ -9,9 +9,6 @@ import typer
 from hapax.commands import screen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.commands.screen import Cell
     from hapax.core.claim_store import Owned
     from hapax.operations.claims import Adoption, Rebuilt
     from hapax.settings import Settings
@@ -206,7 +203,7 @@ def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> 
             }
         )
         return
-    columns: dict[str, Callable[[tuple[str, Owned]], Cell]] = {
+    columns: screen.Columns[tuple[str, Owned]] = {
         "id": lambda _: event_id,
         "found by": lambda one: one[0],
         "owner": lambda one: str(one[1].owner),

@@ -13,14 +13,11 @@ from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from hapax.commands.screen import Cell
     from hapax.core.dead_letters import DeadLetter
 
 _FAILED = [field for field in Failed.__struct_fields__ if field != "truncated"]
 _VALUE_SHOWN, _ERROR_SHOWN = 20_000, 80
-_COLUMNS: Mapping[str, Callable[[tuple[DeadLetter, bool]], Cell]] = {
+_COLUMNS: screen.Columns[tuple[DeadLetter, bool]] = {
     "dead letter": lambda row: str(row[0].record.coordinates),
     "time": lambda row: screen.moment_text(row[0].record.timestamp_ms),
     "id": lambda row: screen.printable(row[0].event_id),

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from hapax.commands.screen import Cell
     from hapax.core.lag import ReaderLag
     from hapax.operations.offsets import Look
 
 PAUSE_MIN_S = 0.2
 _SUMS = ("records_min", "records_max", "aborted", "markers_or_removed", "open")
-_READERS: dict[str, Callable[[ReaderLag], Cell]] = {
+_READERS: screen.Columns[ReaderLag] = {
     "partition": lambda one: f"{one.topic}/{one.partition}",
     "committed": lambda one: one.committed,
     "stable": lambda one: one.log.last_stable,
@@ -137,7 +136,7 @@ def figures(found: list[Look]) -> dict[str, Any]:
 
 def show(found: list[Look]) -> None:
     now_ms = int(time.time() * 1000)
-    columns: dict[str, Callable[[Look], Cell]] = {
+    columns: screen.Columns[Look] = {
         "partition": lambda one: f"{one.topic}/{one.partition}",
         "low": lambda one: one.log.log_start,
         "committed": lambda one: one.committed,
@@ -150,7 +149,7 @@ def show(found: list[Look]) -> None:
         "remark": _remark,
     }
     lag_s = _longest_s(found, now_ms)
-    total: dict[str, Cell] = {
+    total: dict[str, screen.Cell] = {
         "partition": "total",
         "lag": sum(one.lag for one in found),
         "lag time": screen.age_text(lag_s),
@@ -217,7 +216,7 @@ def lag(
         screen.print_json({"group": group, **sums, "partitions": rows})
         return
     least, most = sums["records_min"], sums["records_max"]
-    total: dict[str, Cell] = {
+    total: dict[str, screen.Cell] = {
         "partition": "total",
         "records": _spread(least, most),
         "aborted": sums["aborted"],
@@ -238,7 +237,7 @@ def _reader_figures(one: ReaderLag) -> dict[str, Any]:
     return found | msgspec.structs.asdict(one.log) | {"remark": _reader_remark(one)}
 
 
-def _spread(least: int | None, most: int | None) -> Cell:
+def _spread(least: int | None, most: int | None) -> screen.Cell:
     return least if least == most else f"{least:,} to {most:,}"
 
 

@@ -120,6 +120,7 @@ def publish(
             if given and spool is None:
                 raise ConfigurationError([f"{option} needs --spool DIR"])
         settings = _settings(topic, spool)
+        named = (source.header for source in map(id_source, settings.dedup.id))
         from hapax.operations.publish import CONTENT, RANDOM, SPOOL, Lines
 
         how = Lines(
@@ -131,7 +132,7 @@ def publish(
             id_pointer=_pointer("--id-pointer", id_pointer),
             id_from=CONTENT if id_from_content else SPOOL if spool else RANDOM,
             value_pointer=_pointer("--value-pointer", value_pointer),
-            id_header=_id_header(settings),
+            id_header=next(filter(None, named), "message-id"),
             headers=tuple(parse_header(text) for text in header or ()),
         )
         if spool is not None:
@@ -220,11 +221,6 @@ def _topic(topic: str | None, settings: Settings) -> str:
             [f"name the topic: --topic with one of {', '.join(settings.input.topics)}"]
         )
     return settings.input.topics[0]
-
-
-def _id_header(settings: Settings) -> str:
-    named = [source.header for source in map(id_source, settings.dedup.id) if source.header]
-    return named[0] if named else "message-id"
 
 
 def _pointer(option: str, text: str) -> str:

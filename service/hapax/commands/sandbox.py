@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import signal
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -155,7 +154,8 @@ def up(
         if env_file is not None:
             lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
             env_file.write_text("".join([_WRITTEN, *lines]))
-        _print_environment(ours | more, as_json=as_json)
+        exports = (f"export {name}={shlex.quote(value)}" for name, value in (ours | more).items())
+        typer.echo(json.dumps(ours | more) if as_json else "\n".join(exports))
         if spark_workers:
             typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
         typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
@@ -242,15 +242,6 @@ def _monitoring(rules: Path | None, data: Path | None, *, wanted: bool) -> Itera
         typer.echo(f"Alert rules: {rules or 'none; name a file by --rules'}", err=True)
         typer.echo(f"HAPAX_TELEMETRY__PORT of further workers: {further}", err=True)
         yield prometheus.environment()
-
-
-def _print_environment(variables: dict[str, str], *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps(variables) + "\n")
-    else:
-        for name, value in variables.items():
-            sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
-    sys.stdout.flush()
 
 
 @contextmanager

@@ -12,19 +12,12 @@ from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.offset_moves import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.commands.screen import Cell
     from hapax.core.transaction_states import Holder, TransactionState
     from hapax.operations.transactions import Gap, Open, Transactions
 
 _PARTITIONS_SHOWN = 4
 _NAME_IT = "name a transactional id, or --partition together with --producer-id"
-
-
 Outcome = Literal["abort", "commit"]
-"""How a hanging transaction is ended."""
-
 app = typer.Typer(
     name="transactions", help="List and abort transactions of this pipeline.", no_args_is_help=True
 )
@@ -163,7 +156,12 @@ def _mark(
     commit = outcome == "commit"
     if outcome is None and one.transactional_id and one.decided != "aborted":
         raise HapaxError(must_choose(one))
-    screen.confirm(marker_question(one, partition, commit=commit), yes=yes)
+    question = (
+        f"{'Commit' if commit else 'Roll back'} what producer {producer_id} (epoch"
+        f" {one.epoch}) has open in {partition} from {one.start} on, last written"
+        f" {_since(one)} ago? No coordinator knows of it."
+    )
+    screen.confirm(question, yes=yes)
     how = "committed" if commit else "rolled back"
     told = f"the transaction of producer {producer_id} in {partition} is {how}"
     return not commit, told, asked.end_hanging(one, commit=commit)
@@ -187,14 +185,6 @@ def question(transactional_id: str, state: TransactionState | None) -> str:
     )
 
 
-def marker_question(one: Holder, partition: str, *, commit: bool) -> str:
-    return (
-        f"{'Commit' if commit else 'Roll back'} what producer {one.producer_id} (epoch"
-        f" {one.epoch}) has open in {partition} from {one.start} on, last written"
-        f" {_since(one)} ago? No coordinator knows of it."
-    )
-
-
 def must_choose(one: Holder) -> str:
     told = f"what the coordinator of {one.transactional_id} decided is no longer in its log"
     if one.decided:
@@ -206,7 +196,7 @@ def must_choose(one: Holder) -> str:
     return f"{told}: --outcome commit makes its {what}, --outcome abort drops them permanently"
 
 
-def _columns(found: Open, now_ms: int) -> dict[str, Callable[[TransactionState], Cell]]:
+def _columns(found: Open, now_ms: int) -> screen.Columns[TransactionState]:
     live = found.live
     return {
         "transactional id": lambda one: one.transactional_id,
@@ -238,16 +228,14 @@ def show_gaps(gaps: list[Gap]) -> None:
             what = f"offsets of {who} are held back: the group cannot read them and waits"
         screen.say(f"{gap.topic}/{gap.partition}: {what}")
         for one in gap.holders or ():
-            known = one.transactional_id or "unknown transactional id"
+            state = one.transactional_id or "unknown transactional id"
+            if one.hanging:
+                was = f", it was {one.decided}" if one.decided else ""
+                state = f"HANGING, no coordinator knows of it{was}; end it: {way_out(one)}"
             screen.say(
                 f"  producer {one.producer_id}, epoch {one.epoch}, from {one.start:,} on, last"
-                f" written {_since(one)} ago: {_hangs(one) if one.hanging else known}"
+                f" written {_since(one)} ago: {state}"
             )
-
-
-def _hangs(one: Holder) -> str:
-    was = f", it was {one.decided}" if one.decided else ""
-    return f"HANGING, no coordinator knows of it{was}; end it: {way_out(one)}"
 
 
 def way_out(one: Holder) -> str:

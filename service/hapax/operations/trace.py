@@ -185,12 +185,6 @@ def _without_effect(one: Sighting) -> str:
     )
 
 
-def _parts_due(part: str) -> int:
-    """Return the n of ``i/n``; 1 for whatever else a header may hold."""
-    count = part.partition("/")[2]
-    return int(count) if count.isdecimal() and len(count) < _DIGITS_MAX else 1
-
-
 def _done(visible: list[Effect]) -> str:
     letters = [effect for effect in visible if effect.error]
     outputs = [effect for effect in visible if not effect.error]
@@ -199,7 +193,8 @@ def _done(visible: list[Effect]) -> str:
     if letters:
         return "BROKEN: more than one effect, a dead letter among them; run hapax audit"
     parts = sorted(effect.part for effect in outputs)
-    due = _parts_due(parts[0])
+    count = parts[0].partition("/")[2]  # of i/n, or of whatever else a header may hold
+    due = int(count) if count.isdecimal() and len(count) < _DIGITS_MAX else 1
     if len(outputs) == due and len(set(parts)) == due:
         return f"done: {due} output{'s' if due > 1 else ''}"
     if len(outputs) < due:

@@ -127,9 +127,8 @@ class Transactions(Operation):
         app = self._settings.app
         if not foreign and not ours(transactional_id, app):
             problem = (
-                f"{transactional_id} is no transactional id of {app}: its ids begin with {app}- "
-                f"or {app}/;"
-                " see hapax transactions list. --foreign ends that of another program"
+                f"{transactional_id} is no transactional id of {app}: its ids begin with {app}- or"
+                f" {app}/; see hapax transactions list. --foreign ends that of another program"
             )
             raise ConfigurationError([problem])
         try:

@@ -6,7 +6,6 @@ Only counts and a few examples come to the driver.
 from __future__ import annotations
 
 import tempfile
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.operations.audit.judgement import EFFECTS, INPUTS
 from hapax.operations.audit.result import IncompleteError
+from hapax.operations.reading import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +96,8 @@ class SparkAudit:
         self._spark.conf.set("spark.sql.shuffle.partitions", str(min(wanted, SHUFFLE_MAX)))
 
     def load(self, table: str, columns: str, rows: Sequence[Row]) -> None:
-        f.broadcast(rows_frame(self._spark, rows, columns)).createOrReplaceTempView(table)
+        small = pa.Table.from_batches([_batch(rows, _schema(columns))])
+        f.broadcast(self._spark.createDataFrame(small, columns)).createOrReplaceTempView(table)
 
     def define(self, view: View) -> None:
         frame = self._spark.sql(view.query)
@@ -111,29 +112,22 @@ class SparkAudit:
         context = self._spark.sparkContext
         group = f"audit: {what}"
         context.setJobGroup(group, group)
-        ended = threading.Event()
+        tracker = context.statusTracker()
 
-        def watch() -> None:
-            tracker = context.statusTracker()
-            while not ended.wait(_POLL_S):
-                infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-                stages = [
-                    known
-                    for info in infos
-                    for stage in (info.stageIds if info is not None else ())
-                    if (known := tracker.getStageInfo(stage)) is not None
-                ]
-                done = sum(stage.numCompletedTasks for stage in stages)
-                self._report(f"{what} (tasks)", done, sum(stage.numTasks for stage in stages))
+        def look() -> None:
+            infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [
+                known
+                for info in infos
+                for stage in (info.stageIds if info is not None else ())
+                if (known := tracker.getStageInfo(stage)) is not None
+            ]
+            done = sum(stage.numCompletedTasks for stage in stages)
+            self._report(f"{what} (tasks)", done, sum(stage.numTasks for stage in stages))
 
         self._report(what, 0, 0)
-        watcher = threading.Thread(target=watch, name="audit-progress", daemon=True)
-        watcher.start()
-        try:
+        with repeated(look, _POLL_S):
             yield
-        finally:
-            ended.set()
-            watcher.join()
 
 
 class _Mapper:
@@ -150,11 +144,6 @@ class _Mapper:
                 for rows in self._read(number):
                     if rows:
                         yield _batch(rows, schema)
-
-
-def rows_frame(spark: SparkSession, rows: Sequence[Row], columns: str) -> DataFrame:
-    table = pa.Table.from_batches([_batch(rows, _schema(columns))])
-    return spark.createDataFrame(table, columns)
 
 
 def _schema(columns: str) -> pa.Schema:

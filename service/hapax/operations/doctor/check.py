@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -180,22 +181,10 @@ def declared(*modules: ModuleType) -> tuple[Check, ...]:
     return tuple(value for value in values if isinstance(value, Check))
 
 
-def ok(saw: str) -> CheckResult:
-    return CheckResult(Verdict.PASS, saw)
-
-
-def warn(saw: str, fix: str) -> CheckResult:
-    """Return what will cost something one day."""
-    return CheckResult(Verdict.WARN, saw, fix)
-
-
-def fail(saw: str, fix: str) -> CheckResult:
-    """Return where records are, or can be, lost, doubled or stuck."""
-    return CheckResult(Verdict.FAIL, saw, fix)
-
-
-def unknown(why: str) -> CheckResult:
-    return CheckResult(Verdict.UNTOLD, why)
+ok = partial(CheckResult, Verdict.PASS)
+warn = partial(CheckResult, Verdict.WARN)
+fail = partial(CheckResult, Verdict.FAIL)
+unknown = partial(CheckResult, Verdict.UNTOLD)
 
 
 def number(text: str | None) -> int | None:
