@@ -156,12 +156,12 @@ def _mark(
     commit = outcome == "commit"
     if outcome is None and one.transactional_id and one.decided != "aborted":
         raise HapaxError(must_choose(one))
-    question = (
+    asked_for = (
         f"{'Commit' if commit else 'Roll back'} what producer {producer_id} (epoch"
         f" {one.epoch}) has open in {partition} from {one.start} on, last written"
         f" {_since(one)} ago? No coordinator knows of it."
     )
-    screen.confirm(question, yes=yes)
+    screen.confirm(asked_for, yes=yes)
     how = "committed" if commit else "rolled back"
     told = f"the transaction of producer {producer_id} in {partition} is {how}"
     return not commit, told, asked.end_hanging(one, commit=commit)

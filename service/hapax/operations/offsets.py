@@ -197,7 +197,7 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
     """
     topic = _mirrored(settings)
     with (
-        closing(BlockingOffsets(_of_group(settings, group))) as source,
+        closing(BlockingOffsets(settings.model_copy(update={"app": group}))) as source,
         closing(BlockingOffsets(settings.target)) as target,
     ):
         places = source.partitions([topic])
@@ -213,7 +213,18 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
         if not committed:
             raise PreflightError([f"group {group} has no committed offset in {topic}"])
         _require_mirrored(settings, committed)
-        _decide(settings, target, there, tell)
+        timeout_ms = settings.transaction.timeout_ms
+        _ends, open_ = await_decided(
+            target, there, timeout_ms, lambda: tell("waiting for transactions on the mirror")
+        )
+        if open_:
+            raise PreflightError(
+                [
+                    f"{name}/{number}: a transaction is open since {MARGIN_S:g} s and more: hapax"
+                    " transactions names it"
+                    for name, number in open_
+                ]
+            )
         ends, starts = target.last_stable(there), target.log_starts(there)
         return _places(settings, committed, starts, ends)
 
@@ -221,7 +232,7 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
 def commit_translated(
     settings: Settings, group: str, found: Sequence[Translated], tell: Tell
 ) -> None:
-    offsets = GroupOffsets(_of_group(settings.target, group))
+    offsets = GroupOffsets(settings.target.model_copy(update={"app": group}))
     offsets.await_empty(tell)
     offsets.commit(
         {(one.target, one.partition): (one.offset, CommittedMetadata()) for one in found}
@@ -247,10 +258,6 @@ def _mirrored(settings: Settings) -> str:
     return settings.input.topics[0]
 
 
-def _of_group(settings: Settings, group: str) -> Settings:
-    return settings.model_copy(update={"app": group})
-
-
 def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int]) -> None:
     """Raise HapaxError where the mirror has not come as far as the group."""
     behind = []
@@ -263,23 +270,6 @@ def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int
         raise HapaxError(
             f"the mirror has not come as far as the group ({'; '.join(behind)}): let it catch up,"
             " then repeat"
-        )
-
-
-def _decide(
-    settings: Settings, target: BlockingOffsets, there: Sequence[TopicPartition], tell: Tell
-) -> None:
-    timeout_ms = settings.transaction.timeout_ms
-    _ends, open_ = await_decided(
-        target, there, timeout_ms, lambda: tell("waiting for transactions on the mirror")
-    )
-    if open_:
-        raise PreflightError(
-            [
-                f"{topic}/{number}: a transaction is open since {MARGIN_S:g} s and more: hapax"
-                " transactions names it"
-                for topic, number in open_
-            ]
         )
 
 

@@ -217,7 +217,9 @@ class EffectRows:
                 return None
             passed = record.offset < self._passed[(record.topic, record.partition)]
             slot = MOVED_ON if passed else WAITING
-            return self._stands_for(record, retried.of.encode(), slot, retried.move)
+            place, offset = self._source(retried.of.encode())
+            waits = record.offset, place, offset, slot, retried.move
+            return None if place == FOREIGN else EffectRow(*waits, None, unchecked=False, id=None)
         source = headers.get(SOURCE)
         dead = ERROR in headers
         if source is None or (dead and headers.get(APP, self._app) != self._app):
@@ -243,14 +245,6 @@ class EffectRows:
             UNCHECKED in headers,
             id_hash(headers.get(ID) or b"") if gone else None,
         )
-
-    def _stands_for(
-        self, record: Record, original: bytes, slot: int, parts: int
-    ) -> EffectRow | None:
-        place, offset = self._source(original)
-        if place == FOREIGN:
-            return None
-        return EffectRow(record.offset, place, offset, slot, parts, None, unchecked=False, id=None)
 
     def _source(self, text: bytes) -> tuple[int, int]:
         where, _slash, offset = text.rpartition(b"/")

@@ -118,7 +118,13 @@ class AuditTopics:
         client, places = self._client, self._places
         lows, ends = self._lows(), client.last_stable(places)  # 1
         engine.read("inputs", self._input_task(lows, ends, engine.cores), "reading input")
-        lanes = client.partitions(self._outputs(self._existing(named_topics(engine))))
+        named = named_topics(engine)
+        # With outputs on another cluster what goes to a missing topic became dead letters.
+        absent = client.absent(named)
+        self._remarks += [
+            f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
+        ]
+        lanes = client.partitions(self._outputs(named - absent))
         settled = client.last_stable(lanes)  # 2
         committed, passed = client.committed(places), self._passed()  # 3
         outputs = self._output_bounds(lanes, settled)  # 4
@@ -234,14 +240,6 @@ class AuditTopics:
             )
             for where in lanes
         ]
-
-    def _existing(self, named: set[str]) -> set[str]:
-        """Return those that exist; with outputs on another cluster the rest became dead letters."""
-        absent = self._client.absent(named)
-        self._remarks += [
-            f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
-        ]
-        return named - absent
 
     def _outputs(self, named: set[str]) -> list[str]:
         settings = self._settings

@@ -273,7 +273,13 @@ def _topics(context: CheckContext) -> Iterator[CheckResult]:
 
 @check("partitions", now=True)
 def _partitions(context: CheckContext) -> Iterator[CheckResult]:
-    for name, topic in {**context.inputs, **context.outputs, **_internal(context)}.items():
+    topics = {**context.inputs, **context.outputs}
+    topics |= {
+        name: topic
+        for name, topic in context.kafka.topics.items()
+        if name.startswith("__") and topic.partitions
+    }
+    for name, topic in topics.items():
         headless = [one for one, each in topic.partitions.items() if each.leader < 0]
         least = max(1, in_sync_min(topic, 1) or 0)
         stopped = [
@@ -353,14 +359,6 @@ def _partitioner(context: CheckContext) -> Iterator[CheckResult]:
             "that joins miss and order of a key holds for one of the two writers only",
             "set HAPAX_OUTPUT__PARTITIONER=murmur2 unless nothing in Java writes or joins there",
         )
-
-
-def _internal(context: CheckContext) -> dict[str, Topic]:
-    return {
-        name: topic
-        for name, topic in context.kafka.topics.items()
-        if name.startswith("__") and topic.partitions
-    }
 
 
 # -- How topics are set ------------------------------------------------------------------------

@@ -27,6 +27,8 @@ KIP_890 = 5
 """Version of EndTxn of brokers that know transactions of the second kind: from 4.0."""
 SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
 """How reasons begin where no answer came; others are refusals."""
+ASKED = ("settings", "offsets")
+"""What each broker is asked for."""
 URL: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
@@ -114,7 +116,8 @@ def _listeners(context: CheckContext) -> Iterator[CheckResult]:
         return
     sound = True
     for number, each in listeners.items():
-        silent = _silence(context, number)
+        told = (context.kafka.untold.get(f"{what} of broker {number}", "") for what in ASKED)
+        silent = next((why for why in told if why.startswith(SILENCE)), "")
         if each.problem is not None:
             sound = False
             yield fail(
@@ -130,14 +133,6 @@ def _listeners(context: CheckContext) -> Iterator[CheckResult]:
             )
     if sound:
         yield ok(f"every broker answers at {listed(each.place for each in listeners.values())}")
-
-
-def _silence(context: CheckContext, broker: int) -> str:
-    for what in ("settings", "offsets"):
-        why = context.kafka.untold.get(f"{what} of broker {broker}", "")
-        if why.startswith(SILENCE):
-            return why
-    return ""
 
 
 @check("broker-versions")

@@ -24,11 +24,10 @@ from hapax.operations.doctor.check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from hapax.core.cluster_state import ConsumerGroup, LastRecords, Right
     from hapax.operations.doctor.check import CheckContext, CheckResult, Judge
-    from hapax.settings import Settings
 
 JAVA: Final = "murmur2"
 WHOSE: Final = {
@@ -154,7 +153,9 @@ def _output(context: CheckContext) -> Iterator[CheckResult]:
 @check("rights", now=True)
 def _rights(context: CheckContext) -> Iterator[CheckResult]:
     missing = False
-    for right in _rights_of(context.settings, target=context.side == "outputs"):
+    settings = context.settings
+    rights = target_rights(settings) if context.side == "outputs" else kafka_rights(settings)
+    for right in rights:
         if right.optional:
             continue
         allowed, why = _allowed(context, right)
@@ -205,7 +206,16 @@ def _members(context: CheckContext) -> Iterator[CheckResult]:
     if group is None:
         yield unknown(_why(context))
         return
-    found = [*_strangers(context, group), *_protocols(context, group), *_doubles(group)]
+    found = [*_strangers(context, group), *_protocols(context, group)]
+    names = Counter(each.static_name for each in group.members if each.static_name)
+    found += [
+        fail(
+            f"{count} members are called {name}: they fence each other",
+            "give every process its own HAPAX_INSTANCE",
+        )
+        for name, count in names.items()
+        if count > 1
+    ]
     partitions = sum(len(topic.partitions) for topic in context.inputs.values())
     if len(group.members) > partitions > 0:
         found.append(
@@ -287,16 +297,6 @@ def _protocols(context: CheckContext, group: ConsumerGroup) -> Iterator[CheckRes
         )
 
 
-def _doubles(group: ConsumerGroup) -> Iterator[CheckResult]:
-    names = Counter(each.static_name for each in group.members if each.static_name)
-    for name, count in names.items():
-        if count > 1:
-            yield fail(
-                f"{count} members are called {name}: they fence each other",
-                "give every process its own HAPAX_INSTANCE",
-            )
-
-
 def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]:
     if right.resource == "TOPIC":
         topic = context.kafka.topics.get(right.name)
@@ -320,22 +320,15 @@ def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]
     return (() if context.kafka.ids[name] else (right.operation,)), ""
 
 
-def _rights_of(settings: Settings, *, target: bool) -> tuple[Right, ...]:
-    return target_rights(settings) if target else kafka_rights(settings)
-
-
 def tried_id(right: Right) -> str:
     """Return the transactional id by which a right is tried out: any that begins with a prefix."""
     return right.name if right.pattern == "LITERAL" else f"{right.name}doctor"
 
 
-def tried_ids(settings: Settings, *, target: bool) -> list[str]:
-    """Return the transactional ids to try out. ``target``: on another cluster of the outputs."""
-    return [
-        tried_id(right)
-        for right in _rights_of(settings, target=target)
-        if right.resource == "TRANSACTIONAL_ID" and not right.optional
-    ]
+def tried_ids(rights: Iterable[Right]) -> tuple[str, ...]:
+    """Return the transactional ids to try out."""
+    needed = (one for one in rights if one.resource == "TRANSACTIONAL_ID" and not one.optional)
+    return tuple(map(tried_id, needed))
 
 
 def _why(context: CheckContext) -> str:

@@ -115,7 +115,14 @@ def _memory(context: CheckContext) -> Iterator[CheckResult]:
         yield unknown(f"{store.name} does not return its memory use")
         return
     limit = allowed or store.machine_bytes or 0
-    needed = _needed(context, store.bytes_per_id)
+    # Of all claims that live at once, from the input of the last hour.
+    last_hour = sum(
+        max(0, log.offsets.high_watermark - log.since[HOUR_MS])
+        for name in context.inputs
+        for _, log in context.logs(name)
+        if log.offsets is not None and HOUR_MS in log.since
+    )
+    needed = int(last_hour * context.settings.dedup.ttl_ms / HOUR_MS * store.bytes_per_id)
     fix = (
         f"raise {store.limit_name}, or shorten HAPAX_DEDUP__TTL: a full {store.name} takes no "
         "claims"
@@ -134,17 +141,6 @@ def _memory(context: CheckContext) -> Iterator[CheckResult]:
             f"{_size(used)} in use, about {_size(needed)} needed at the rate of the last hour, "
             f"limit {_size(allowed) if allowed else 'none'}"
         )
-
-
-def _needed(context: CheckContext, bytes_per_id: int) -> int:
-    """Return the bytes of all claims that live at once, from the input of the last hour."""
-    last_hour = sum(
-        max(0, log.offsets.high_watermark - log.since[HOUR_MS])
-        for name in context.inputs
-        for _, log in context.logs(name)
-        if log.offsets is not None and HOUR_MS in log.since
-    )
-    return int(last_hour * context.settings.dedup.ttl_ms / HOUR_MS * bytes_per_id)
 
 
 def _size(count: int) -> str:
