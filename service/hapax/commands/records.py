@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -75,7 +74,6 @@ def consume(
             for records in found:
                 for record in records:
                     show_record(record, headers=headers, as_json=as_json)
-                sys.stdout.flush()
         except KeyboardInterrupt:  # the usual end of --follow
             return
 

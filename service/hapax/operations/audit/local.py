@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hapax.operations.audit.judgement import EFFECTS, INPUTS
 from hapax.operations.audit.result import IncompleteError
@@ -17,9 +17,7 @@ from hapax.operations.audit.result import IncompleteError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hapax.operations.audit.judgement import Ranges, Report, View
-
-    Row = tuple[Any, ...]
+    from hapax.operations.audit.judgement import Ranges, Report, Row, View
 
 CACHE_KB = 64 * 1024
 """Memory of the tables; each sort may take as much again."""

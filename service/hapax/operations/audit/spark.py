@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from hapax.operations.audit.judgement import Ranges, Report, View
+    from hapax.operations.audit.judgement import Ranges, Report, Row, View
     from hapax.settings import Settings
-
-    Row = tuple[Any, ...]
 
 SHUFFLE_OFFSETS, SHUFFLE_MIN, SHUFFLE_MAX = 250_000, 2, 10_000
 CAUSE_CHARS_MAX = 300

@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.operations.audit.judgement import Engine, Report
+    from hapax.operations.audit.judgement import Engine, Report, Row
     from hapax.operations.audit.result import Audit
     from hapax.settings import Settings
-
-    Row = tuple[Any, ...]
 
 STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
 TASKS_PER_CORE = 3

@@ -298,26 +298,24 @@ def _protocols(context: CheckContext, group: ConsumerGroup) -> Iterator[CheckRes
 
 
 def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]:
+    kafka, app = context.kafka, context.settings.app
     if right.resource == "TOPIC":
-        topic = context.kafka.topics.get(right.name)
+        topic = kafka.topics.get(right.name)
         if topic is not None and topic.problem and "AUTHORIZATION" in topic.problem:
             return (), ""
         told = topic.operations if topic is not None else None
         return told or (), "" if told is not None else "the topic is not known"
     # The group that was looked at is one of these lanes.
-    lanes = target_prefixes(context.settings.app).group
-    if right.resource == "GROUP" and right.name in {context.settings.app, lanes}:
+    if right.resource == "GROUP" and right.name in {app, target_prefixes(app).group}:
         why = _why(context)
-        if context.kafka.group is None and "AUTHORIZATION" in why:
+        if kafka.group is None and "AUTHORIZATION" in why:
             return (), ""
-        told = context.kafka.group.operations if context.kafka.group is not None else None
+        told = kafka.group.operations if kafka.group is not None else None
         return told or (), "" if told is not None else why
     name = tried_id(right)
-    if right.resource != "TRANSACTIONAL_ID" or name not in context.kafka.ids:
-        return (), context.kafka.untold.get(
-            f"transactional id {name}", "the brokers do not report it"
-        )
-    return (() if context.kafka.ids[name] else (right.operation,)), ""
+    if right.resource != "TRANSACTIONAL_ID" or name not in kafka.ids:
+        return (), kafka.untold.get(f"transactional id {name}", "the brokers do not report it")
+    return (() if kafka.ids[name] else (right.operation,)), ""
 
 
 def tried_id(right: Right) -> str:
@@ -326,7 +324,6 @@ def tried_id(right: Right) -> str:
 
 
 def tried_ids(rights: Iterable[Right]) -> tuple[str, ...]:
-    """Return the transactional ids to try out."""
     needed = (one for one in rights if one.resource == "TRANSACTIONAL_ID" and not one.optional)
     return tuple(map(tried_id, needed))
 
