@@ -203,7 +203,6 @@ def sentences(outcome: DemoSummary) -> list[str]:
 
 
 def figures(outcome: DemoSummary) -> dict[str, object]:
-    """Return everything as JSON can have it."""
     found: dict[str, object] = msgspec.to_builtins(outcome)
     for name, verdict in (("hapax", outcome.hapax), ("ordinary", outcome.ordinary)):
         counted = {"doubled": verdict.doubled, "exact": verdict.exact}

@@ -77,7 +77,13 @@ def doctor(
             from hapax.operations.doctor.bundle import write_bundle
 
             write_bundle(bundle, os.environ, findings, *cases)
-    findings = _without_secrets(findings)
+    from hapax.settings.secrets import Strike, secrets_around
+
+    strike = Strike(secrets_around(os.environ))
+    findings = [
+        msgspec.structs.replace(each, saw=strike(each.saw), fix=strike(each.fix))
+        for each in findings
+    ]
     if as_json:
         seen = counts(findings)
         worst = msgspec.to_builtins(worst_first(findings))
@@ -98,16 +104,6 @@ def _examined() -> tuple[Sequence[Finding], tuple[CheckContext | None, CheckCont
         return refused(error.problems), (None, None), int(ExitCode.CONFIGURATION)
     failed = any(finding.verdict is Verdict.FAIL for finding in found.findings)
     return found.findings, (found.context, found.target), _FAILED if failed else 0
-
-
-def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
-    from hapax.settings.secrets import Strike, secrets_around
-
-    strike = Strike(secrets_around(os.environ))
-    return [
-        msgspec.structs.replace(each, saw=strike(each.saw), fix=strike(each.fix))
-        for each in findings
-    ]
 
 
 def _print_rights(as_json: bool) -> None:

@@ -232,7 +232,6 @@ def fields(one: object, *same: str, **others: str) -> dict[str, Any]:
 
 
 def content_figures(record: Record) -> dict[str, object]:
-    """Return what a record holds, for programs."""
     return {
         "headers": [[name, json_bytes(value)] for name, value in record.headers],
         "key": json_bytes(record.key),

@@ -93,9 +93,6 @@ class Looks(Operation):
             )
             for where in places
         ]
-        return self._dated(found)
-
-    def _dated(self, found: list[Look]) -> list[Look]:
         unread = {
             one.where: (max(one.position or 0, one.log.log_start), one.log.last_stable)
             for one in found

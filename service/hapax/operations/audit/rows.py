@@ -123,7 +123,6 @@ class InputRows:
         self._transformer = transformer
         self._output_topic = output_topic
         self._values = compare is Compare.VALUES
-        self._tags: dict[bytes, bytes] = {}
 
     def rows(self, records: Sequence[ReadRecord]) -> list[InputRow]:
         found = self._identity.identify([one.record for one in records])
@@ -133,21 +132,13 @@ class InputRows:
             owner = number_of(place, record.offset)
             event_id = None
             if self._claimed and found.claims[index] and readable:
-                event_id = self._hashed(found.claims[index], found.ids[index])
+                event_id = _hashed(found.claims[index], found.ids[index])
                 if index in found.replays:
                     owner = self._owner(found.replays[index])
             poison = not readable or index in found.poison
             outputs, content, topics = self._due(record, poison=poison)
             rows.append(InputRow(record.offset, VISIBLE, owner, event_id, outputs, content, topics))
         return rows
-
-    def _hashed(self, claim: bytes, event_id: bytes) -> bytes:
-        tag = claim[: len(claim) - len(event_id)]
-        number = self._tags.get(tag)
-        if number is None:
-            # Not the order of arrival: every task must come to the same byte.
-            number = self._tags[tag] = blake2b(tag, digest_size=1).digest()
-        return id_hash(event_id) + number
 
     def _owner(self, original: Coordinates) -> int:
         place = self._places.get((original.topic, original.partition))
@@ -256,6 +247,12 @@ class EffectRows:
         except ValueError:
             return NOWHERE, -1
         return (NOWHERE, -1) if named.topic in self._topics else (FOREIGN, -1)
+
+
+def _hashed(claim: bytes, event_id: bytes) -> bytes:
+    tag = claim[: len(claim) - len(event_id)]
+    # Not the order of arrival: every task must come to the same byte.
+    return id_hash(event_id) + blake2b(tag, digest_size=1).digest()
 
 
 def id_hash(event_id: bytes) -> bytes:
