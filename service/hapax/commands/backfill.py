@@ -110,9 +110,6 @@ def _changes(
     return {name: text for name, text in given.items() if text is not None}
 
 
-# -- what is shown ------------------------------------------------------------------------------
-
-
 def _plan(parts: list[Part], progress: Advance, *, as_json: bool) -> None:
     if not as_json:
         typer.echo(

@@ -167,9 +167,6 @@ def _mark(
     return not commit, told, asked.end_hanging(one, commit=commit)
 
 
-# -- rows, sentences and JSON ------------------------------------------------------------------
-
-
 def _since(one: Holder) -> str:
     return screen.age_text((time.time() * 1000 - one.last_ms) / 1000)
 

@@ -86,9 +86,6 @@ def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
     return list(faults)
 
 
-# -- Faults ------------------------------------------------------------------------------------
-
-
 def kill(
     stage: Stage, other: DemoFault, faults: list[DemoFault], workers: Sequence[ManagedProcess]
 ) -> list[DemoFault]:
@@ -133,9 +130,6 @@ def freeze(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
 
 def elapsed_s(began_s: float) -> float:
     return round(time.monotonic() - began_s, 1)
-
-
-# -- The right moment --------------------------------------------------------------------------
 
 
 def freeze_inside(stage: Stage, worker: ManagedProcess) -> str:

@@ -80,9 +80,6 @@ class HandOver(msgspec.Struct):
         )
 
 
-# -- Its processes -----------------------------------------------------------------------------
-
-
 class LiveProcess(NamedTuple):
     """One process that lives. ``command``: its words, with a NUL after each."""
 
@@ -179,9 +176,6 @@ def send(pid: int, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-# -- What is done to it ------------------------------------------------------------------------
 
 
 class SparkStage(Stage):

@@ -244,9 +244,6 @@ def ended_by_itself(process: ManagedProcess) -> DemoError:
     )
 
 
-# -- What is published -------------------------------------------------------------------------
-
-
 class Fate(Enum):
     """How a burst is sent."""
 

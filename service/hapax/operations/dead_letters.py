@@ -137,9 +137,6 @@ class DeadLetters(Operation):
             yield from chunk
 
 
-# -- Replay ------------------------------------------------------------------------------------
-
-
 class ReplaySummary(msgspec.Struct, kw_only=True):
     """What a replay did, in dead letters.
 

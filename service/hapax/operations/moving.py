@@ -101,9 +101,6 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
     return Skip(at=first, next=found.last + 1, record=None, reason=found.reason)
 
 
-# -- Offsets of another group ------------------------------------------------------------------
-
-
 class GroupAdoption:
     """The offsets of a group, for a pipeline of another name. Reads them once, stable ones."""
 
@@ -173,9 +170,6 @@ class GroupAdoption:
         }
 
 
-# -- Moves -------------------------------------------------------------------------------------
-
-
 class Moving(Operation):
     """Moves the offsets of one pipeline's group."""
 
@@ -196,8 +190,6 @@ class Moving(Operation):
         self._topic_ids = topic_ids(settings)
         self._group = GroupOffsets(settings)
         super().__init__(settings, tell)
-
-    # -- looking ----------------------------------------------------------------------------
 
     def set(self, target: Target, to: str | int) -> list[Move]:
         """Return the moves to a goal.
@@ -243,8 +235,6 @@ class Moving(Operation):
         ours = [one for topic in self._settings.read_topics for one in self._placed(Target(topic))]
         found = [adopted for one in ours if (adopted := adopting.placed(one)) is not None]
         return [moved_to(*adopted) for adopted in found], adopting
-
-    # -- carrying out -------------------------------------------------------------------------
 
     def members(self) -> dict[str, str]:
         return self._group.members()
@@ -306,8 +296,6 @@ class Moving(Operation):
                 f"the records that are passed cannot be read to forget their claims ({error});"
                 " nothing was moved. --keep-claims moves without it"
             ) from error
-
-    # -- inside -------------------------------------------------------------------------------
 
     def _placed(self, target: Target) -> list[Placed]:
         if target.topic not in self._settings.read_topics:

@@ -112,9 +112,6 @@ class Looks(Operation):
         ]
 
 
-# -- Lag of a reader in records ----------------------------------------------------------------
-
-
 def reader_lags(
     settings: Settings, group: str, topics: Sequence[str], tell: Tell, *, exact: bool = False
 ) -> list[ReaderLag]:
@@ -181,9 +178,6 @@ def _lags(
             )
         )
     return found
-
-
-# -- Offsets of a mirror -----------------------------------------------------------------------
 
 
 def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:

@@ -202,9 +202,6 @@ def _done(visible: list[Effect]) -> str:
     return f"BROKEN: {len(outputs)} outputs of {due}; run hapax audit"
 
 
-# -- The search --------------------------------------------------------------------------------
-
-
 class Trace(Operation):
     """Follows records of one pipeline."""
 

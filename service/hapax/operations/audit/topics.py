@@ -246,9 +246,6 @@ class AuditTopics:
         return list(dict.fromkeys(topic for topic in topics if topic))
 
 
-# -- Tasks -------------------------------------------------------------------------------------
-
-
 class ReadInputs(msgspec.Struct, frozen=True):
     """Reads one stretch of input. ``known``: the transform, or the identity, says what is due."""
 

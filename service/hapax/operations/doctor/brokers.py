@@ -255,9 +255,6 @@ def _not_reported(context: CheckContext, name: str) -> CheckResult:
     return unknown(f"{name}: no broker returns it{why and ': '}{why}")
 
 
-# -- Topics --------------------------------------------------------------------------------
-
-
 @check("topics", now=True)
 def _topics(context: CheckContext) -> Iterator[CheckResult]:
     for name, setting in required_topics(context.settings).items():

@@ -68,9 +68,6 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     return {verdict.value: seen[verdict] for verdict in Verdict}
 
 
-# -- Checks ------------------------------------------------------------------------------------
-
-
 class CheckResult(NamedTuple):
     """A finding without the name of its check."""
 

@@ -76,9 +76,6 @@ def _files(context: CheckContext) -> Iterator[CheckResult]:
     yield fail(saw, fix) if most < needed else warn(saw, fix)
 
 
-# -- Addresses ---------------------------------------------------------------------------------
-
-
 @check("bootstrap", needs="addresses", now=True)
 def _bootstrap(context: CheckContext) -> Iterator[CheckResult]:
     addresses = context.kafka.bootstrap
@@ -158,9 +155,6 @@ def _broker_versions(context: CheckContext) -> Iterator[CheckResult]:
     if sound:
         recent = "4.0 or later" if apis.get("EndTxn", -1) >= KIP_890 else "2.5 or later"
         yield ok(f"the requests that the brokers support are those of Kafka {recent}")
-
-
-# -- Encryption --------------------------------------------------------------------------------
 
 
 @check("kafka-plaintext", needs="process", at="each")

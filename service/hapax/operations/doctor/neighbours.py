@@ -147,9 +147,6 @@ def _output(context: CheckContext) -> Iterator[CheckResult]:
         yield (ok if settings else unknown)(f"{name}: refuses no timestamp as far as is known")
 
 
-# -- The consumer group, and the rights of the user --------------------------------------------
-
-
 @check("rights", now=True)
 def _rights(context: CheckContext) -> Iterator[CheckResult]:
     missing = False

@@ -186,9 +186,6 @@ def _open(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: no transaction stayed open")
 
 
-# -- Retention --------------------------------------------------------------------------------
-
-
 def half(kept: int) -> int:
     """Return the age from which on retention is near."""
     return kept // 2
@@ -301,9 +298,6 @@ def _unread(context: CheckContext, topic: str, age_ms: int) -> list[str]:
 def _kept(topic: Topic) -> str:
     kept = kept_ms(topic)
     return "ever" if kept is None else duration_text(kept)
-
-
-# -- The topic in which records wait for a later try -------------------------------------------
 
 
 @check("retry-topic", at="input")

@@ -150,9 +150,6 @@ def _size(count: int) -> str:
     return f"{count}B"
 
 
-# -- The schema registry -----------------------------------------------------------------------
-
-
 @check("schema-registry", needs="process", now=True)
 def _registry(context: CheckContext) -> Iterator[CheckResult]:
     formats, settings = context.settings.formats, context.settings
