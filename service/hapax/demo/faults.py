@@ -13,13 +13,7 @@ import msgspec
 
 from hapax.core.headers import SOURCE, coordinates
 from hapax.demo.orders import ORDINARY_PRICED, PARTITIONS
-from hapax.demo.stage import (
-    OUTPUTS,
-    SESSION_TIMEOUT_S,
-    TRANSACTION_TIMEOUT_S,
-    Stage,
-    committed,
-)
+from hapax.demo.stage import OUTPUTS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Stage, committed
 from hapax.operations.reading import read_ranges, undecided
 
 if TYPE_CHECKING:

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.demo.faults import (
-    DemoFault,
-    elapsed_s,
-    freeze_uncommitted,
-    is_inside,
-    kill,
-    noted,
-)
+from hapax.demo.faults import DemoFault, elapsed_s, freeze_uncommitted, is_inside, kill, noted
 from hapax.demo.stage import APP, OUTPUTS, RUN, DemoError, Stage
 from hapax.operations.reading import undecided
 from hapax.sandbox.processes import ManagedProcess

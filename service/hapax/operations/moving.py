@@ -19,25 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ConfigurationError,
-    HapaxError,
-    PreflightError,
-)
+from hapax.core.errors import BatchAbortedError, ConfigurationError, HapaxError, PreflightError
 from hapax.core.group_start import began, of_another_client, partly_begun
 from hapax.core.headers import TRUNCATED
 from hapax.core.identity import Identity
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.offset_moves import (
-    Move,
-    Placed,
-    Skip,
-    Target,
-    Unreadable,
-    moved_back,
-    moved_to,
-)
+from hapax.core.offset_moves import Move, Placed, Skip, Target, Unreadable, moved_back, moved_to
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.transform import Cut, Failure

@@ -19,12 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hapax.operations.audit.result import (
-    NAMES,
-    Compare,
-    OutputFindings,
-    audit_of,
-)
+from hapax.operations.audit.result import NAMES, Compare, OutputFindings, audit_of
 from hapax.operations.audit.rows import DEAD_SLOT, OFFSETS, POISON, WAITING
 
 if TYPE_CHECKING:

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 
-from hapax.core.headers import (
-    APP,
-    ERROR,
-    ID,
-    PART,
-    SOURCE,
-    TRUNCATED,
-    UNCHECKED,
-    Retried,
-    part_of,
-)
+from hapax.core.headers import APP, ERROR, ID, PART, SOURCE, TRUNCATED, UNCHECKED, Retried, part_of
 from hapax.core.identity import Identity
 from hapax.core.records import Coordinates
 from hapax.core.retry_later import Later
