@@ -210,7 +210,13 @@ def lag(
         from hapax.operations.offsets import reader_lags
 
         found = reader_lags(settings, group, topic or (), line.show, exact=exact)
-    rows = [_reader_figures(one) for one in found]
+    same = ("topic", "partition", "committed", "records_min", "records_max", "aborted")
+    rows = [
+        screen.fields(one, *same, markers_or_removed="markers", open="undecided")
+        | msgspec.structs.asdict(one.log)
+        | {"remark": _reader_remark(one)}
+        for one in found
+    ]
     sums = {name: sum(row[name] or 0 for row in rows) for name in _SUMS}
     if as_json:
         screen.print_json({"group": group, **sums, "partitions": rows})
@@ -229,12 +235,6 @@ def lag(
             f"At least {least:,} records, at most {most:,}: not all offsets were read."
             " --exact reads them all."
         )
-
-
-def _reader_figures(one: ReaderLag) -> dict[str, Any]:
-    names = ("topic", "partition", "committed", "records_min", "records_max", "aborted")
-    found = screen.fields(one, *names, markers_or_removed="markers", open="undecided")
-    return found | msgspec.structs.asdict(one.log) | {"remark": _reader_remark(one)}
 
 
 def _spread(least: int | None, most: int | None) -> screen.Cell:

@@ -119,7 +119,12 @@ def publish(
         for option, given in needing.items():
             if given and spool is None:
                 raise ConfigurationError([f"{option} needs --spool DIR"])
-        settings = _settings(topic, spool)
+        if topic is None or spool is None:
+            settings = screen.environment_settings()
+        else:  # of app and Kafka alone
+            from hapax.publish.publisher import publish_settings
+
+            settings = publish_settings(os.environ)
         named = (source.header for source in map(id_source, settings.dedup.id))
         from hapax.operations.publish import CONTENT, RANDOM, SPOOL, Lines
 
@@ -200,15 +205,6 @@ def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
         return Path(file).open("rb")
     except OSError as error:
         raise ConfigurationError([f"{file} cannot be read: {error.strerror}"]) from error
-
-
-def _settings(topic: str | None, spool: Path | None) -> Settings:
-    """Return the settings; with ``topic`` and ``spool``, of app and Kafka alone."""
-    if topic is None or spool is None:
-        return screen.environment_settings()
-    from hapax.publish.publisher import publish_settings
-
-    return publish_settings(os.environ)
 
 
 def _topic(topic: str | None, settings: Settings) -> str:

@@ -133,33 +133,38 @@ def up(
         )
     if rules is not None and not monitoring:
         raise typer.BadParameter("Rules are for --monitoring.", param_hint="--rules")
-    with (
-        _stop_signals(),
-        refusals(),
-        _monitoring(rules, data, wanted=monitoring) as more,
-        Sandbox(
-            nodes,
-            redis=redis,
-            data_dir=data,
-            guarded=Guard if secure else None,
-            kafka=kafka,
-            spark_workers=spark_workers,
-            registry=registry,
-        ).listen_on(port, redis_port) as sandbox,
-    ):
-        sandbox.kafka.create_missing(dict(topics))
-        ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
-        if registry:
-            ours |= sandbox.registry.environment()
-        if env_file is not None:
-            lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
-            env_file.write_text("".join([_WRITTEN, *lines]))
-        exports = (f"export {name}={shlex.quote(value)}" for name, value in (ours | more).items())
-        typer.echo(json.dumps(ours | more) if as_json else "\n".join(exports))
-        if spark_workers:
-            typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
-        typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
-        signal.pause()
+    try:
+        with (
+            interruptible(),
+            refusals(),
+            _monitoring(rules, data, wanted=monitoring) as more,
+            Sandbox(
+                nodes,
+                redis=redis,
+                data_dir=data,
+                guarded=Guard if secure else None,
+                kafka=kafka,
+                spark_workers=spark_workers,
+                registry=registry,
+            ).listen_on(port, redis_port) as sandbox,
+        ):
+            sandbox.kafka.create_missing(dict(topics))
+            ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
+            if registry:
+                ours |= sandbox.registry.environment()
+            if env_file is not None:
+                lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
+                env_file.write_text("".join([_WRITTEN, *lines]))
+            exports = (
+                f"export {name}={shlex.quote(value)}" for name, value in (ours | more).items()
+            )
+            typer.echo(json.dumps(ours | more) if as_json else "\n".join(exports))
+            if spark_workers:
+                typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
+            typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
+            signal.pause()
+    except KeyboardInterrupt:
+        typer.echo("Stopped.", err=True)
 
 
 @app.command()
@@ -242,13 +247,3 @@ def _monitoring(rules: Path | None, data: Path | None, *, wanted: bool) -> Itera
         typer.echo(f"Alert rules: {rules or 'none; name a file by --rules'}", err=True)
         typer.echo(f"HAPAX_TELEMETRY__PORT of further workers: {further}", err=True)
         yield prometheus.environment()
-
-
-@contextmanager
-def _stop_signals() -> Iterator[None]:
-    """Leave the block at the first SIGINT or SIGTERM; ignore further ones while servers end."""
-    with interruptible():
-        try:
-            yield
-        except KeyboardInterrupt:
-            typer.echo("Stopped.", err=True)

@@ -54,7 +54,18 @@ def list_(as_json: screen.JsonFlag = False) -> None:
         names = ", ".join(sorted(found.live or {})) or "none"
         screen.say(f"Members of the group: {names}")
     else:
-        screen.show(found.states, _columns(found, now_ms))
+        live = found.live
+        columns: screen.Columns[TransactionState] = {
+            "transactional id": lambda one: one.transactional_id,
+            "state": lambda one: f"{one.state} OVERDUE" if one.overdue(now_ms) else one.state,
+            "age": lambda one: screen.age_text(one.age_s(now_ms)) if one.undecided else "",
+            "timeout": lambda one: screen.age_text(one.timeout_ms / 1000),
+            "producer": lambda one: f"{one.producer_id}/{one.epoch}",
+            "last": lambda one: screen.moment_text(one.updated_ms),
+            "alive": lambda one: "?" if live is None else live.get(one.transactional_id, ""),
+            "open in": lambda one: _places(one) if one.undecided else "",
+        }
+        screen.show(found.states, columns)
     show_gaps(found.gaps)
     if found.untold:
         screen.say(f"Producers in these partitions are not known: {found.untold}")
@@ -135,7 +146,15 @@ def _fence(
     if state is not None and not state.undecided:
         return False, f"{name} has no open transaction: nothing to abort", None
     line.close()
-    screen.confirm(question(name, state), yes=yes)
+    what = "whatever it has open"
+    if state is not None:
+        age = screen.age_text(state.age_s(int(time.time() * 1000)))
+        what = f"its transaction of {age} in {_places(state)}"
+    question = (
+        f"End {what} by fencing {screen.printable(name)}? A live worker with this id "
+        "repeats its batch."
+    )
+    screen.confirm(question, yes=yes)
     return True, f"{name} is fenced, and its open transaction is ended", asked.abort(name)
 
 
@@ -156,12 +175,12 @@ def _mark(
     commit = outcome == "commit"
     if outcome is None and one.transactional_id and one.decided != "aborted":
         raise HapaxError(must_choose(one))
-    asked_for = (
+    question = (
         f"{'Commit' if commit else 'Roll back'} what producer {producer_id} (epoch"
         f" {one.epoch}) has open in {partition} from {one.start} on, last written"
         f" {_since(one)} ago? No coordinator knows of it."
     )
-    screen.confirm(asked_for, yes=yes)
+    screen.confirm(question, yes=yes)
     how = "committed" if commit else "rolled back"
     told = f"the transaction of producer {producer_id} in {partition} is {how}"
     return not commit, told, asked.end_hanging(one, commit=commit)
@@ -169,17 +188,6 @@ def _mark(
 
 def _since(one: Holder) -> str:
     return screen.age_text((time.time() * 1000 - one.last_ms) / 1000)
-
-
-def question(transactional_id: str, state: TransactionState | None) -> str:
-    what = "whatever it has open"
-    if state is not None:
-        age = screen.age_text(state.age_s(int(time.time() * 1000)))
-        what = f"its transaction of {age} in {_places(state)}"
-    return (
-        f"End {what} by fencing {screen.printable(transactional_id)}? A live worker with this id "
-        "repeats its batch."
-    )
 
 
 def must_choose(one: Holder) -> str:
@@ -191,20 +199,6 @@ def must_choose(one: Holder) -> str:
         )
     what = "offsets count" if one.of_offsets else "records visible"
     return f"{told}: --outcome commit makes its {what}, --outcome abort drops them permanently"
-
-
-def _columns(found: Open, now_ms: int) -> screen.Columns[TransactionState]:
-    live = found.live
-    return {
-        "transactional id": lambda one: one.transactional_id,
-        "state": lambda one: f"{one.state} OVERDUE" if one.overdue(now_ms) else one.state,
-        "age": lambda one: screen.age_text(one.age_s(now_ms)) if one.undecided else "",
-        "timeout": lambda one: screen.age_text(one.timeout_ms / 1000),
-        "producer": lambda one: f"{one.producer_id}/{one.epoch}",
-        "last": lambda one: screen.moment_text(one.updated_ms),
-        "alive": lambda one: "?" if live is None else live.get(one.transactional_id, ""),
-        "open in": lambda one: _places(one) if one.undecided else "",
-    }
 
 
 def _places(one: TransactionState) -> str:

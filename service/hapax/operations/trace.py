@@ -226,9 +226,9 @@ class Trace(Operation):
 
     @cached_property
     def _outputs(self) -> list[TopicPartition]:
-        dead = self._settings.dead_letter.topic
-        topics = [self._settings.output.topic, *self._more_topics, *([dead] if dead else [])]
-        return self._client.partitions(dict.fromkeys(topics))
+        settings = self._settings
+        topics = [settings.output.topic, *self._more_topics, settings.dead_letter.topic]
+        return self._client.partitions(dict.fromkeys(filter(None, topics)))
 
     @cached_property
     def _retry(self) -> list[TopicPartition]:

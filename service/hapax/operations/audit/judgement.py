@@ -17,6 +17,7 @@ counts, and it proves that the stretch was read to its end.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hapax.operations.audit.result import NAMES, Compare, OutputFindings, audit_of
@@ -339,10 +340,10 @@ def judge(engine: Engine, scope: Scope) -> Audit:
 
 def _counted(engine: Engine, scope: Scope) -> dict[int, dict[str, int]]:
     sums = ", ".join(f"sum({count}) as {name}" for name, count in _COUNTS.items())
-    found: dict[int, dict[str, int]] = {}
+    found: dict[int, dict[str, int]] = defaultdict(Counter)
     for place, *counts in engine.rows(f"select place, {sums} from decided group by place"):  # noqa: S608 - own names
         named = zip(_COUNTS, counts, strict=True)
-        found[place] = {name: count for name, count in named if count}
+        found[place] = Counter({name: count for name, count in named if count})
     more = engine.rows(
         "select place, fate, count(*) from placed where fate <> 'judged' group by place, fate"
     )
@@ -354,9 +355,7 @@ def _counted(engine: Engine, scope: Scope) -> dict[int, dict[str, int]]:
         disordered = "select place, 'out_of_order', count(*) from disordered group by place"
         more += engine.rows(disordered)
     for place, fate, count in more:
-        name = "orphaned" if fate == "nowhere" else fate
-        counts_of = found.setdefault(place, {})
-        counts_of[name] = counts_of.get(name, 0) + count
+        found[place]["orphaned" if fate == "nowhere" else fate] += count
     return found
 
 

@@ -21,8 +21,8 @@ from hapax.operations.audit.result import Compare
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.records import Record, TopicPartition
-    from hapax.core.transform import Result, Transformer
+    from hapax.core.records import Output, Record, TopicPartition
+    from hapax.core.transform import Transformer
     from hapax.engines.overlapping_calls import GatheredCalls
     from hapax.kafka.read.range_reader import ReadRecord
 
@@ -156,13 +156,12 @@ class InputRows:
     def _dead(self, record: Record) -> int | None:
         return content_hash(DEAD_SLOT, "", record.key, record.value) if self._values else None
 
-    def _whole(self, record: Record, result: Result) -> int:
+    def _whole(self, record: Record, outputs: tuple[Output, ...]) -> int:
         content = 0
-        if isinstance(result, tuple):
-            for slot, output in enumerate(result, 1):
-                key = record.key if output.key is UNSET else output.key
-                topic = output.topic or self._output_topic
-                content += content_hash(slot, topic, key, output.value)
+        for slot, output in enumerate(outputs, 1):
+            key = record.key if output.key is UNSET else output.key
+            topic = output.topic or self._output_topic
+            content += content_hash(slot, topic, key, output.value)
         return content
 
 
@@ -215,17 +214,9 @@ class EffectRows:
         elif self._values:
             topic = "" if dead else record.topic
             content = content_hash(slot, topic, record.key, record.value)
-        gone = place >= 0 and offset < self._starts[place]
-        return EffectRow(
-            record.offset,
-            place,
-            offset,
-            slot,
-            parts,
-            content,
-            UNCHECKED in headers,
-            id_hash(headers.get(ID) or b"") if gone else None,
-        )
+        unchecked, gone = UNCHECKED in headers, place >= 0 and offset < self._starts[place]
+        its_id = id_hash(headers.get(ID) or b"") if gone else None
+        return EffectRow(record.offset, place, offset, slot, parts, content, unchecked, its_id)
 
     def _source(self, text: bytes) -> tuple[int, int]:
         where, _slash, offset = text.rpartition(b"/")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,7 @@ class SparkAudit:
         """
         ranges, columns = len(task.stretches), _COLUMNS[table]
         numbers = self._spark.range(0, ranges, 1, max(1, ranges))
-        frame = numbers.mapInArrow(_Mapper(task, columns), columns).persist()
+        frame = numbers.mapInArrow(partial(_rows_of, task, columns), columns).persist()
         with self._reporting(what):
             ended = frame.where("read is not null").count()  # this also reads them all
         if ended != ranges:
@@ -128,20 +129,14 @@ class SparkAudit:
             yield
 
 
-class _Mapper:
-    """Runs within a task: numbers of stretches in, rows out."""
-
-    def __init__(self, read: Ranges, columns: str) -> None:
-        self._read = read
-        self._columns = columns
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = _schema(self._columns)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for rows in self._read(number):
-                    if rows:
-                        yield _batch(rows, schema)
+def _rows_of(
+    read: Ranges, columns: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run within a task: numbers of stretches in, rows out."""
+    schema = _schema(columns)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from (_batch(rows, schema) for rows in read(number) if rows)
 
 
 def _schema(columns: str) -> pa.Schema:

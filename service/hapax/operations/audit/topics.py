@@ -82,20 +82,15 @@ def audit(
         )
     with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
-        with _opened(engine, settings, report) as reader:
+        opened: AbstractContextManager[Engine] = LocalAudit.opened(report)
+        if engine is EngineName.SPARK:
+            from hapax.operations.audit import spark
+
+            opened = spark.opened(settings, report)
+        with opened as reader:
             found = topics.judged(reader)
     found.duration_s = round(time.monotonic() - began_s, 1)
     return found
-
-
-def _opened(
-    engine: EngineName, settings: Settings, report: Report
-) -> AbstractContextManager[Engine]:
-    if engine is EngineName.SPARK:
-        from hapax.operations.audit.spark import opened
-
-        return opened(settings, report)
-    return LocalAudit.opened(report)
 
 
 class AuditTopics:

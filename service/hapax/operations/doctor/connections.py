@@ -50,15 +50,12 @@ def _python(context: CheckContext) -> Iterator[CheckResult]:
 def _client_library(context: CheckContext) -> Iterator[CheckResult]:
     found = context.process.librdkafka
     version = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    fix = "install confluent-kafka 2.16.1 or later"
     if version < LIBRDKAFKA_MIN:
-        yield fail(
-            f"librdkafka {found} loses or mixes records in rare cases",
-            "install confluent-kafka 2.16.1 or later",
-        )
+        yield fail(f"librdkafka {found} loses or mixes records in rare cases", fix)
     elif version < LIBRDKAFKA_TRIED:
         yield warn(
-            f"librdkafka {found} is older than the version that this service was tested with",
-            "install confluent-kafka 2.16.1 or later",
+            f"librdkafka {found} is older than the version that this service was tested with", fix
         )
     else:
         yield ok(f"librdkafka {found}")
