@@ -16,7 +16,7 @@ from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.working_folder import import_from_here
 
 if TYPE_CHECKING:
-    from hapax.operations.backfill import Advance, Backfill, Part
+    from hapax.operations.backfill import Advance, Backfill
     from hapax.settings import Settings
 
 INTERVAL_S = 2.0
@@ -78,7 +78,16 @@ def backfill(
         with Backfill(settings) as look:
             parts = look.look()
             begun = look.progress(parts)
-            _plan(parts, begun, as_json=as_json)
+            if as_json:
+                paths = {"start": "span.start", "end": "span.stop", "offsets": "total"}
+                same = ("topic", "partition", "done")
+                partitions = [screen.fields(one, *same, **paths) for one in parts]
+                _line("planned", begun, partitions=partitions)
+            else:
+                typer.echo(
+                    f"{begun.total:,} offsets in {len(parts):,} partitions, {begun.done:,} of them"
+                    " done"
+                )
             if dry_run:
                 return
             from hapax.operations.reading import repeated
@@ -108,18 +117,6 @@ def _changes(
         _LOG_LEVEL: os.environ.get(_LOG_LEVEL) or "warning",
     }
     return {name: text for name, text in given.items() if text is not None}
-
-
-def _plan(parts: list[Part], progress: Advance, *, as_json: bool) -> None:
-    if not as_json:
-        typer.echo(
-            f"{progress.total:,} offsets in {len(parts):,} partitions, {progress.done:,} of them"
-            " done"
-        )
-        return
-    paths = {"start": "span.start", "end": "span.stop", "offsets": "total"}
-    partitions = [screen.fields(one, "topic", "partition", "done", **paths) for one in parts]
-    _line("planned", progress, partitions=partitions)
 
 
 def _advance(look: Backfill, line: screen.ProgressLine, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,10 +28,7 @@ _COLOURS = {
     Verdict.UNTOLD: typer.colors.BLUE,
 }
 _RIGHTS: screen.Columns[Right] = {
-    "resource": lambda right: right.resource,
-    "pattern": lambda right: right.pattern,
-    "name": lambda right: right.name,
-    "operation": lambda right: right.operation,
+    **{name: attrgetter(name) for name in ("resource", "pattern", "name", "operation")},
     "needed": lambda right: "optional" if right.optional else "yes",
     "for": lambda right: right.reason,
 }

@@ -107,8 +107,7 @@ def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) 
                 if as_json:
                     typer.echo(json.dumps(figures(found)))
                 else:
-                    if console.is_terminal:
-                        console.clear()
+                    console.clear()  # on a terminal alone
                     show(found)
             # Brokers that answer slowly are not asked without a pause.
             time.sleep(max(PAUSE_MIN_S, interval_s - (time.monotonic() - began_s)))

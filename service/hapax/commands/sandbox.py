@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 _PARTITIONS = 4
 _PARTITIONS_MAX = 10_000
-_TOPIC = r"[A-Za-z0-9._-]{1,249}"
 _WORKERS = 4
-_SPARK_WORKERS_MAX = 32
 PORT_MAX = 65_535
 _WRITTEN = "# Written by hapax sandbox up, and written again by the next one.\n"
 # The wheel holds no rules: they belong to the checkout that it was installed from, if any.
@@ -81,7 +79,7 @@ def up(
         int,
         typer.Option(
             min=0,
-            max=_SPARK_WORKERS_MAX,
+            max=32,
             help="Also start a standalone Spark cluster with so many workers of one core.",
         ),
     ] = 0,
@@ -223,7 +221,7 @@ def parse_topic(text: str) -> tuple[str, int]:
     count = partitions or str(_PARTITIONS)
     if not count.isascii() or not count.isdecimal() or not 1 <= int(count[:9]) <= _PARTITIONS_MAX:
         raise typer.BadParameter(f"{text!r} is not NAME or NAME:PARTITIONS.", param_hint="--topic")
-    if not re.fullmatch(_TOPIC, name) or name in {".", ".."}:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in {".", ".."}:
         raise typer.BadParameter(
             f"{name!r} cannot name a topic: letters, digits, dots, dashes, underscores.",
             param_hint="--topic",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
-    from hapax.core.records import TopicPartition
+    from hapax.core.records import Progress, TopicPartition
     from hapax.kafka.read.offsets_client import OffsetsClient
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
@@ -249,7 +249,7 @@ def _mirrored(settings: Settings) -> str:
     return settings.input.topics[0]
 
 
-def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int]) -> None:
+def _require_mirrored(settings: Settings, committed: Progress) -> None:
     """Raise HapaxError where the mirror has not come as far as the group."""
     behind = []
     for where, offset in committed.items():
@@ -265,10 +265,7 @@ def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int
 
 
 def _places(
-    settings: Settings,
-    committed: Mapping[TopicPartition, int],
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
+    settings: Settings, committed: Progress, starts: Progress, ends: Progress
 ) -> list[Translated]:
     topic = settings.output.topic
     searches = {

@@ -28,7 +28,7 @@ from hapax.wiring.claims import claim_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hapax.core.records import Coordinates, Record, TopicPartition
+    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
     from hapax.operations.local_process import LocalProcess
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
@@ -332,22 +332,14 @@ class Trace(Operation):
     def _effects(self, since_ms: int) -> Iterator[Effect]:
         stable = self._client.last_stable(self._outputs)
         for chunk in self._read(self._outputs, since_ms, "outputs", stable):
-            for record in chunk:
-                if (effect := _effect(record, visible=True)) is not None:
-                    yield effect
+            yield from filter(None, (_effect(record, visible=True) for record in chunk))
         highs = self._client.high_watermarks(self._outputs)
         undecided = {where: (stable[where], highs[where]) for where in self._outputs}
         for seen in RangeReader(self._settings, "read_uncommitted").read(undecided):
-            for record, _ in seen:
-                if (effect := _effect(record, visible=False)) is not None:
-                    yield effect
+            yield from filter(None, (_effect(record, visible=False) for record, _ in seen))
 
     def _read(
-        self,
-        places: list[TopicPartition],
-        since_ms: int,
-        what: str,
-        ends: dict[TopicPartition, int] | None = None,
+        self, places: list[TopicPartition], since_ms: int, what: str, ends: Progress | None = None
     ) -> Iterator[list[Record]]:
         ends = ends or self._client.last_stable(places)
         starts = self._client.at_time(places, since_ms)

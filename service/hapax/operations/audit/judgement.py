@@ -253,14 +253,12 @@ _VIEWS = (
         """,
     ),
 )
-_CONTENTS = (
-    "g.mixed or (g.outs > 0 and i.content <> g.written)"
-    " or (i.outputs = {poison} and g.outs = 0 and g.dead > 0 and i.content <> g.letter)"
-)
 _DIFFERS = {
     Compare.NONE: "false",
     Compare.COUNTS: "g.outs > 0 and i.outputs <> g.outs",
-    Compare.VALUES: f"(g.outs > 0 and i.outputs <> g.outs) or {_CONTENTS}",
+    Compare.VALUES: "(g.outs > 0 and i.outputs <> g.outs)"
+    " or g.mixed or (g.outs > 0 and i.content <> g.written)"
+    " or (i.outputs = {poison} and g.outs = 0 and g.dead > 0 and i.content <> g.letter)",
 }
 _RECORDS = {
     "records": "real",

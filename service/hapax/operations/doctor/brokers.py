@@ -277,18 +277,15 @@ def _partitions(context: CheckContext) -> Iterator[CheckResult]:
         if name.startswith("__") and topic.partitions
     }
     for name, topic in topics.items():
-        headless = [one for one, each in topic.partitions.items() if each.leader < 0]
         least = max(1, in_sync_min(topic, 1) or 0)
-        stopped = [
-            one
-            for one, each in topic.partitions.items()
-            if one not in headless and len(each.in_sync) < min(least, len(each.replicas))
-        ]
-        behind = [
-            one
-            for one, each in topic.partitions.items()
-            if one not in headless + stopped and len(each.in_sync) < len(each.replicas)
-        ]
+        headless, stopped, behind = list[int](), list[int](), list[int]()
+        for one, each in topic.partitions.items():
+            if each.leader < 0:
+                headless.append(one)
+            elif len(each.in_sync) < min(least, len(each.replicas)):
+                stopped.append(one)
+            elif len(each.in_sync) < len(each.replicas):
+                behind.append(one)
         fix = "bring back the brokers that hold the missing replicas"
         if headless:
             yield fail(f"{name}: partitions {listed(headless)} have no leader", fix)

@@ -125,12 +125,11 @@ class CheckContext(NamedTuple):
                 yield f"{topic}/{number}", self.kafka.logs[(topic, number)]
 
     def unseen(self, topic: str) -> str:
-        places = [(topic, number) for number in self.kafka.topics[topic].partitions]
-        seen = self.kafka.logs
+        logs = self.kafka.logs
         missing = [
-            f"{name}/{number}"
-            for name, number in places
-            if (name, number) not in seen or seen[(name, number)].offsets is None
+            f"{topic}/{number}"
+            for number in self.kafka.topics[topic].partitions
+            if (log := logs.get((topic, number))) is None or log.offsets is None
         ]
         why = next((why for what, why in self.kafka.untold.items() if "offsets of" in what), "")
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""

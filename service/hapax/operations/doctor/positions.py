@@ -332,10 +332,7 @@ def _retry_topic(context: CheckContext) -> Iterator[CheckResult]:
             "delete each other",
             set_topic(name, "retention.bytes=-1"),
         )
-    yield from _retry_kept(name, kept_ms(topic))
-
-
-def _retry_kept(name: str, kept: int | None) -> Iterator[CheckResult]:
+    kept = kept_ms(topic)
     longest = duration_text(LONGEST_MS)
     fix = set_topic(name, f"retention.ms={max(7 * DAY_MS, 2 * LONGEST_MS)}")
     if kept is not None and kept <= LONGEST_MS:
