@@ -44,7 +44,7 @@ def audit(
     output_topic: screen.OutputTopics = None,
     engine: Annotated[
         EngineName, typer.Option(help="What reads and judges: this process, or Spark.")
-    ] = EngineName.LOCAL,
+    ] = "local",
     master: screen.SparkMaster = None,
     examples: Annotated[
         int, typer.Option(min=0, max=1000, help="Examples of each class of anomalies.")
@@ -69,7 +69,7 @@ def audit(
     with screen.refusals(
         as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT
     ) as line:
-        if master is not None and engine is not EngineName.SPARK:
+        if master is not None and engine != "spark":
             raise ConfigurationError(["--master is an option of --engine spark: name both"])
         given = {} if master is None else {"HAPAX_SPARK__MASTER": master}
         settings = screen.one_cluster_settings(given)

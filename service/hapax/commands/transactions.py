@@ -174,7 +174,16 @@ def _mark(
     line.close()
     commit = outcome == "commit"
     if outcome is None and one.transactional_id and one.decided != "aborted":
-        raise HapaxError(must_choose(one))
+        told = f"what the coordinator of {one.transactional_id} decided is no longer in its log"
+        if one.decided:
+            told = (
+                f"the coordinator of {one.transactional_id} reports that its last transaction here"
+                f" was {one.decided}; its marker in this partition may have been lost"
+            )
+        what = "offsets count" if one.of_offsets else "records visible"
+        raise HapaxError(
+            f"{told}: --outcome commit makes its {what}, --outcome abort drops them permanently"
+        )
     question = (
         f"{'Commit' if commit else 'Roll back'} what producer {producer_id} (epoch"
         f" {one.epoch}) has open in {partition} from {one.start} on, last written"
@@ -188,17 +197,6 @@ def _mark(
 
 def _since(one: Holder) -> str:
     return screen.age_text((time.time() * 1000 - one.last_ms) / 1000)
-
-
-def must_choose(one: Holder) -> str:
-    told = f"what the coordinator of {one.transactional_id} decided is no longer in its log"
-    if one.decided:
-        told = (
-            f"the coordinator of {one.transactional_id} reports that its last transaction here was"
-            f" {one.decided}; its marker in this partition may have been lost"
-        )
-    what = "offsets count" if one.of_offsets else "records visible"
-    return f"{told}: --outcome commit makes its {what}, --outcome abort drops them permanently"
 
 
 def _places(one: TransactionState) -> str:

@@ -31,7 +31,7 @@ from hapax.core.transform import Cut, Failure
 from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
-from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import first_from
 from hapax.operations.reading import Operation, read_ranges
 from hapax.wiring.claims import claim_store
@@ -304,7 +304,7 @@ class Moving(Operation):
             Placed(
                 topic=where[0],
                 partition=where[1],
-                committed=answers[where].offset if answers[where].offset >= 0 else None,
+                committed=offset_or_none(answers[where]),
                 # A partition that gets its first offset began with the others of its topic.
                 beside=(
                     msgspec.structs.replace(texts[where], began=count)

@@ -30,7 +30,7 @@ from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.produce.target import target_progress
 from hapax.kafka.read.group_start import positions
-from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import COUNTING, RangeReader, count_records
 from hapax.operations.reading import MARGIN_S, Operation, await_decided
 
@@ -88,7 +88,7 @@ class Looks(Operation):
                 topic=where[0],
                 partition=where[1],
                 log=logs[where],
-                committed=answers[where].offset if answers[where].offset >= 0 else None,
+                committed=offset_or_none(answers[where]),
                 position=nexts[where],
             )
             for where in places

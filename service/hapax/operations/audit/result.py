@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -26,11 +26,8 @@ class Compare(StrEnum):
     NONE = "none"
 
 
-class EngineName(StrEnum):
-    """What reads and judges: this process, or Spark."""
-
-    LOCAL = "local"
-    SPARK = "spark"
+EngineName = Literal["local", "spark"]
+"""What reads and judges: this process, or Spark."""
 
 
 class Class(NamedTuple):

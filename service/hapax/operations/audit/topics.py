@@ -31,7 +31,7 @@ from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import AuditRangeReader, OffsetRange
 from hapax.operations.audit.judgement import first_named, judge, named_topics
 from hapax.operations.audit.local import LocalAudit
-from hapax.operations.audit.result import Compare, EngineName, InputBounds, OutputBounds, Scope
+from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.reading import await_decided
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress, TopicPartition
     from hapax.operations.audit.judgement import Engine, Report, Row
-    from hapax.operations.audit.result import Audit
+    from hapax.operations.audit.result import Audit, EngineName
     from hapax.settings import Settings
 
 STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
@@ -67,23 +67,20 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit(
-    settings: Settings,
-    options: AuditOptions,
-    report: Report,
-    engine: EngineName = EngineName.LOCAL,
+    settings: Settings, options: AuditOptions, report: Report, engine: EngineName = "local"
 ) -> Audit:
     """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
     if options.transform:
         load_form(settings.transform)  # its errors are reported before anything starts
-    if engine is EngineName.SPARK and find_spec("pyspark") is None:
+    if engine == "spark" and find_spec("pyspark") is None:
         raise ConfigurationError(
             ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
         )
     with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
         opened: AbstractContextManager[Engine] = LocalAudit.opened(report)
-        if engine is EngineName.SPARK:
+        if engine == "spark":
             from hapax.operations.audit import spark
 
             opened = spark.opened(settings, report)

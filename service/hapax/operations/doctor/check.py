@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from hapax.core.claim_store import StoreHealth
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
@@ -169,12 +167,6 @@ def check(
     """Declare the function below as a check; what asks brokers asks those of each cluster."""
     at = at or ("each" if needs in {"addresses", "brokers"} else "none")
     return lambda judge: Check(name, needs, judge, now, at)
-
-
-def declared(*modules: ModuleType) -> tuple[Check, ...]:
-    """Return the checks of these modules, in their order."""
-    values = (value for module in modules for value in vars(module).values())
-    return tuple(value for value in values if isinstance(value, Check))
 
 
 ok = partial(CheckResult, Verdict.PASS)

@@ -21,7 +21,7 @@ from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions, stores
 from hapax.operations.doctor.acls import kafka_rights, target_rights
-from hapax.operations.doctor.check import CheckContext, Finding, Verdict, declared, unknown
+from hapax.operations.doctor.check import Check, CheckContext, Finding, Verdict, unknown
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
     from hapax.core.claim_store import StoreHealth
     from hapax.core.cluster_state import Right
-    from hapax.operations.doctor.check import Check, CheckResult
+    from hapax.operations.doctor.check import CheckResult
     from hapax.settings import Settings
 
-CHECKS = declared(connections, brokers, positions, neighbours, stores)
+_MODULES = (connections, brokers, positions, neighbours, stores)
+CHECKS = tuple(one for each in _MODULES for one in vars(each).values() if isinstance(one, Check))
 
 STORE_TIMEOUT_S = 2.0
 _LIBRARIES = ("hapax-kafka", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
