@@ -8,7 +8,7 @@ import signal
 import time
 from collections import Counter
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -203,10 +203,9 @@ def sentences(outcome: DemoSummary) -> list[str]:
 
 
 def figures(outcome: DemoSummary) -> dict[str, object]:
-    found: dict[str, object] = msgspec.to_builtins(outcome)
+    found: dict[str, Any] = msgspec.to_builtins(outcome)
     for name, verdict in (("hapax", outcome.hapax), ("ordinary", outcome.ordinary)):
-        counted = {"doubled": verdict.doubled, "exact": verdict.exact}
-        found[name] = msgspec.to_builtins(verdict) | counted
+        found[name] |= {"doubled": verdict.doubled, "exact": verdict.exact}
     return {"exact": outcome.exact, **found}
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _PARTITIONS = 4
 _PARTITIONS_MAX = 10_000
-_WORKERS = 4
 PORT_MAX = 65_535
 _WRITTEN = "# Written by hapax sandbox up, and written again by the next one.\n"
 # The wheel holds no rules: they belong to the checkout that it was installed from, if any.
@@ -239,7 +238,7 @@ def _monitoring(rules: Path | None, data: Path | None, *, wanted: bool) -> Itera
 
     rules = rules or (_RULES if _RULES.is_file() else None)
     folder = None if data is None else data / "prometheus"
-    with monitoring(rules=rules, workers=_WORKERS, data_dir=folder) as prometheus:
+    with monitoring(rules=rules, workers=4, data_dir=folder) as prometheus:
         further = ", ".join(map(str, prometheus.worker_ports[1:]))
         typer.echo(f"Prometheus: {prometheus.url}/alerts", err=True)
         typer.echo(f"Alert rules: {rules or 'none; name a file by --rules'}", err=True)

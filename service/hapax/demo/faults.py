@@ -31,7 +31,6 @@ class DemoFault(msgspec.Struct):
     """One fault that really struck.
 
     kind          kill or freeze; of Spark: driver kill or Python worker kill
-    target        the process
     while_doing   what is known to have gone on at that moment
     back_after_s  until the process itself committed again; None for the ordinary loop
     """
@@ -151,8 +150,7 @@ def is_inside(stage: Stage) -> bool:
 
 
 def _open(stage: Stage) -> set[tuple[tuple[str, int], int]]:
-    found = undecided(stage.offsets, OUTPUTS)
-    return {(where, stable) for where, (stable, _high) in found.items()}
+    return {(where, ends[0]) for where, ends in undecided(stage.offsets, OUTPUTS).items()}
 
 
 def freeze_uncommitted(stage: Stage) -> DemoFault:

@@ -37,11 +37,10 @@ from hapax.operations.reading import Operation, read_ranges
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from hapax.core.ports import Message
     from hapax.core.records import TopicPartition
-    from hapax.kafka.read.range_reader import ReadRecord
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
@@ -265,24 +264,21 @@ class Moving(Operation):
             if move.skipped
         }
         identity, forgotten = Identity(self._settings.dedup.id), 0
-        with closing(store):
-            for chunk in self._passed(spans):
-                records = [seen.record for seen in chunk]
-                claimed = zip(identity.identify(records).claims, records, strict=True)
-                forgotten += store.release(
-                    [(claim, record.coordinates) for claim, record in claimed if claim]
-                )
-        return forgotten
-
-    def _passed(self, spans: dict[TopicPartition, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
         what = "reading records to forget their claims"
         try:
-            yield from read_ranges(self._settings, spans, self._tell, what)
+            with closing(store):
+                for chunk in read_ranges(self._settings, spans, self._tell, what):
+                    records = [seen.record for seen in chunk]
+                    claimed = zip(identity.identify(records).claims, records, strict=True)
+                    forgotten += store.release(
+                        [(claim, record.coordinates) for claim, record in claimed if claim]
+                    )
         except PreflightError as error:
             raise HapaxError(
                 f"the records that are passed cannot be read to forget their claims ({error});"
                 " nothing was moved. --keep-claims moves without it"
             ) from error
+        return forgotten
 
     def _placed(self, target: Target) -> list[Placed]:
         if target.topic not in self._settings.read_topics:

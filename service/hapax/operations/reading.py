@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Undecided = dict[TopicPartition, tuple[int, int]]
 
 TELL_S = 1.0
-
 MARGIN_S, REST_S = 12.0, 0.1
 """Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
 FOLLOW_S = 0.2

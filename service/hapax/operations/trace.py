@@ -58,7 +58,6 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 class Within(msgspec.Struct, frozen=True, kw_only=True):
     """What a process says of a record in ``/status.json``.
 
-    instance   its name
     assigned   whether it has the partition
     read       whether it has read the record
     in_call_s  for how long the record has been in a call of the transform; None: it is not
@@ -127,8 +126,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     @property
     def owner(self) -> Coordinates | None:
         own = {self.at, self.original}
-        others = [one for one in (self.owners or {}).values() if one not in own]
-        return others[0] if others else None
+        return next((one for one in (self.owners or {}).values() if one not in own), None)
 
 
 def verdict(one: Sighting) -> str:

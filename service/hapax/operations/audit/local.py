@@ -8,7 +8,7 @@ whatever is read. The database is a workspace of one thread: no journal, no comm
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from hapax.operations.audit.judgement import EFFECTS, INPUTS
@@ -48,10 +48,8 @@ class LocalAudit:
     @contextmanager
     def opened(cls, report: Report) -> Iterator[LocalAudit]:
         audit = cls(report)
-        try:
+        with closing(audit._base):
             yield audit
-        finally:
-            audit._base.close()
 
     def read(self, table: str, task: Ranges, what: str) -> None:
         offsets = sum(one.end - one.start for one in task.stretches)

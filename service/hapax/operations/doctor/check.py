@@ -40,7 +40,6 @@ class Finding(msgspec.Struct, frozen=True):
     """One verdict.
 
     check    name of the check; docs/doctor.md has a row for each
-    verdict  see Verdict
     saw      what was looked at and found, one phrase
     fix      what to do, one sentence; empty where nothing is to be done
     now      whether the check speaks of this moment, and not of what can happen one day

@@ -37,8 +37,6 @@ CHECKS = tuple(one for each in _MODULES for one in vars(each).values() if isinst
 
 STORE_TIMEOUT_S = 2.0
 _LIBRARIES = ("hapax-kafka", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
-
-
 _JUDGED: Final = {
     "": {"none", "input", "outputs", "each"},
     "input": {"none", "input", "each"},

@@ -271,8 +271,7 @@ def _strangers(context: CheckContext, group: ConsumerGroup) -> Iterator[CheckRes
         fix = "stop it or give it a group of its own: no two programs share HAPAX_APP"
         if not member.client_id.startswith(f"{context.settings.app}-"):
             yield fail(f"{who} is no process of this pipeline: what it reads has no effect", fix)
-        elif set(member.topics) - inputs:
-            other = ", ".join(sorted(set(member.topics) - inputs))
+        elif other := ", ".join(sorted(set(member.topics) - inputs)):
             yield fail(f"{who} reads {other}, which is no input here", fix)
 
 

@@ -90,8 +90,7 @@ def _present(context: CheckContext) -> Iterator[CheckResult]:
 @check("claim-clock", needs="claims")
 def _clock(context: CheckContext) -> Iterator[CheckResult]:
     store = _store_of(context)
-    skew = store.skew_ms
-    if skew is None:
+    if (skew := store.skew_ms) is None:
         yield unknown(f"{store.name} does not return its time")
     elif abs(skew) > SKEW_MAX_MS:
         yield warn(
