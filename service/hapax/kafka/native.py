@@ -20,14 +20,13 @@ from msgspec import UNSET
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.headers import PREFIX
 from hapax.core.identity import Identity, id_source
-from hapax.core.record_path import UNCHANGED, Ids, RecordPath
+from hapax.core.record_path import UNCHANGED, Ids, Prepared, RecordPath
 from hapax.core.records import Output, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.ports import Message
-    from hapax.core.record_path import Prepared
     from hapax.settings import Settings
 
 TESTED: Final = ("2.16.",)

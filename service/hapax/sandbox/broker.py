@@ -25,7 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
     from hapax.sandbox.guard import Guard
-    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _FORMAT_TIMEOUT_S = 120.0

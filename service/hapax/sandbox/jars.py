@@ -31,7 +31,6 @@ from hapax.sandbox.machine import SandboxError, counted, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hapax.jars import Jar
 
 VARIABLE = "SANDBOX_KAFKA"
 """Names the version of Kafka where a sandbox is given none: 4.1.2, or 4.1."""

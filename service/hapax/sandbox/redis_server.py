@@ -9,13 +9,12 @@ import redis
 
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import LOOPBACK, ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox.guard import Guard
-    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _ANSWER_TIMEOUT_S = 1.0

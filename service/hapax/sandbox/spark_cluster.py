@@ -7,13 +7,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hapax.sandbox import machine
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, http_answer
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports, http_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

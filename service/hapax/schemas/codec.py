@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hapax.core.errors import ConfigurationError, HapaxError, Poison, SchemasUnavailableError
-from hapax.core.formats import WITH_REGISTRY
+from hapax.core.formats import WITH_REGISTRY, FormatOptions
 from hapax.core.headers import VALUE_SCHEMA
 from hapax.core.json_pointer import unmarked
 from hapax.schemas import avro, json_schema, protobuf, typed
@@ -26,7 +26,6 @@ from hapax.schemas.registry import Schema, UnknownSchemaError, tls
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hapax.core.formats import FormatOptions
     from hapax.core.records import Headers, Record
     from hapax.schemas.lookup import Lookup
 

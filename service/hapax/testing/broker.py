@@ -17,14 +17,13 @@ from zlib import crc32
 import msgspec
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.records import Record
+from hapax.core.records import Headers, Progress, Record, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.crash_markers import Marks
     from hapax.core.ports import Clock, Message
-    from hapax.core.records import Headers, Progress, TopicPartition
 
     Place = TopicPartition | str
     Name = tuple[str, int]

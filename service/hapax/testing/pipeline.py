@@ -25,13 +25,13 @@ from hapax.core.identity import Identity
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Interrupt
-from hapax.core.records import Coordinates, Record
+from hapax.core.ports import AppliesAll, Interrupt, Message
+from hapax.core.records import Coordinates, Record, TopicPartition
 from hapax.core.retry_later import LEVELS
-from hapax.core.transform import form_of, load_form
+from hapax.core.transform import Result, TransformForm, form_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from hapax.settings.env_file import read_env_file
 from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
@@ -42,10 +42,6 @@ from hapax.testing.transaction import MemoryTransaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hapax.core.ports import AppliesAll, Message
-    from hapax.core.records import TopicPartition
-    from hapax.core.transform import Result, TransformForm
-    from hapax.settings import Settings
 
 DEFAULTS = {
     "HAPAX_APP": "test",

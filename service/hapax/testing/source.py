@@ -6,23 +6,19 @@ raise there: nothing of the batch visible before the commit, an open outcome fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hapax.core.crash_markers import marked
+from hapax.core.crash_markers import Mark, Marks, marked
 from hapax.core.errors import BatchAbortedError, MemberFencedError
 from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit, require_assigned
-from hapax.core.ports import Batch, Changes, Stuck
+from hapax.core.ports import Batch, Changes, Stuck, Why
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from hapax.core.crash_markers import Mark, Marks
-    from hapax.core.ports import Why
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
 

@@ -7,7 +7,7 @@ examination of a dead cluster takes seconds, like one of a live cluster.
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing
 from functools import partial
@@ -38,7 +38,7 @@ from hapax.core.cluster_state import (
 from hapax.core.errors import PreflightError
 from hapax.core.group_start import client_of
 from hapax.core.offset_commit import CommittedMetadata, text_of
-from hapax.core.partition_offsets import position
+from hapax.core.partition_offsets import LogOffsets, position
 from hapax.kafka.admin.preflight import ApiVersionsLog, telling_client
 from hapax.kafka.admin.second_client import RequestError, value_in_file
 from hapax.kafka.admin.topics import values_of
@@ -51,10 +51,8 @@ from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Future
 
     from hapax.core.cluster_state import LastRecords, Sampled
-    from hapax.core.partition_offsets import LogOffsets
     from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings

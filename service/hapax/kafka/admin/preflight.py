@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.cluster_state import BrokerAnswers
+from hapax.core.cluster_state import Address, BrokerAnswers
 from hapax.core.retry_later import LEVELS, create_command
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
@@ -23,7 +23,6 @@ from hapax.kafka.read.offsets_client import reader_properties
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hapax.core.cluster_state import Address
     from hapax.settings import Settings
 
 BROKERS_TIMEOUT_S = 1.5

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
-from hapax.core.ports import Changes
+from hapax.core.ports import Changes, Clock, Watch, Why
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
 from hapax.kafka.connection import answers, new_client_answered
 from hapax.kafka.consume.native_intake import NativeIntake
@@ -36,7 +36,6 @@ from hapax.kafka.undecodable import UNDECODABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hapax.core.ports import Clock, Watch, Why
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates

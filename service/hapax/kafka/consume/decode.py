@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.ports import Batch
-from hapax.core.records import Record
+from hapax.core.records import Progress, Record
 from hapax.kafka.errors import NAME_UNREADABLE, NO_TEXT, client_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hapax.core.record_path import RecordPath
-    from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionState, PartitionStates
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from hapax.core.crash_markers import marked
-from hapax.core.offset_commit import OffsetCommit, require_assigned
-from hapax.core.ports import Batch
+from hapax.core.crash_markers import Marks, marked
+from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit, require_assigned
+from hapax.core.ports import Batch, Changes, Clock, Stuck, Why
 from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import (
     PENDING_TIMEOUT_S,
@@ -21,7 +21,7 @@ from hapax.kafka.consume.client import (
     places,
 )
 from hapax.kafka.consume.decode import read, read_native, without
-from hapax.kafka.consume.native_intake import messages_of
+from hapax.kafka.consume.native_intake import NativeIntake, messages_of
 from hapax.kafka.consume.partition_state import HeldUpPartitions, PartitionStates
 from hapax.kafka.consume.positions import Positions
 from hapax.kafka.consume.span_stops import SpanStops
@@ -32,15 +32,9 @@ from hapax.kafka.read.offsets_client import LATEST
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from confluent_kafka import Consumer
-
-    from hapax.core.crash_markers import Marks
-    from hapax.core.offset_commit import CommittedMetadata, GroupOffset
-    from hapax.core.ports import Changes, Clock, Stuck, Why
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.core.span import SpanWords
-    from hapax.kafka.consume.native_intake import NativeIntake
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""

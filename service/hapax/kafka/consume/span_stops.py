@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.span import SpanWords, other_span
-from hapax.kafka.consume.client import ANSWER_TIMEOUT_S
+from hapax.core.span import Span, SpanWords, other_span
+from hapax.kafka.consume.client import ANSWER_TIMEOUT_S, GroupConsumer
 from hapax.kafka.consume.decode import before
 from hapax.kafka.errors import describe
 from hapax.kafka.read.offsets_client import OffsetsClient, unjoined
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hapax.core.record_path import RecordPath
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
-    from hapax.core.span import Span
-    from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions
 

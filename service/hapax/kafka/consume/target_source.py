@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.core.offset_commit import informative
@@ -23,8 +23,6 @@ from hapax.kafka.offset_commit import client_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from confluent_kafka import Consumer, TopicPartition
 
     from hapax.core.ports import Batch, Clock
     from hapax.core.records import Progress

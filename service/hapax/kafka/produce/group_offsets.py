@@ -14,7 +14,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
-from hapax.core.offset_commit import GroupOffset, OffsetCommit
+from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit
 from hapax.kafka.admin.group import members
 from hapax.kafka.admin.topics import cluster_id
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
@@ -25,7 +25,6 @@ from hapax.kafka.read.offsets_client import OffsetsClient, reader_properties
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.offset_commit import CommittedMetadata
     from hapax.core.ports import Clock, Message
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings

@@ -34,7 +34,7 @@ from hapax.core.errors import (
 )
 from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
-from hapax.core.ports import IN_DOUBT
+from hapax.core.ports import IN_DOUBT, Clock, Message
 from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.produce.marked_transaction import (
     ANSWER_TIMEOUT_S,
@@ -48,7 +48,6 @@ from hapax.kafka.properties import admin_properties, build, consumer_properties,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hapax.core.ports import Clock, Message
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 

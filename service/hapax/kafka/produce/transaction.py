@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -17,7 +17,7 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.ports import IN_DOUBT
+from hapax.core.ports import IN_DOUBT, Message
 from hapax.kafka.errors import (
     CONTENT,
     FORBIDDEN,
@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from confluent_kafka import TopicPartition
-
     from hapax.core.offset_commit import OffsetCommit
-    from hapax.core.ports import Message
     from hapax.kafka.produce.producer import Outbox
 
 CALL_TIMEOUT_S = 3.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, StopError
-from hapax.core.ports import Batch
+from hapax.core.ports import Batch, Watch
 from hapax.kafka.errors import (
     FORBIDDEN,
     NAME_UNREADABLE,
@@ -29,7 +29,6 @@ from hapax.kafka.read.range_reader import RangeFetch, record_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from hapax.core.ports import Watch
     from hapax.core.records import Coordinates, Record
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings

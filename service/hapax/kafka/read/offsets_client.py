@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
-    Isolation = Literal["read_committed", "read_uncommitted"]
     _Ends = tuple[Progress, list[str], Exception | None]
 
+Isolation = Literal["read_committed", "read_uncommitted"]
 EARLIEST, LATEST = -2, -1
 """Asked for in place of a time in Unix ms."""
 REQUEST_TIMEOUT_S = 1.0

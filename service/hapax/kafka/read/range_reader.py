@@ -18,12 +18,12 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.offset_moves import Unreadable
 from hapax.core.ports import Stuck
-from hapax.core.records import Record
+from hapax.core.records import Coordinates, Record
 from hapax.kafka.errors import (
     FORBIDDEN,
     NO_TEXT,
@@ -34,18 +34,14 @@ from hapax.kafka.errors import (
     place_of,
 )
 from hapax.kafka.properties import build
-from hapax.kafka.read.offsets_client import reader_properties
+from hapax.kafka.read.offsets_client import Isolation, OffsetsClient, reader_properties
 from hapax.kafka.undecodable import UNDECODABLE, TooLarge, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from confluent_kafka import Message
-
     from hapax.core.lag import Counted
-    from hapax.core.records import Coordinates
     from hapax.core.records import TopicPartition as Where
-    from hapax.kafka.read.offsets_client import Isolation, OffsetsClient
     from hapax.settings import Settings
 
 _EOF = KafkaError._PARTITION_EOF

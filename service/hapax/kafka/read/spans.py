@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
-from hapax.core.span import Span, offsets_of, time_of
+from hapax.core.span import Span, SpanWords, offsets_of, time_of
 from hapax.kafka.errors import describe, offset_of, place_of
 from hapax.kafka.properties import build
 from hapax.kafka.read.offsets_client import EARLIEST, LATEST, OffsetsClient
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
-    from hapax.core.span import SpanWords
 
 SILENCE_S = 10.0
 ANSWER_TIMEOUT_S = 5.0

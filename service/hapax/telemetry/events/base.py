@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from hapax.telemetry.health import Outage
+from hapax.telemetry.health import Health, Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from hapax.core.records import TopicPartition
-    from hapax.telemetry.health import Health
     from hapax.telemetry.metrics import Family, Metrics
 
 DEBUG: Final = 10

@@ -6,14 +6,13 @@ at ``info`` of those of a second together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hapax.core.call_window import BLOCKING
 from hapax.telemetry.events.base import Merged, Narrator, add, by_name, named, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Literal
 
     from hapax.core.batch_result import BatchResult
     from hapax.core.deduplicate import IdFindings

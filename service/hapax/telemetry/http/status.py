@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from hapax.telemetry.metrics import OTHER
+from hapax.telemetry.metrics import OTHER, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.telemetry.health import Health, LaneState, RangeDone, RangeInFlight
     from hapax.telemetry.logs import Troubles
-    from hapax.telemetry.metrics import Metrics
 
 NAMED_MAX: Final = 256
 """Records in a call that are named."""
