@@ -170,12 +170,8 @@ def bootstrap(servers: str) -> dict[str, Address]:
     return probe((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
 
 
-def unanswered(servers: str) -> str:
-    """Say why nothing came of each address, as ``kafka-0:9092: connection refused, …``."""
-    return told(bootstrap(servers))
-
-
 def told(found: Mapping[str, Address]) -> str:
+    """Say why nothing came of each address, as ``kafka-0:9092: connection refused, …``."""
     return ", ".join(
         f"{place}: {address.problem or 'open, but no broker answers'}"
         for place, address in found.items()

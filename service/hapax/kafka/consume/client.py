@@ -30,7 +30,7 @@ from hapax.kafka.errors import (
     place_of,
 )
 from hapax.kafka.properties import build
-from hapax.kafka.read.offsets_client import list_offsets
+from hapax.kafka.read.offsets_client import NO_EPOCH, list_offsets
 from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ PENDING_TIMEOUT_S = 1.0
 """Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
 SERVE_TIMEOUT_S = 2.0
 """Longest service of what is queued before a client is closed."""
-NO_EPOCH = -1
 PASSING_S = 5.0
 """A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
 

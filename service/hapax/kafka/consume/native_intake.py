@@ -116,7 +116,8 @@ class TakenMessage:
         return int(self._fields[4])
 
     def leader_epoch(self) -> int | None:
-        return _known(self._fields[5])
+        epoch: int = self._fields[5]
+        return None if epoch < 0 else epoch
 
     def key(self) -> bytes | None:
         return self._fields[6]  # type: ignore[no-any-return]
@@ -134,7 +135,3 @@ class TakenMessage:
 
 def messages_of(records: Any) -> list[TakenMessage]:
     return [TakenMessage(records, fields) for fields in records.messages()]
-
-
-def _known(epoch: int) -> int | None:
-    return None if epoch < 0 else epoch

@@ -18,8 +18,13 @@ from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLost
 from hapax.core.group_start import began, by_start, of_another_client
 from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.span import Span, SpanWords
-from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.read.offsets_client import EARLIEST, LATEST, unjoined
+from hapax.kafka.read.offsets_client import (
+    EARLIEST,
+    LATEST,
+    client_offset,
+    offset_or_none,
+    unjoined,
+)
 from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
@@ -139,14 +144,10 @@ class Beginning:
         ids = self._consumer.log.topics
         bounded = self._span is not None and self._span.end is not None
         places = {where: span.start for where, span in begun.items()}
-        offsets = client_offsets(
-            ids.offset(
-                where,
-                span.start,
-                beside=CommittedMetadata(began=count, span=span if bounded else None),
-            )
-            for where, span in begun.items()
-        )
+        offsets = []
+        for where, span in begun.items():
+            beside = CommittedMetadata(began=count, span=span if bounded else None)
+            offsets.append(client_offset(ids.offset(where, span.start, beside=beside)))
         self._breaks = self._consumer.log.breaks
         with self._consumer.asking("commit"):
             answers = self._consumer.client.commit(offsets=offsets, asynchronous=False)
@@ -188,10 +189,7 @@ class Positions:
             state = self._states[where]
             state.beside = text_of(answer)
             state.drop_anchor(answer.offset, answer.leader_epoch)
-        return {
-            where: answer.offset if answer.offset >= 0 else None
-            for where, answer in answers.items()
-        }
+        return {where: offset_or_none(answer) for where, answer in answers.items()}
 
     def _compare(self, where: Where, answer: TopicPartition) -> None:
         """Compare an answer with how far the group is known to have come.

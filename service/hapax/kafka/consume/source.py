@@ -26,8 +26,7 @@ from hapax.kafka.consume.partition_state import HeldUpPartitions, PartitionState
 from hapax.kafka.consume.positions import Positions
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
-from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.read.offsets_client import LATEST
+from hapax.kafka.read.offsets_client import LATEST, client_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -313,7 +312,8 @@ class KafkaSource:
     def commit(self, commit: OffsetCommit) -> None:
         """Commit offsets outside of any transaction (the weaker guarantees only)."""
         with self._consumer.asking("commit"):
-            self._consumer.client.commit(offsets=client_offsets(commit.offsets), asynchronous=False)
+            offsets = list(map(client_offset, commit.offsets))
+            self._consumer.client.commit(offsets=offsets, asynchronous=False)
 
     def group_knows(self) -> bool:
         """Return whether the group has an offset in any of the topics. Before or after joining."""

@@ -19,7 +19,7 @@ from hapax.core.plan import OtherCluster
 from hapax.kafka.consume.client import places
 from hapax.kafka.consume.group_member import assign_unplaced
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.offset_commit import client_offsets
+from hapax.kafka.read.offsets_client import client_offset, offset_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +95,7 @@ class KafkaTargetSource(KafkaSource):
 
     def progress_of(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
         found = self.lanes.progress(partitions, frozenset())
-        return {where: one.offset if one.offset >= 0 else None for where, one in found.items()}
+        return {where: offset_or_none(one) for where, one in found.items()}
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """See the port; partitions that have come are placed first."""
@@ -148,7 +148,7 @@ class KafkaTargetSource(KafkaSource):
             if where in ours
         ]
         self._untold, self._told_s = {}, now_s
-        commit, told = self._consumer.client.commit, client_offsets(offsets)
+        commit, told = self._consumer.client.commit, list(map(client_offset, offsets))
         with suppress(KafkaException):  # a group that is changing; the next commit shows more
             if now:
                 commit(offsets=told, asynchronous=False)

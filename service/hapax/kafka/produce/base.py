@@ -234,6 +234,15 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def answer_of(ask: Callable[[], Any]) -> Any:
+    """Raise ProducerDeadError when no broker answers."""
+    try:
+        return ask()
+    except KafkaException as error:
+        text = f"no broker answered: {describe(error.args[0])}"
+        raise ProducerDeadError(text, unanswered=True) from error
+
+
 def any_cluster(_cluster_id: str | None) -> None:
     """Accept the cluster: there are no positions that could belong to another one."""
 
@@ -289,11 +298,7 @@ class KafkaProducing:
             placed=config.placed,
         )
         with self._watch("list_topics"):
-            try:
-                metadata = outbox.connect()
-            except KafkaException as error:
-                text = f"no broker answered: {describe(error.args[0])}"
-                raise ProducerDeadError(text, unanswered=True) from error
+            metadata = answer_of(outbox.connect)
         self._topics.meet(metadata.topics)
         return outbox, metadata
 

@@ -20,7 +20,7 @@ from hapax.kafka.admin.topics import cluster_id
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
 from hapax.kafka.produce.standalone import alone, replay_id
 from hapax.kafka.properties import admin_properties, build
-from hapax.kafka.read.offsets_client import OffsetsClient, reader_properties
+from hapax.kafka.read.offsets_client import OffsetsClient, offset_or_none, reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -149,7 +149,7 @@ class GroupOffsets:
                 self.require_empty()
                 # Unstable: the offsets before the open transaction, which is this one.
                 now = queries.group_offsets(offsets, ANSWER_TIMEOUT_S, stable=False)
-                if {w: at.offset if at.offset >= 0 else None for w, at in now.items()} != before:
+                if {where: offset_or_none(at) for where, at in now.items()} != before:
                     raise PreflightError(["the group has moved on meanwhile: try again"])  # noqa: TRY301 - one way out
             except BaseException:
                 transaction.abort()

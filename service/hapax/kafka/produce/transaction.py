@@ -28,10 +28,10 @@ from hapax.kafka.errors import (
     reaction,
     transactional_error,
 )
-from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.produce.base import KafkaProducing
 from hapax.kafka.produce.call_timeout import HangingError, OffsetsCaller
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
+from hapax.kafka.read.offsets_client import client_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -153,7 +153,7 @@ class KafkaTransaction(KafkaProducing):
     def send_offsets(self, commit: OffsetCommit) -> None:
         """Add it as its source has just checked it: the broker checks no assignment."""
         outbox = self._producer()
-        offsets = client_offsets(commit.offsets)
+        offsets = list(map(client_offset, commit.offsets))
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
             error = self._send_offsets(outbox, offsets, commit.group_metadata)

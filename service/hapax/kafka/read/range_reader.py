@@ -273,8 +273,11 @@ def undecodable_problem(where: Where, one: Stuck) -> str:
 
 
 def _silent(ends: Mapping[Where, int], silence_s: float, why: str = "") -> str:
-    places = ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
-    return f"{places}: nothing came for {silence_s:.0f} s; {why or 'are its brokers up?'}"
+    return f"{few_named(ends)}: nothing came for {silence_s:.0f} s; {why or 'are its brokers up?'}"
+
+
+def few_named(places: Iterable[Where]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(places)[:3])
 
 
 # -- A stretch of one partition, read from its start to its end, under both isolations ---------
