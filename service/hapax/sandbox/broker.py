@@ -15,7 +15,6 @@ from base64 import urlsafe_b64encode
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, STDOUT, run
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +27,7 @@ from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from confluent_kafka.admin._metadata import ClusterMetadata
 
@@ -142,23 +141,16 @@ class Broker(ManagedProcess):
             )
             return
         tool = java("kafka.tools.StorageTool", "format", kafka=self._kafka)
-        done = run(
-            [*tool, "-t", cluster_id, "-c", self.configuration],
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-            text=True,
-            timeout=_FORMAT_TIMEOUT_S,
-            check=False,
-        )
+        command = [*tool, "-t", cluster_id, "-c", self.configuration]
+        done = machine.run(command, _FORMAT_TIMEOUT_S)
         if done.returncode:
             raise SandboxError(f"{self.name} cannot format its folder:\n{done.stdout[-2000:]}")
         keep_formatted(self._data, template)
 
-    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until this broker itself answers a metadata request: then it has caught up."""
-        admin = metadata_client(self.address)
-        self.wait_until(lambda: self.node_id in known_brokers(admin), timeout_s)
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S, known: Collection[int] = ()) -> None:
+        """Wait until this broker itself names ``known``, or itself: then it has caught up."""
+        admin, wanted = metadata_client(self.address), set(known or [self.node_id])
+        self.wait_until(lambda: wanted <= known_brokers(admin), timeout_s)
 
 
 class SandboxTopic(NamedTuple):
@@ -208,9 +200,7 @@ class KafkaCluster:
         deadline = time.monotonic() + timeout_s
         everybody = {broker.node_id for broker in self.brokers}
         for broker in self.brokers:
-            asked = metadata_client(broker.address)
-            left_s = max(0.0, deadline - time.monotonic())
-            broker.wait_until(partial(_names, asked, everybody), left_s)
+            broker.await_ready(max(0.0, deadline - time.monotonic()), everybody)
 
     def has_topic(self, name: str) -> bool:
         """Return whether a topic exists, with a leader for one partition at least."""
@@ -264,10 +254,6 @@ class KafkaCluster:
         client = metadata_client(self.bootstrap_servers)
         target = TopicPartition(topic, partition, before_offset)
         client.delete_records([target], operation_timeout=_REQUEST_TIMEOUT_S)[target].result()
-
-
-def _names(asked: AdminClient, everybody: set[int]) -> bool:
-    return known_brokers(asked) == everybody
 
 
 def java(
