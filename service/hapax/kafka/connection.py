@@ -76,7 +76,7 @@ def new_client_answered(properties: Mapping[str, Any], timeout_s: float) -> bool
 def no_broker(settings: Settings, error: KafkaException | None = None) -> PreflightError:
     """Return the one sentence of a command, after ``error`` or because nothing listens."""
     servers = settings.kafka.bootstrap_servers
-    reason = told(bootstrap(servers)) if error is None else diagnose_connection(settings)
+    reason = unanswered(servers) if error is None else diagnose_connection(settings)
     if reason is None and error is not None:
         reason = describe(error.args[0])
     problem = (
@@ -170,8 +170,12 @@ def bootstrap(servers: str) -> dict[str, Address]:
     return probe((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
 
 
-def told(found: Mapping[str, Address]) -> str:
+def unanswered(servers: str) -> str:
     """Say why nothing came of each address, as ``kafka-0:9092: connection refused, …``."""
+    return told(bootstrap(servers))
+
+
+def told(found: Mapping[str, Address]) -> str:
     return ", ".join(
         f"{place}: {address.problem or 'open, but no broker answers'}"
         for place, address in found.items()

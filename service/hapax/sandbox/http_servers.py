@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import (
-    LOOPBACK,
-    ManagedProcess,
-    http_answer,
-    workplace,
-)
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, http_answer, workplace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    PreflightError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
 from hapax.core.ports import IN_DOUBT, Message
 from hapax.kafka.errors import (
     CONTENT,

@@ -26,7 +26,7 @@ from hapax.core.lag import (
     shares,
     stretch,
 )
-from hapax.kafka.connection import answers, bootstrap, told
+from hapax.kafka.connection import answers, unanswered
 from hapax.kafka.errors import FORBIDDEN, describe
 from hapax.kafka.properties import admin_properties
 from hapax.kafka.read.offsets_client import (
@@ -98,7 +98,7 @@ class KafkaLagProbe:
         if answers(self._client().read_uncommitted, REQUEST_TIMEOUT_S, topic):
             return ""
         self._queries = None  # it may be cut off (kafka/consume/client.py)
-        return told(bootstrap(str(self._properties["bootstrap.servers"])))
+        return unanswered(str(self._properties["bootstrap.servers"]))
 
     def _client(self) -> OffsetsClient:
         if self._queries is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from logging import DEBUG, INFO
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import TopicPartition
     from hapax.telemetry.metrics import Family, Metrics
-
-DEBUG: Final = 10
-INFO: Final = 20
-WARNING: Final = 30
-ERROR: Final = 40
-CRITICAL: Final = 50
 
 SETTLED_INTERVAL_S: Final = 1.0
 """Transactions within it share a line: ten a second with a line each are 500 MB of log a day."""

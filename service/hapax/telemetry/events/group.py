@@ -134,11 +134,8 @@ class GroupEvents(Narrator):
 
     def _changed(self, event: str, partitions: Iterable[TopicPartition]) -> None:
         self._tell_settled()
-        changed, before, kind = (
-            frozenset(partitions),
-            self._health.partitions,
-            event.removeprefix("partitions_"),
-        )
+        changed, before = frozenset(partitions), self._health.partitions
+        kind = event.removeprefix("partitions_")
         ours = before | changed if kind == "assigned" else before - changed
         self._forget_lag(before - ours)
         self._health.partitions = ours

@@ -7,20 +7,12 @@ import platform
 import re
 import sys
 import traceback
+from logging import CRITICAL, ERROR, INFO, WARNING
 from pathlib import Path
 from threading import main_thread
 from typing import TYPE_CHECKING, Any, Final
 
-from hapax.telemetry.events.base import (
-    CRITICAL,
-    ERROR,
-    INFO,
-    WARNING,
-    Narrator,
-    named,
-    named_all,
-    printable,
-)
+from hapax.telemetry.events.base import Narrator, named, named_all, printable
 from hapax.telemetry.line_queue import flush_lines, write_within
 
 if TYPE_CHECKING:

@@ -116,7 +116,6 @@ class Status:
         health, settings, now_s = self._health, self._settings, self._wall_s()
         runbooks = settings.telemetry.runbooks_url.rstrip("/")
         verdict = health.readyz()
-        ours, written = partition_rows(health, now_s)
         return {
             "app": settings.app,
             "instance": settings.instance,
@@ -140,8 +139,12 @@ class Status:
             "spark": spark_state(health, now_s) if settings.engine == "spark" else None,
             "total_lag": total_lag(health),
             "rates": self._rates(),
-            "partitions": ours,
-            "outputs": written,
+            "partitions": [_mine(health, where, now_s) for where in sorted(health.inputs)],
+            "outputs": [
+                _row(one, now_s)
+                for _, one in sorted(health.partition_lags.items())
+                if not one.is_input
+            ],
             "outputs_cluster": self._outputs_cluster(),
             "members": self._group(now_s),
             "lag_updated_s_ago": ago(health.lag_updated_s, now_s),
@@ -261,15 +264,10 @@ class Status:
             {
                 "reason": reason,
                 "count": count,
-                "command": self._listing(reason) if listed else None,
+                "command": _listing(reason) if listed else None,
             }
             for reason, count in sorted(samples, key=lambda one: (-one[1], one[0]))
         ]
-
-    @staticmethod
-    def _listing(reason: str) -> str:
-        which = "" if reason == OTHER else f" --reason {shlex.quote(reason)}"
-        return f"hapax dead-letters list{which}"
 
     def _totals(self) -> dict[str, int]:
         return {
@@ -296,16 +294,6 @@ class Status:
 # -- rows of partitions, and what they add up to ----------------------------------------------
 
 
-def partition_rows(
-    health: Health, now_s: float
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of the inputs and of what is written to; each row is of one query."""
-    partition_lags = health.partition_lags
-    mine = [_mine(health, where, now_s) for where in sorted(health.inputs)]
-    written = [_row(one, now_s) for _, one in sorted(partition_lags.items()) if not one.is_input]
-    return mine, written
-
-
 def total_lag(health: Health) -> dict[str, Any]:
     """Return the sum over the input partitions whose lag is known, and the oldest age."""
     partition_lags = health.partition_lags
@@ -319,6 +307,11 @@ def total_lag(health: Health) -> dict[str, Any]:
         "partitions": len(health.inputs),
         "known": len(lags),
     }
+
+
+def _listing(reason: str) -> str:
+    which = "" if reason == OTHER else f" --reason {shlex.quote(reason)}"
+    return f"hapax dead-letters list{which}"
 
 
 def ago(at_s: float | None, now_s: float) -> float | None:
