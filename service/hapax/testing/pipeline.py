@@ -6,10 +6,12 @@ Records go through identify, claim, transform, plan and a transaction, as in ``h
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections import Counter
 from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,16 +33,20 @@ from hapax.core.retry_later import LEVELS
 from hapax.core.transform import Result, TransformForm, form_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
+from hapax.schemas.codec import KINDS, Decoder, Encoder
+from hapax.schemas.lookup import lookup_of
+from hapax.schemas.registry import Schema
 from hapax.settings import Settings, load_settings
 from hapax.settings.env_file import read_env_file
 from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.schemas import Given, schemas_of
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from hapax.core.formats import Format, FormatOptions
 
 
 DEFAULTS = {
@@ -55,6 +61,9 @@ DEFAULTS = {
 """Settings of a pipeline in memory that are not given."""
 PARTITIONS = 8
 """Of each input topic."""
+_NUMBERS = count()
+Given = dict[str, Any] | str | Path
+"""A schema: as data, as text, or the file that has it."""
 
 
 class _ManualClock:
@@ -99,6 +108,54 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
     def values(self, topic: str | None = None) -> list[bytes | None]:
         """Return the values of the outputs, of one topic or of all."""
         return [one.value for one in self.outputs if topic in {None, one.topic}]
+
+
+class TestSchemas:
+    """What a pipeline in memory looks up, by subject: ``orders-value`` is of the topic orders."""
+
+    __test__ = False  # no class of tests, whatever pytest makes of its name
+
+    def __init__(self, formats: FormatOptions, schemas: Mapping[str, Given]) -> None:
+        self._formats = formats
+        self._lookup = lookup_of(formats)
+        for number, (subject, given) in enumerate(schemas.items(), 1):
+            text = _text(given)
+            kind = KINDS.get(self._format(subject), "AVRO")
+            schema = Schema(text=text, kind=kind, id=number, guid=f"{number:032x}")
+            for key in (f"subject:{subject}", f"id:{number}", f"guid:{number:032x}"):
+                self._lookup.add(key, schema)
+
+    def value(self, data: Any, topic: str) -> bytes | None:
+        """Return the value of an input record with this data."""
+        if data is None or isinstance(data, bytes):
+            return data
+        formats = self._formats
+        written = replace(formats, output=formats.input, schema=None, topic=topic)
+        return Encoder(written, self._lookup).encode(data, topic)[0]
+
+    def data(self, record: Record[Any]) -> Any:
+        """Return the data of an output."""
+        read = replace(self._formats, input=self._formats.output, reader=None)
+        return Decoder(read, self._lookup, Any).decode(record)
+
+    def _format(self, subject: str) -> Format:
+        output = subject == f"{self._formats.topic}-value"
+        return self._formats.output if output else self._formats.input
+
+
+def schemas_of(
+    formats: FormatOptions, schemas: Mapping[str, Given]
+) -> tuple[FormatOptions, TestSchemas]:
+    """Return formats whose registry is memory of this pipeline alone, and what it holds."""
+    urls = (f"memory:{next(_NUMBERS)}",)
+    ours = replace(formats, registry=replace(formats.registry, url=urls))
+    return ours, TestSchemas(ours, schemas)
+
+
+def _text(given: Given) -> str:
+    if isinstance(given, Path):
+        return given.read_text(encoding="utf-8")
+    return given if isinstance(given, str) else json.dumps(given)
 
 
 class _AnyTopicBroker(MemoryBroker):

@@ -14,13 +14,13 @@ import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
 from hapax.core.ports import Changes, Clock, Watch, Why
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
 from hapax.kafka.connection import answers, new_client_answered
-from hapax.kafka.consume.native_intake import NativeIntake
+from hapax.kafka.consume.decode import NativeIntake
 from hapax.kafka.errors import (
     COORDINATOR_MOVES,
     LINE_IS_NO_TEXT,
@@ -355,6 +355,24 @@ class GroupConsumer:
 
 def places(partitions: Iterable[TopicPartition]) -> list[Where]:
     return [(partition.topic, partition.partition) for partition in partitions]
+
+
+def assign_unplaced(
+    consumer: Consumer,
+    partitions: Iterable[TopicPartition],
+    properties: Mapping[str, Any],
+    at: int = OFFSET_END,
+) -> list[TopicPartition]:
+    """Assign here: the client would look up and fetch what is not taken. Return as assigned."""
+    held = [TopicPartition(one.topic, one.partition, at) for one in partitions]
+    if (
+        properties.get("group.protocol") == "consumer"
+        or properties.get("partition.assignment.strategy") == "cooperative-sticky"
+    ):
+        consumer.incremental_assign(held)
+    else:
+        consumer.assign(held)
+    return held
 
 
 _NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()

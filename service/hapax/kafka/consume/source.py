@@ -15,8 +15,7 @@ from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommi
 from hapax.core.ports import Batch, Changes, Clock, Stuck, Why
 from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S, ConsumerEvents, GroupConsumer, places
-from hapax.kafka.consume.decode import read, read_native, without
-from hapax.kafka.consume.native_intake import NativeIntake, messages_of
+from hapax.kafka.consume.decode import NativeIntake, messages_of, read, read_native, without
 from hapax.kafka.consume.partition_state import HeldUpPartitions, PartitionStates
 from hapax.kafka.consume.positions import Positions
 from hapax.kafka.consume.span_stops import SpanStops
