@@ -113,9 +113,7 @@ def access(settings: Settings) -> Access:
         if answers(admin, TURN_S):
             return Access()
         admin.poll(0)
-        causes = [error for error in heard if _tells(error)]
-        if causes:
-            cause = causes[0]
+        for cause in filter(_tells, heard):
             return Access(
                 _printable(f"{describe(cause)}{_hint(cause)}"),
                 refused=cause.code() in _REFUSALS,

@@ -65,9 +65,6 @@ class Guard:
         }
 
 
-# -- An authority of the sandbox's own, and the certificates that it signs; made by openssl --------
-
-
 class IssuedCertificate(NamedTuple):
     """Two PEM files."""
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -230,12 +230,11 @@ def workplace(data_dir: Path | None = None) -> Iterator[tuple[Path, Ports, Child
 
 def http_answer(port: int, path: str, timeout_s: float) -> bytes | None:
     """Return what a server of this machine answers with status 200; None: it does not."""
-    connection = HTTPConnection(LOOPBACK, port, timeout=timeout_s)
-    try:
+    with (
+        closing(HTTPConnection(LOOPBACK, port, timeout=timeout_s)) as connection,
+        suppress(OSError, HTTPException),
+    ):
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.read() if answer.status == HTTPStatus.OK else None
-    except (OSError, HTTPException):
-        return None
-    finally:
-        connection.close()
+    return None

@@ -18,6 +18,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import partial
 from io import BytesIO
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hapax.schemas.registry import Schema
 
 _VALUE: Final = "v"
+_one: Final = itemgetter(_VALUE)
 RECORDS: Final = ("record", "error")
 REQUIRED: Final[Any] = object()
 RANKS: Final = {"long": 1, "double": 2, "float": 3, "enum": 1, "fixed": 1, "date": 1}
@@ -163,10 +165,6 @@ def _held(
     return made
 
 
-def _one(held: Any) -> Any:
-    return held[_VALUE]
-
-
 def _is_bytes(schema: Any) -> bool:
     return schema == "bytes" or (isinstance(schema, dict) and schema.get("type") == "bytes")
 
@@ -286,9 +284,6 @@ def members_of(data: Any) -> Any:
         return {each.encode_name: getattr(data, each.name) for each in msgspec.structs.fields(data)}
     members = getattr(type(data), "__dataclass_fields__", getattr(type(data), "model_fields", None))
     return data if members is None else {name: getattr(data, name) for name in members}
-
-
-# -- unions ----------------------------------------------------------------------------------
 
 
 class _Union(Node):

@@ -71,8 +71,8 @@ def _by_name(kind: Any, *, strict: bool) -> Callable[[Any], Any] | None:
     """
     kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else ()
     classes = [each for each in kinds if isinstance(each, type) and _has_members(each)]
-    tagged = [each for each in classes if getattr(_config(each), "tag", None) is not None]
-    if not classes[1:] or tagged:
+    configs = [getattr(each, "__struct_config__", None) for each in classes]
+    if not classes[1:] or any(getattr(each, "tag", None) is not None for each in configs):
         return None
     shapes = {each.__name__: shape(each, strict=strict) for each in classes}
 
@@ -85,10 +85,6 @@ def _by_name(kind: Any, *, strict: bool) -> Callable[[Any], Any] | None:
         return of({name: value for name, value in data.items() if name != TYPE})
 
     return made
-
-
-def _config(kind: type) -> Any:
-    return getattr(kind, "__struct_config__", None)
 
 
 def _has_members(kind: type) -> bool:

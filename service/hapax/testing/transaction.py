@@ -210,12 +210,9 @@ class MemoryTransaction:
         try:
             again = partial(self._new_doubts.append, f"{kind}: sent twice")
             self._wire(kind, partial(request, name), again)
-        except InvalidTransactionStateError:
-            if kind != "Produce":
+        except ProducerDeadError as error:
+            if kind != "Produce" or not isinstance(error, InvalidTransactionStateError):
                 self._epoch = None
-            raise
-        except ProducerDeadError:
-            self._epoch = None
             raise
 
     def _name(self) -> tuple[str, int]:

@@ -215,9 +215,6 @@ def readers_at_rest(
     return tuple(one for one in before if last.get(one[1:3]) and one.committed == ends[one[1:3]])
 
 
-# -- One query of a cluster -------------------------------------------------------------------
-
-
 Ages = tuple[int, ...]
 
 
@@ -247,8 +244,6 @@ class ClusterLook(NamedTuple):
 
 
 class _Look:
-    """One pass over a cluster."""
-
     def __init__(self, asked: ClusterLook) -> None:
         self._asked = asked
         self._settings = asked.settings

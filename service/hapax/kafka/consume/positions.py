@@ -328,8 +328,6 @@ class Positions:
             " start again"
         )
 
-    # -- a group that begins -----------------------------------------------------------------
-
     def _begin(self, partitions: Collection[Where]) -> None:
         if partitions:
             places = self.beginning.places(partitions)

@@ -243,10 +243,6 @@ def answer_of(ask: Callable[[], Any]) -> Any:
         raise ProducerDeadError(text, unanswered=True) from error
 
 
-def any_cluster(_cluster_id: str | None) -> None:
-    """Accept the cluster: there are no positions that could belong to another one."""
-
-
 class KafkaProducing:
     """One producer at a time, rebuilt on demand."""
 
@@ -257,7 +253,7 @@ class KafkaProducing:
         clock: Clock,
         forward: LogLine,
         watch: Watch,
-        meet_cluster: Callable[[str | None], None] = any_cluster,
+        meet_cluster: Callable[[str | None], None] = lambda _cluster_id: None,
     ) -> None:
         """``meet_cluster`` raises when positions belong to another cluster than the producer's."""
         self._config = config

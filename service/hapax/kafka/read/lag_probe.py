@@ -160,9 +160,6 @@ class KafkaLagProbe:
             )
 
 
-# -- Records that other groups have not read ----------------------------------------------------
-
-
 def reader_probes(settings: Settings) -> dict[str, ReaderLagProbe]:
     properties, topic = reader_properties(settings.target), settings.output.topic
     return {

@@ -449,9 +449,7 @@ class BackgroundEnds:
         ends: Progress = {}
         errors: list[str] = []
         try:
-            if self._client is None:
-                self._client = OffsetsClient(self._properties, self._logger)
-            client = self._client
+            client = self._client = self._client or OffsetsClient(self._properties, self._logger)
             try:
                 found = client.offsets(dict.fromkeys(partitions, LATEST), committed=True)
             except KafkaException as exception:

@@ -40,8 +40,6 @@ def spans(
 
 
 class _Lookup:
-    """One query of the logs."""
-
     def __init__(
         self, properties: Mapping[str, Any], queries: OffsetsClient, places: list[Where]
     ) -> None:
@@ -91,7 +89,6 @@ class _Lookup:
         with closing(build(Consumer, own, None)) as consumer:
             fetch = RangeFetch(consumer, ranges, refused=_refused)
             while fetch.ends:
-                due = set(fetch.ends)
                 for message in fetch.poll():
                     where = place_of(message)
                     if where not in found and message.timestamp()[1] >= time_ms:
@@ -100,7 +97,7 @@ class _Lookup:
                     found.setdefault(where, fetch.undecodable[where].offset)
                 for where in fetch.ends.keys() & found.keys():
                     del fetch.ends[where]
-                fetch.pause(due - fetch.ends.keys())
+                fetch.pause_done()
                 if fetch.silent(SILENCE_S):
                     raise BatchAbortedError("records of a span: nothing came", resolved=False)
         return found

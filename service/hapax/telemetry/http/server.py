@@ -192,8 +192,6 @@ def json_answer(status: HTTPStatus, value: Mapping[str, Any]) -> Answer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, one request."""
-
     timeout = CLIENT_TIMEOUT_S
     error_content_type = "application/json"
     error_message_format = '{"error": %(code)d}'
