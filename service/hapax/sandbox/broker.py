@@ -59,10 +59,6 @@ class Extra(NamedTuple):
     kafka: str | None = None
     options: tuple[str, ...] = ()
 
-    @property
-    def java_options(self) -> tuple[str, ...]:
-        return (*self.options, *(self.guard.java_options if self.guard else ()))
-
 
 class Broker(ManagedProcess):
     """One node, restarted on the same ports with the same data.
@@ -94,9 +90,10 @@ class Broker(ManagedProcess):
         self.configuration = folder / "server.properties"
         self._data = folder / "data"
         folder.mkdir(parents=True, exist_ok=True)
+        options = (*extra.options, *(extra.guard.java_options if extra.guard else ()))
         super().__init__(
             f"Kafka broker {node_id}",
-            java("kafka.Kafka", self.configuration, options=extra.java_options, kafka=self._kafka),
+            java("kafka.Kafka", self.configuration, options=options, kafka=self._kafka),
             folder / "broker.log",
             watchdog,
         )

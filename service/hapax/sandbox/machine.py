@@ -170,10 +170,6 @@ def promtool() -> Path:
     return _program("promtool", "prometheus", _OF_A_RELEASE)
 
 
-def maven() -> Path | None:
-    return _on_path("mvn")
-
-
 def spark_home() -> Path:
     found = _package("pyspark")
     if found is None:

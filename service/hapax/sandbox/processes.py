@@ -34,9 +34,8 @@ class ManagedProcess:
 
     Servers of the sandbox, and the workers of ``hapax demo`` and ``hapax dev``.
 
-    log          takes its standard output and error, after those of earlier starts; its folder is
-                 where the process runs. None: the caller's standard error, and the caller's folder
-    environment  its variables; None: those of the caller
+    log  takes its standard output and error, after those of earlier starts; its folder is where the
+         process runs. None: the caller's standard error, and the caller's folder
     """
 
     def __init__(
@@ -45,12 +44,11 @@ class ManagedProcess:
         command: Sequence[str | Path],
         log: Path | None,
         watchdog: ChildWatchdog,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self._log = log
         self.command = command
-        self._environment = environment
+        self._environment: Mapping[str, str] | None = None
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -78,7 +76,7 @@ class ManagedProcess:
     def start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start the process, in a session of its own, which ^C does not reach. Does not wait.
 
-        ``environment``: its variables from now on; None: those that it had.
+        ``environment``: its variables from now on; None: those that it had, at first the caller's.
         """
         if self.running:
             raise SandboxError(f"{self.name} runs already.")

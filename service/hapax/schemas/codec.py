@@ -108,9 +108,10 @@ class Decoder:
         self._short: dict[bytes, Short] = {}
         self._head_bytes = ID_BYTES + (formats.input == "protobuf")
         self._json = typed.json_reader(kind if formats.input == "json" else Any)
-        self.decode: Callable[[Record], Any] = {"bytes": _nothing, "json": self._of_json}.get(
-            formats.input, self._of_schema
-        )
+        self.decode: Callable[[Record], Any] = {
+            "bytes": lambda _record: None,
+            "json": self._of_json,
+        }.get(formats.input, self._of_schema)
 
     def _of_json(self, record: Record) -> Any:
         if record.value is None:
@@ -259,9 +260,6 @@ class Encoder:
 
 def key_of(schema: str | int) -> str:
     return f"{'id' if isinstance(schema, int) else 'guid'}:{schema}"
-
-
-def _nothing(_record: Record) -> None: ...
 
 
 def text_of(path: str, side: str) -> str:

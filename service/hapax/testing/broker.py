@@ -410,8 +410,6 @@ class MemoryBroker:
             self.beside.update(marks)
             self.watch(visible, offsets)
 
-    # -- logs -----------------------------------------------------------------------------
-
     def write(
         self,
         topic: str,
@@ -441,8 +439,6 @@ class MemoryBroker:
     def ends(self) -> Progress:
         self.expire()
         return {where: self.logs[where].stable_end for where in self.inputs}
-
-    # -- group ----------------------------------------------------------------------------
 
     def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
         """Return what a member gives up and what it gets: only what no other member still holds."""

@@ -124,9 +124,6 @@ class KafkaPreflight:
         return f"{', '.join(tls)} speaks TLS, and {wrong}" if tls else ""
 
 
-# -- What settings need of one cluster ---------------------------------------------------------
-
-
 def target_settings(settings: Settings) -> Settings:
     target = settings.target
     nothing = target.input.model_copy(update={"topics": ()})
@@ -156,9 +153,6 @@ def required_topics(settings: Settings) -> dict[str, str]:
 def protocol_unserved(settings: Settings, apis: Mapping[str, int]) -> bool:
     joins = settings.group.protocol == "consumer"
     return joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848
-
-
-# -- Which requests the brokers serve ------------------------------------------------------------
 
 
 def request_versions(settings: Settings) -> dict[str, int]:

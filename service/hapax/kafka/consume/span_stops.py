@@ -44,8 +44,6 @@ class SpanStops:
         self._given = start if isinstance(start, SpanWords) else None
         self._words = self._given if self._given is not None and self._given.end else None
 
-    # -- what the group has -------------------------------------------------------------------
-
     def require(self, partitions: Iterable[Where]) -> None:
         """Look up the beginning; raise PreflightError when offsets are of no or another span."""
         if self._given is None:
@@ -101,8 +99,6 @@ class SpanStops:
             if problem is not None:
                 raise PreflightError([problem])
         return known
-
-    # -- records --------------------------------------------------------------------------------
 
     def stop(self, where: Where) -> int | None:
         """Return the stop; where the group is further already, by workers, that offset."""

@@ -154,8 +154,6 @@ class KafkaTargetSource(KafkaSource):
             else:
                 commit(offsets=told)
 
-    # -- what the client reports ------------------------------------------------------------
-
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
         held = assign_unplaced(consumer, partitions, self._consumer.properties, NOWHERE)

@@ -11,6 +11,7 @@ import platform
 import shlex
 import time
 from collections import deque
+from dataclasses import KW_ONLY, dataclass
 from heapq import nlargest
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -69,6 +70,7 @@ class Members(Protocol):
         """
 
 
+@dataclass(eq=False)
 class Status:
     """Describes this moment. ``members`` is asked only when the status is.
 
@@ -76,44 +78,34 @@ class Status:
     build        versions of what runs
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        health: Health,
-        *,
-        metrics: Metrics,
-        troubles: Troubles,
-        members: Members | None = None,
-        transactional_id: str,
-        record_path: str,
-        build: Mapping[str, str],
-        wall_s: Callable[[], float] = time.time,
-    ) -> None:
-        self._settings = settings
-        self._shown = settings.effective()
-        self._health = health
-        self._metrics = metrics
-        self._troubles = troubles
-        self._members = members
-        self._transactional_id = transactional_id
-        self._path = record_path
-        self._build = build
-        self._wall_s = wall_s
-        self._began_s = wall_s()
+    settings: Settings
+    health: Health
+    _: KW_ONLY
+    metrics: Metrics
+    troubles: Troubles
+    members: Members | None = None
+    transactional_id: str
+    record_path: str
+    build: Mapping[str, str]
+    wall_s: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._shown = self.settings.effective()
+        self._began_s = self.wall_s()
         self._samples: deque[Sample] = deque(maxlen=KEPT_MAX)
 
     def sample(self) -> None:
         """Keep what rates follow from; called often, works every few seconds."""
-        now_s = self._wall_s()
+        now_s = self.wall_s()
         # One of the future is of a clock that was set back since.
         if not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S:
             totals = self._totals()
-            lag = total_lag(self._health)["records"]
+            lag = total_lag(self.health)["records"]
             sample = Sample(now_s, totals["records_in"], totals["records_out"], lag)
             self._samples.append(sample)
 
     def __call__(self) -> dict[str, Any]:
-        health, settings, now_s = self._health, self._settings, self._wall_s()
+        health, settings, now_s = self.health, self.settings, self.wall_s()
         runbooks = settings.telemetry.runbooks_url.rstrip("/")
         verdict = health.readyz()
         return {
@@ -122,7 +114,7 @@ class Status:
             "engine": settings.engine,
             "guarantee": settings.guarantee,
             "record_path": self._record_path(),
-            "transactional_id": self._transactional_id,
+            "transactional_id": self.transactional_id,
             "state": health.state(),
             "ready": verdict.ok,
             "paused_by_operator": health.paused_s is not None,
@@ -153,9 +145,9 @@ class Status:
             "claim_store": self._claim_store(),
             "troubles": [
                 trouble._asdict() | {"s_ago": ago(trouble.at_s, now_s)}
-                for trouble in self._troubles.latest()
+                for trouble in self.troubles.latest()
             ],
-            "build": {**self._build, "python": platform.python_version()},
+            "build": {**self.build, "python": platform.python_version()},
             "settings": self._shown,
         }
 
@@ -177,7 +169,7 @@ class Status:
 
         ``records`` names those that take longest, so that the answer has an end.
         """
-        running = self._health.calls
+        running = self.health.calls
         if running is None:
             return None
         first: dict[str, dict[str, Any]] = {}
@@ -197,15 +189,15 @@ class Status:
 
     def _record_path(self) -> str:
         """Return that of the executors where there are any: a driver takes no records."""
-        told = {path.partition(" ")[0] for path in self._health.record_paths.values()}
-        return ", ".join(sorted(told)) or self._path
+        told = {path.partition(" ")[0] for path in self.health.record_paths.values()}
+        return ", ".join(sorted(told)) or self.record_path
 
     def _outputs_cluster(self) -> dict[str, Any] | None:
-        servers = self._settings.output.kafka.bootstrap_servers
-        return {"servers": servers, "id": self._health.outputs_cluster} if servers else None
+        servers = self.settings.output.kafka.bootstrap_servers
+        return {"servers": servers, "id": self.health.outputs_cluster} if servers else None
 
     def _last(self, now_s: float) -> dict[str, Any] | None:
-        last = self._health.last_settled
+        last = self.health.last_settled
         if last is None:
             return None
         at_s, settled = last
@@ -225,7 +217,7 @@ class Status:
         }
 
     def _micro_batch(self, now_s: float) -> dict[str, Any] | None:
-        last = self._health.micro_batch
+        last = self.health.micro_batch
         if last is None:
             return None
         at_s, numbers = last
@@ -246,7 +238,7 @@ class Status:
         }
 
     def _group(self, now_s: float) -> dict[str, Any] | None:
-        latest = None if self._members is None else self._members.latest()
+        latest = None if self.members is None else self.members.latest()
         if latest is None:
             return None
         at_s, holds = latest
@@ -255,10 +247,10 @@ class Status:
 
     def _dead_letters(self) -> list[dict[str, Any]]:
         """Return those of this process by reason, most first, with the command that lists them."""
-        listed = self._settings.dead_letter.topic is not None
+        listed = self.settings.dead_letter.topic is not None
         samples = (
             (labels["reason"], int(value))
-            for labels, value in self._metrics.records_dead_lettered.series()
+            for labels, value in self.metrics.records_dead_lettered.series()
         )
         return [
             {
@@ -274,7 +266,7 @@ class Status:
             name: int(
                 sum(
                     value
-                    for labels, value in getattr(self._metrics, row).series()
+                    for labels, value in getattr(self.metrics, row).series()
                     if wanted.items() <= labels.items()
                 )
             )
@@ -282,16 +274,13 @@ class Status:
         }
 
     def _claim_store(self) -> dict[str, Any]:
-        away = self._health.claims_away
-        if not self._settings.dedup.enabled:
+        away = self.health.claims_away
+        if not self.settings.dedup.enabled:
             return {"state": "none"}
         if away is None:
             return {"state": "up"}
-        away_s = self._health.monotonic_s() - away.began_s
+        away_s = self.health.monotonic_s() - away.began_s
         return {"state": "away", "away_s": round(away_s, 3), "reason": away.reason}
-
-
-# -- rows of partitions, and what they add up to ----------------------------------------------
 
 
 def total_lag(health: Health) -> dict[str, Any]:
@@ -348,9 +337,6 @@ def _row(one: PartitionLag, now_s: float) -> dict[str, Any]:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
-
-
-# -- executors and lanes ----------------------------------------------------------------------
 
 
 def spark_state(health: Health, now_s: float) -> dict[str, Any]:
