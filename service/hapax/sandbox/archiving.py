@@ -103,7 +103,7 @@ def _run_spark(recording: tuple[str, ...]) -> None:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_SUBMIT_OPTS": " ".join((java_options(), *recording)),
         }
-        command = [home / "bin" / "spark-submit", "--master", "local[2]", script]
+        command: list[str | Path] = [home / "bin" / "spark-submit", "--master", "local[2]", script]
         done = machine.run(command, _SPARK_TIMEOUT_S, cwd=folder, env=environment)
     if done.returncode:
         raise SandboxError(f"Spark's classes could not be archived:\n{done.stdout[-2000:]}")

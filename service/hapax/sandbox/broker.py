@@ -19,8 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError

@@ -329,8 +329,8 @@ def _make_java(home: Path, real: Path) -> None:
         program = work / "bin" / "java"
         program.parent.mkdir(parents=True)
         options = f"-XX:SharedArchiveFile={shlex.quote(str(home / 'java.jsa'))}"
-        command = [real, "-Xshare:dump", f"-XX:SharedArchiveFile={work / 'java.jsa'}"]
-        dumped = run(command, _DUMP_TIMEOUT_S)
+        archive = f"-XX:SharedArchiveFile={work / 'java.jsa'}"
+        dumped = run([real, "-Xshare:dump", archive], _DUMP_TIMEOUT_S)
         program.write_text(
             _JAVA_SCRIPT.format(
                 module=_SPARK_MODULE,

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -34,8 +34,9 @@ class ManagedProcess:
 
     Servers of the sandbox, and the workers of ``hapax demo`` and ``hapax dev``.
 
-    log  takes its standard output and error, after those of earlier starts; its folder is where the
-         process runs. None: the caller's standard error, and the caller's folder
+    log          takes its standard output and error, after those of earlier starts; its folder is
+                 where the process runs. None: the caller's standard error, and the caller's folder
+    environment  its variables; None: those of the caller
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class ManagedProcess:
         command: Sequence[str | Path],
         log: Path | None,
         watchdog: ChildWatchdog,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self._log = log
         self.command = command
-        self._environment: Mapping[str, str] | None = None
+        self._environment = environment
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -76,16 +78,23 @@ class ManagedProcess:
     def start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start the process, in a session of its own, which ^C does not reach. Does not wait.
 
-        ``environment``: its variables from now on; None: those that it had, at first the caller's.
+        ``environment``: its variables from now on; None: those that it had.
         """
         if self.running:
             raise SandboxError(f"{self.name} runs already.")
         self._environment = environment or self._environment
-        if self._log is None:
-            self._process = self._started(sys.stderr.fileno())
-        else:
-            with self._log.open("ab") as log:
-                self._process = self._started(log.fileno())
+        with ExitStack() as opened:
+            log = self._log
+            output: IO[Any] = sys.stderr if log is None else opened.enter_context(log.open("ab"))
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output.fileno(),
+                stderr=output.fileno(),
+                env=self._environment,
+                cwd=None if log is None else log.parent,
+                start_new_session=True,
+            )
         self._watchdog.watch(self._process.pid)
 
     def kill(self) -> bool:
@@ -145,17 +154,6 @@ class ManagedProcess:
     def last_words(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(line[:_LINE_MAX] for line in lines[-_LAST_WORDS:])
-
-    def _started(self, output: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            self.command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=self._environment,
-            cwd=None if self._log is None else self._log.parent,
-            start_new_session=True,
-        )
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:

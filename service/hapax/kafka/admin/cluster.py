@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -427,7 +426,7 @@ def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:
         return answer.result(max(0.0, until_s - time.monotonic())), None
     except KafkaException as error:
         return None, describe(error.args[0])
-    except (TimeoutError, FutureTimeoutError):
+    except TimeoutError:
         return None, f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
 
 

@@ -26,7 +26,6 @@ from hapax.kafka.produce.producer import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
 
     from hapax.core.ports import Clock, Message, Watch
     from hapax.kafka.native import NativePath
@@ -75,7 +74,7 @@ class OutputTopics:
     def meet(self, names: Collection[str]) -> None:
         self._there = frozenset(names)
 
-    def learn(self, codes: AbstractSet[int]) -> bool:
+    def learn(self, codes: set[int]) -> bool:
         """Ask; return whether settings may explain it: not where messages were judged by them."""
         if self._rules or not codes & _BY_RULES:
             return False

@@ -30,7 +30,6 @@ from hapax.kafka.read.offsets_client import client_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
 
     from hapax.core.offset_commit import OffsetCommit
     from hapax.kafka.produce.producer import Outbox
@@ -267,9 +266,7 @@ class KafkaTransaction(KafkaProducing):
         self.abort()
         self._check_topics(outbox)
 
-    def _learn(
-        self, outbox: Outbox, step: str, codes: AbstractSet[int]
-    ) -> tuple[bool, Mapping[int, str]]:
+    def _learn(self, outbox: Outbox, step: str, codes: set[int]) -> tuple[bool, Mapping[int, str]]:
         """Return whether it was for what a message holds, and which are surely to blame."""
         self._diagnosing = True
         if not codes & CONTENT:

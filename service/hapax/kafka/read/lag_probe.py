@@ -141,15 +141,13 @@ class KafkaLagProbe:
                     self._remark(snapshot, resource.name, describe(error.args[0]))
                 else:
                     snapshot.failures.append(f"{resource.name}: {describe(error.args[0])}")
-                continue
             except TimeoutError:
-                snapshot.failures.append(
-                    f"{resource.name}: its configuration was not returned in time"
-                )
-                continue
-            found = retention_of({name: entry.value for name, entry in entries.items()})
-            if found is not None:
-                self._retention = self._retention | {resource.name: found}
+                late = f"{resource.name}: its configuration was not returned in time"
+                snapshot.failures.append(late)
+            else:
+                found = retention_of({name: entry.value for name, entry in entries.items()})
+                if found is not None:
+                    self._retention = self._retention | {resource.name: found}
 
     def _remark(self, snapshot: OffsetSnapshot, topic: str, reason: str) -> None:
         if topic not in self._remarked:
