@@ -174,9 +174,6 @@ def _is_bytes(schema: Any) -> bool:
     return schema == "bytes" or (isinstance(schema, dict) and schema.get("type") == "bytes")
 
 
-# -- places of a schema: what fits, and how data is read and written ------------------------
-
-
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

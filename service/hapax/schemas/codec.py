@@ -149,14 +149,11 @@ class Decoder:
         made: Reader = self._checked(self._made, found, f"schema {schema} cannot be used")
         self._readers[schema] = made
         if isinstance(schema, int):
-            self._keep_short(schema, made)
+            path = protobuf.FIRST_BYTES if self._format == "protobuf" else b""
+            generated = bool(path) and protobuf.is_message(self._kind)
+            short = self._kind.FromString if generated else partial(made, path)
+            self._short[prefix_of(schema) + path] = short
         return made
-
-    def _keep_short(self, schema: int, read: Reader) -> None:
-        path = protobuf.FIRST_BYTES if self._format == "protobuf" else b""
-        generated = bool(path) and protobuf.is_message(self._kind)
-        short = self._kind.FromString if generated else partial(read, path)
-        self._short[prefix_of(schema) + path] = short
 
     def _made(self, schema: Schema) -> Reader:
         shape = self._shape

@@ -452,8 +452,10 @@ class MemoryBroker:
     def by_partition(self, messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
         found: dict[TopicPartition, list[Message]] = {}
         for message in messages:
-            partition = message.partition
-            if partition < 0:
-                partition = crc32(message.key or b"") % self._partitions[message.topic]
-            found.setdefault((message.topic, partition), []).append(message)
+            found.setdefault(self._place(message), []).append(message)
         return found
+
+    def _place(self, message: Message) -> TopicPartition:
+        if message.partition >= 0:
+            return (message.topic, message.partition)
+        return (message.topic, crc32(message.key or b"") % self._partitions[message.topic])

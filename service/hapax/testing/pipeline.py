@@ -159,16 +159,12 @@ def _text(given: Given) -> str:
 
 
 class _AnyTopicBroker(MemoryBroker):
-    """A broker that creates a partition when something is written to it."""
+    """A broker that creates a partition when something is written: the first, or the named."""
 
-    def by_partition(self, messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
-        """Return messages by partition: the one that they name, else the first."""
-        found: dict[TopicPartition, list[Message]] = {}
-        for message in messages:
-            where = (message.topic, max(0, message.partition))
-            self.logs.setdefault(where, MemoryLog(where))
-            found.setdefault(where, []).append(message)
-        return found
+    def _place(self, message: Message) -> TopicPartition:
+        where = (message.topic, max(0, message.partition))
+        self.logs.setdefault(where, MemoryLog(where))
+        return where
 
 
 class _CallWatch(Watchdog):

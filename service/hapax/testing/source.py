@@ -79,7 +79,9 @@ class MemorySource:
         """Return what has arrived; without records all of ``wait_s`` is spent."""
         with self._step("take"):
             self._shift()
-            batch = self._fetch(Batch([], {}, {}), records_max)
+            batch = Batch([], {}, {})
+            for where in sorted(self._position.keys() - self.paused):
+                self._read(where, batch, records_max - len(batch.records))
             if not batch.records:
                 self._wait(wait_s)
             return batch
@@ -198,11 +200,6 @@ class MemorySource:
             _raise(fault, step)
         yield
         _raise(fault, step)
-
-    def _fetch(self, batch: Batch, records_max: int) -> Batch:
-        for where in sorted(self._position.keys() - self.paused):
-            self._read(where, batch, records_max - len(batch.records))
-        return batch
 
     def _read(self, where: TopicPartition, batch: Batch, records_max: int) -> None:
         found = self._broker.fetch(where, self._position[where], records_max)

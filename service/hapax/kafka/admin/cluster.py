@@ -248,9 +248,9 @@ class _Look:
         self._settings = asked.settings
         self._topics = list(dict.fromkeys((*asked.settings.input.topics, *asked.outputs)))
         self._client_log = ApiVersionsLog()
-        base = reader_properties(asked.settings) | {"client.id": f"{asked.settings.app}-doctor"}
-        self._properties = base
-        self._admin = telling_client(base, self._client_log)
+        own = {"client.id": f"{asked.settings.app}-doctor"}
+        self._properties = reader_properties(asked.settings) | own
+        self._admin = telling_client(self._properties, self._client_log)
         self._untold: dict[str, str] = {}
         self._overridden: dict[int, str] = {}
 
@@ -415,9 +415,6 @@ class _Look:
                 name: self._asked.ages_of(name, topics[name].settings) for name in self._topics
             },
         )
-
-
-# -- Answers of the admin client as facts, and a trial ------------------------------------------
 
 
 def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:

@@ -213,8 +213,6 @@ class GroupConsumer:
             raise PreflightError([problem])
         raise StopError(f"the consumer is dead: {text}")
 
-    # -- the group ------------------------------------------------------------------------
-
     def assignment(self) -> frozenset[Where]:
         with self.asking("assignment"):
             return frozenset(places(self.client.assignment()))
@@ -253,8 +251,6 @@ class GroupConsumer:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
         return {(answer.topic, answer.partition): answer for answer in answers}
 
-    # -- the log --------------------------------------------------------------------------
-
     def numbers(self, topic: str) -> list[int]:
         with self.asking("list_topics"):
             metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
@@ -271,8 +267,6 @@ class GroupConsumer:
             text = f"offsets of {topic}/{number}: {describe(error)}"
             raise BatchAbortedError(text, resolved=False)
         return {where: offset for where, offset in found.items() if offset is not None}
-
-    # -- reading --------------------------------------------------------------------------
 
     def seek(self, where: Where, offset: int, epoch: int | None = None) -> bool:
         """Read on from there. Inside of ``asking``.

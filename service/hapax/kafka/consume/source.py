@@ -16,8 +16,8 @@ from hapax.core.ports import Batch, Changes, Clock, Stuck, Why
 from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S, ConsumerEvents, GroupConsumer, places
 from hapax.kafka.consume.decode import NativeIntake, messages_of, read, read_native, without
-from hapax.kafka.consume.partition_state import HeldUpPartitions, PartitionStates
-from hapax.kafka.consume.positions import Positions
+from hapax.kafka.consume.partition_state import PartitionStates
+from hapax.kafka.consume.positions import HeldUpPartitions, Positions
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.read.offsets_client import LATEST, client_offset

@@ -257,14 +257,12 @@ def _committed(queries: OffsetsClient, places: list[Where]) -> dict[Where, int |
     return {where: offset_or_none(one) for where, one in answers.items() if one.error is None}
 
 
-# -- Tasks of a Spark application, before they report to their driver --------------------------
-#
-# A task that stays commits for as long as HAPAX_SPARK__RANGE_INTERVAL before it reports: by its
-# driver's word alone, whatever arrived since would pass for lag.
-
-
 class TaskProgress:
-    """Asks the group about the partitions that the driver knows of. One thread only."""
+    """Asks the group about the partitions that the driver knows of. One thread only.
+
+    A task that stays commits for as long as HAPAX_SPARK__RANGE_INTERVAL before it reports: by its
+    driver's word alone, whatever arrived since would pass for lag.
+    """
 
     def __init__(self, settings: Settings, told: Callable[[], GroupProgress]) -> None:
         """Connect to nothing yet. ``told``: what reports have said."""
