@@ -140,11 +140,8 @@ def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)[:TEXT_MAX]
 
 
-# -- listeners: name resolution and TCP, nothing sent ------------------------------------------
-
-
 def probe(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[str, Address]:
-    """Try all ``host:port`` at once; takes so long at most, however dead they are."""
+    """Try all ``host:port`` at once, nothing sent; takes so long at most, however dead they are."""
     wanted = list(dict.fromkeys(places))
     answers: queue.SimpleQueue[Address] = queue.SimpleQueue()
     for place in wanted:

@@ -88,7 +88,6 @@ class Broker(ManagedProcess):
         self._kafka = jars.chosen(extra.kafka)
         self.configuration = folder / "server.properties"
         self._data = folder / "data"
-        folder.mkdir(parents=True, exist_ok=True)
         options = (*extra.options, *(extra.guard.java_options if extra.guard else ()))
         super().__init__(
             f"Kafka broker {node_id}",
@@ -303,9 +302,6 @@ def _replication(nodes: int) -> Mapping[str, object]:
 
 def _listeners(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
-
-
-# -- Data folders ----------------------------------------------------------------------------------
 
 
 def new_id() -> str:

@@ -41,7 +41,6 @@ class RegistryServer(ManagedProcess):
     """
 
     def __init__(self, folder: Path, ports: Ports, watchdog: ChildWatchdog) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.port = ports.reserve()
         self.url = f"http://{LOOPBACK}:{self.port}{_API}"
         super().__init__("Schema registry", self._command_in(folder), folder / "log", watchdog)

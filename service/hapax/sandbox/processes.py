@@ -49,6 +49,8 @@ class ManagedProcess:
     ) -> None:
         self.name = name
         self._log = log
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
         self.command = command
         self._environment = environment
         self._watchdog = watchdog

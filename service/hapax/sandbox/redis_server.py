@@ -35,7 +35,6 @@ class Redis(ManagedProcess):
         guard: Guard | None = None,
         port: int = 0,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.port = ports.reserve(port)
         self.tls_port = ports.reserve() if guard else None
         self._guard = guard

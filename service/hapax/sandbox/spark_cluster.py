@@ -47,7 +47,6 @@ class SparkDaemon(ManagedProcess):
     def __init__(
         self, kind: str, words: Sequence[str | Path], folder: Path, watchdog: ChildWatchdog
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         home = machine.spark_home()
         options = [
             f"-Dspark.worker.timeout={_WORKER_TIMEOUT_S}",

@@ -99,18 +99,17 @@ class Logs:
         self._queries.close()
 
     def look(self) -> dict[Where, Log]:
-        places = self._places
         # The committed offset first, the ends after it: so an offset is never beyond its log.
         committed = self._committed()
         # The high watermark first, the stable end after it, and the stable end again at the very
         # end: a transaction that is seen open was open all the time.
-        logs = self._queries.log_offsets(places)
+        logs = self._queries.log_offsets(self._places)
         seen_s = time.monotonic()
         since = self._since(logs)
         later: dict[Where, int | None] = {}
         if any(log.last_stable_offset_lag for log in logs.values()):
             time.sleep(max(0.0, PAUSE_S - (time.monotonic() - seen_s)))
-            later = self._queries.offsets(dict.fromkeys(places, LATEST), committed=True)
+            later = self._queries.offsets(dict.fromkeys(self._places, LATEST), committed=True)
         for one in self._queries.take_errors():
             name = f"broker {one.leader}" if one.where is None else f"{one.where[0]}/{one.where[1]}"
             self.untold[f"offsets of {name}"] = describe(one.error)
@@ -123,7 +122,7 @@ class Logs:
                 cluster_id=self._clusters.get(where),
                 foreign=self._foreign.get(where),
             )
-            for where in places
+            for where in self._places
         }
 
     def _since(self, logs: Mapping[Where, LogOffsets]) -> dict[Where, dict[int, int]]:

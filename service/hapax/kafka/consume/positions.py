@@ -259,8 +259,6 @@ class Positions:
         self._begin([where for where in again if stable[where] is None])
         self._states.stale -= stale  # only now: without an answer they stay stale
 
-    # -- a log that is another one -----------------------------------------------------------
-
     def prove(self, partitions: Iterable[Where]) -> set[Where]:
         """Return those to read again: an epoch is checked by a seek alone (librdkafka 2.16)."""
         again = set()

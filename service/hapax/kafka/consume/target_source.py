@@ -163,10 +163,7 @@ class KafkaTargetSource(KafkaSource):
         self.lanes.leave(came)
         self._states.stale.update(came)
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        super()._on_revoke(consumer, partitions)
-        self.lanes.leave(places(partitions))
-
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        super()._on_lost(consumer, partitions)
-        self.lanes.leave(places(partitions))
+    def _left(self, partitions: list[TopicPartition]) -> list[Where]:
+        left = super()._left(partitions)
+        self.lanes.leave(left)
+        return left
