@@ -304,6 +304,19 @@ class GroupConsumer:
             self._reasons.get(where, set()).discard(why)
             self.resume_returned()
 
+    def assign_held(
+        self, client: Consumer, partitions: list[TopicPartition], why: Why, at: int = OFFSET_END
+    ) -> None:
+        """Assign and hold: the client would look up and fetch what is not taken."""
+        given = [TopicPartition(*where, at) for where in places(partitions)]
+        strategy = self.properties.get("partition.assignment.strategy")
+        if self.properties.get("group.protocol") == "consumer" or strategy == "cooperative-sticky":
+            client.incremental_assign(given)
+        else:
+            client.assign(given)
+        for where in places(given):
+            self.hold(where, why, held=True)
+
     def hold_ours(self, where: Where, why: Why, *, held: bool) -> None:
         if where in self.assignment():
             with self.asking("pause"):
@@ -349,24 +362,6 @@ class GroupConsumer:
 
 def places(partitions: Iterable[TopicPartition]) -> list[Where]:
     return [(partition.topic, partition.partition) for partition in partitions]
-
-
-def assign_unplaced(
-    consumer: Consumer,
-    partitions: Iterable[TopicPartition],
-    properties: Mapping[str, Any],
-    at: int = OFFSET_END,
-) -> list[TopicPartition]:
-    """Assign here: the client would look up and fetch what is not taken. Return as assigned."""
-    held = [TopicPartition(one.topic, one.partition, at) for one in partitions]
-    if (
-        properties.get("group.protocol") == "consumer"
-        or properties.get("partition.assignment.strategy") == "cooperative-sticky"
-    ):
-        consumer.incremental_assign(held)
-    else:
-        consumer.assign(held)
-    return held
 
 
 _NO_OFFSET = KafkaError(KafkaError._NO_OFFSET).str()

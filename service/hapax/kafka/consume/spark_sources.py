@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
-from hapax.kafka.consume.client import assign_unplaced, parse_metadata
+from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.positions import Beginning
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.properties import admin_properties
@@ -67,8 +67,7 @@ class KafkaMember(KafkaSource):
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
-        for one in assign_unplaced(consumer, partitions, self._consumer.properties):
-            self._consumer.hold((one.topic, one.partition), "member", held=True)
+        self._consumer.assign_held(consumer, partitions, "member")
 
 
 class KafkaRange(KafkaSource):

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.core.offset_commit import informative
 from hapax.core.plan import OtherCluster
-from hapax.kafka.consume.client import assign_unplaced, places
+from hapax.kafka.consume.client import places
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.read.offsets_client import client_offset, offset_or_none
 
@@ -156,12 +156,9 @@ class KafkaTargetSource(KafkaSource):
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
-        held = assign_unplaced(consumer, partitions, self._consumer.properties, NOWHERE)
-        came = places(held)
-        for where in came:
-            self._consumer.hold(where, "unplaced", held=True)
-        self.lanes.leave(came)
-        self._states.stale.update(came)
+        self._consumer.assign_held(consumer, partitions, "unplaced", NOWHERE)
+        self.lanes.leave(places(partitions))
+        self._states.stale.update(places(partitions))
 
     def _left(self, partitions: list[TopicPartition]) -> list[Where]:
         left = super()._left(partitions)
