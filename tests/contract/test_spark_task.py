@@ -11,7 +11,7 @@ from hapax.core.errors import BatchAbortedError, ExitCode, StopError
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
-from hapax.kafka.consume.group_member import KafkaMember
+from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.wiring.task import run_plans

@@ -13,8 +13,7 @@ from hapax.core.identity import Identity
 from hapax.core.ports import Batch, Interrupt
 from hapax.core.record_path import Facts, RecordPath
 from hapax.core.records import Coordinates
-from hapax.kafka.consume.decode import read_native
-from hapax.kafka.consume.native_intake import messages_of
+from hapax.kafka.consume.decode import messages_of, read_native
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.errors import NAME_UNREADABLE
 from tests.kit.doubles import Ticking
