@@ -24,6 +24,7 @@ from hapax.sandbox import SandboxError, machine
 from hapax.sandbox.machine import say
 from tests.deploy import tools
 from tests.deploy.steps import ROOT, lineage
+from tests.kit.commands import run_captured
 
 COMMAND: Final = "make image"
 _LOCKS: Final = ("requirements/build.txt", "requirements/worker.txt")
@@ -127,9 +128,7 @@ class Buildah:
     def run(self, *words: str | Path) -> str:
         """Run it; return its output. SandboxError has the end of what it said."""
         command = ["buildah", *self._options, *map(str, words)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, cwd=ROOT
-        )
+        done = run_captured(command, timeout=_TIMEOUT_S, cwd=ROOT)
         if done.returncode:
             said = (done.stdout + done.stderr)[-4000:]
             raise SandboxError(f"buildah {words[0]} failed:\n{said}")
@@ -242,7 +241,7 @@ def _mirror() -> str:
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    done = run_captured(command, timeout=_TIMEOUT_S)
     if done.returncode:
         raise SandboxError(f"{command[0]} failed: {done.stderr[-2000:]}")
     return done.stdout

@@ -1,7 +1,6 @@
 """The values of the chart: typos are refused on every level, and what is given arrives."""
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.deploy import tools
 from tests.deploy.manifests import CHART, Object, charted, driver, only
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.values_schema import OWNED, form, settable
+from tests.kit.commands import run_captured
 
 Tool = Callable[[], Path]
 
@@ -147,8 +147,7 @@ monitoring:
 
 
 def refusal(helm: Path, values: Path, *options: str, release: str = "hapax") -> str:
-    command: list[str | Path] = [helm, "template", release, CHART, "-f", values, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_captured([helm, "template", release, CHART, "-f", values, *options])
     assert done.returncode != 0, done.stdout
     assert "geheim" not in done.stderr
     return done.stderr

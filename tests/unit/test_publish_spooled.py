@@ -2,7 +2,6 @@ import csv
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
@@ -22,6 +21,7 @@ from hapax.operations.publish import CONTENT, SPOOL, LineError, Lines
 from hapax.operations.publish_spooled import FileChangedError, SpooledReader, stored_place
 from hapax.operations.rows import RowForm, SourceRow, SourceRows, whole_lines
 from hapax.publish import Publisher, RecordRefusedError, SpoolFullError
+from tests.kit.commands import run_captured
 from tests.kit.sink_parts import sink_settings
 
 CSV = b'id,say\n1,"a\nb"\n2,""\n3,"""x"",\ny\n"\n4,z\n'
@@ -334,7 +334,7 @@ def test_what_is_a_record_of_no_topic_is_refused_before_it_is_accepted(away):
 
 def test_a_child_of_fork_is_refused_at_once_and_does_no_harm_to_the_spool(tmp_path):
     words = [sys.executable, "-c", FORK, str(tmp_path / "spool")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = run_captured(words, timeout=60)
     refused = "has one publisher in one process: open one after the fork"
     assert [refused in line for line in done.stdout.splitlines()] == [True] * 4, done
     assert (done.returncode, done.stderr) == (0, "")
