@@ -45,7 +45,7 @@ def missing() -> str | None:
 @contextmanager
 def built(target: str = "worker") -> Iterator[Image]:
     """Build it, on what is in the cache, and unpack it; what is new is removed at the end."""
-    store = _stored() / "store"
+    store = tools.cached(_name(), _fill) / "store"
     # Two at a time would remove each other's.
     with machine.alone("image"), tempfile.TemporaryDirectory(prefix="hapax-image-") as work:
         buildah = Buildah(store, Path(work))
@@ -62,10 +62,6 @@ def _name() -> str:
     locks = [(ROOT / each).read_text() for each in _LOCKS]
     decides = repr((RECIPE, lineage("build"), locks))
     return f"image-{hashlib.sha256(decides.encode()).hexdigest()[:12]}"
-
-
-def _stored() -> Path:
-    return tools.cached(_name(), _fill)
 
 
 def _fill(folder: Path) -> None:

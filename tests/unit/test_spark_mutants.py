@@ -1,7 +1,6 @@
 """The real driver and tasks under random kills, zombies and rebalances; and broken ones."""
 
 from collections import Counter
-from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -49,11 +48,7 @@ def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once()
 @pytest.mark.filterwarnings("default:another seed")
 def test_each_rare_thing_is_met():
     for what, seed in RARE.items():
-        assert first(seed, range(300), partial(how_often, what)) is not None, what
-
-
-def how_often(what: str, seed: int) -> int:
-    return play(seed)[what]
+        assert first(seed, range(300), lambda at, what=what: play(at)[what]) is not None, what
 
 
 def test_tasks_take_the_next_batch_ahead_in_those_schedules(monkeypatch):
