@@ -12,10 +12,8 @@ from tests.kit.waiting import await_
 
 
 @pytest.fixture(params=["classic", "consumer"])
-def app(request, sandbox, unique):
-    made = Application(sandbox, unique("member"), HAPAX_GROUP__PROTOCOL=request.param)
-    yield made
-    made.close()
+def app(request, application):
+    return application("member", HAPAX_GROUP__PROTOCOL=request.param)
 
 
 def write(app: Application, count: int) -> None:
@@ -145,10 +143,8 @@ def test_metadata_of_a_member_that_left_is_refused(app):
 
 
 @pytest.fixture
-def classic(sandbox, unique):
-    made = Application(sandbox, unique("ends"))
-    yield made
-    made.close()
+def classic(application):
+    return application("ends")
 
 
 def test_a_stable_end_lies_before_the_first_open_transaction(classic):
