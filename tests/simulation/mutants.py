@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hapax.core.batch_result import Begun
 from hapax.core.call_window import CallQueue, Window
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import OffsetCommit
@@ -35,7 +34,7 @@ from tests.simulation.business import RETRY
 @in_place_of(BatchRunner, "give_up")
 def kept_when_the_one_before_it_fails(
     give_up: Any, self: BatchRunner, moved: Collection[TopicPartition] = ()
-) -> Batch:
+) -> Any:
     ahead, self._ahead = self._ahead, None
     back = give_up(self, moved)
     self._ahead = ahead
@@ -45,7 +44,7 @@ def kept_when_the_one_before_it_fails(
 @in_place_of(batch_runner, "_together")
 def where_it_began_is_forgotten(
     together: Any, batch: Batch, _ahead: Any, moved: Collection[TopicPartition]
-) -> Batch:
+) -> Any:
     return together(batch, None, moved)
 
 
@@ -104,7 +103,7 @@ def commits_past_a_gap(ready: Any, self: Window, records_max: int) -> Any:
 @in_place_of(Window, "ready")
 def commits_offsets_of_results_that_were_not_produced(
     ready: Any, self: Window, records_max: int
-) -> tuple[Batch, Begun] | None:
+) -> Any:
     found = ready(self, records_max)
     if found is not None:
         found[0].next.update({where: self._ends[where] for where in found[0].first})
@@ -117,7 +116,7 @@ def lets_calls_of_one_key_overlap(patch: Patch) -> None:
 
 
 @in_place_of(WindowRunner, "give_up")
-def puts_back_only_what_was_tried(give_up: Any, self: WindowRunner, moved: Any = ()) -> Batch:
+def puts_back_only_what_was_tried(give_up: Any, self: WindowRunner, moved: Any = ()) -> Any:
     tried = self._current.batch.first
     back = give_up(self, moved)
     back.first = {where: at for where, at in back.first.items() if where in tried}
@@ -226,7 +225,7 @@ def rewind_to_the_batch_although_the_outcome_is_open(
 @in_place_of(Recovery, "_rewind")
 def rewind_without_a_place_for_partitions_never_committed(
     whole: Any, self: Recovery, batch: Batch, *, resolved: bool
-) -> Progress:
+) -> Any:
     settled, self._source.processed = self._source.processed, dict  # type: ignore[method-assign]
     try:
         return whole(self, batch, resolved=resolved)

@@ -22,7 +22,7 @@ def acknowledges_without_writing_it_down(patch: Patch) -> None:
 @in_place_of(SpoolStore, "append")
 def writes_down_what_is_not_committed(
     append: Any, self: SpoolStore, records: Sequence[bytes], *more: Any
-) -> int:
+) -> Any:
     self._acknowledge(self.next + len(records))
     return append(self, records, *more)
 
