@@ -55,7 +55,7 @@ def test_outputs_that_are_what_they_should_be_count():
     judge(bare(), source=None)
 
 
-HEADERS = output(1).headers()
+HEADERS: Any = output(1).headers()
 
 
 @pytest.mark.parametrize(

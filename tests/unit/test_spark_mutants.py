@@ -1,6 +1,7 @@
 """The real driver and tasks under random kills, zombies and rebalances; and broken ones."""
 
 from collections import Counter
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -45,10 +46,14 @@ def test_whatever_happens_to_tasks_and_driver_every_record_has_its_effect_once()
         assert struck[what] > (-1 if few else 3 + 2 * what.startswith("fault")), struck
 
 
+def how_often(what: str, seed: int) -> int:
+    return play(seed)[what]
+
+
 @pytest.mark.filterwarnings("default:another seed")
 def test_each_rare_thing_is_met():
     for what, seed in RARE.items():
-        assert first(seed, range(300), lambda at, what=what: play(at)[what]) is not None, what
+        assert first(seed, range(300), partial(how_often, what)) is not None, what
 
 
 def test_tasks_take_the_next_batch_ahead_in_those_schedules(monkeypatch):
@@ -111,7 +116,7 @@ def doubts_are_not_fenced(patch: Patch) -> None:
 
 
 @in_place_of(Range, "member")
-def a_task_that_stays_takes_the_newest_metadata(lent: Any, self: Range) -> bytes:
+def a_task_that_stays_takes_the_newest_metadata(lent: Any, self: Range) -> Any:
     """As if the driver handed on what it is a member by now: it may have lost partitions since."""
     if not self._plan.stay_s:
         return lent(self)

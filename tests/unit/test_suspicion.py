@@ -215,6 +215,9 @@ class Noted:
             raise Death("it was ended", hung=False)
         return [()] * len(records)
 
+    def close(self) -> None:
+        """Nothing is kept."""
+
 
 def test_without_a_process_for_suspects_they_wait_and_no_process_dies_of_them_again():
     pipeline = died()
