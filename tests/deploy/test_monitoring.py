@@ -147,7 +147,6 @@ def test_what_does_not_exist_is_noticed(expression, complaint):
 
 # -- The dashboard: its expressions parse, and all that they name exists -------------------
 
-__all__ = ["promtool"]  # a fixture
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
 PANELS: list[dict[str, Any]] = [one for one in DASHBOARD["panels"] if one["type"] != "row"]
 GRAFANA = {"$__rate_interval": "5m", "$job": "hapax", "$instance": ".+"}

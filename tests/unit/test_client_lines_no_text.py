@@ -36,7 +36,7 @@ def test_a_consumer_leaves_its_group_all_the_same(kafka, consumer):
         closed.append(True)
         raise LINE
 
-    consumer.close = close  # type: ignore[attr-defined]
+    consumer.close = close
     kafka.close()
     assert closed == [True]
 

@@ -265,8 +265,9 @@ def test_the_lock_of_the_registry_names_one_archive():
             "two-2.0.jar is not the file that kafka-4.4.0.lock names",
         ),
     ],
+    ids=["it fails", "a file is missing", "a file is another one"],
 )
-def test_a_tool_that_fails_is_heard_and_what_is_not_as_locked_is_refused_and_not_kept(
+def test_a_tool_that_fails_or_brings_other_files_is_named_and_nothing_is_kept(
     path, tmp_path, delivered, complaint
 ):
     a_maven(path, delivered)
