@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,8 +35,6 @@ from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.steps import ROOT
 from tests.kit.commands import output_of
 from tests.kit.managed_process import child
-
-Tool = Callable[[], Path]
 
 
 @pytest.mark.deep

@@ -1,7 +1,7 @@
 """The values of the chart: typos are refused on every level, and what is given arrives."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ from tests.deploy.manifests import CHART, Object, charted, driver, only
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.values_schema import OWNED, form, settable
 from tests.kit.commands import run_captured
-
-Tool = Callable[[], Path]
 
 BOTH = pytest.mark.parametrize(
     "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)

@@ -111,9 +111,6 @@ def test_positions_are_gathered_when_a_look_is_due_and_not_each_time_round(asked
     assert gathered == [1]
 
 
-Patch = pytest.MonkeyPatch
-
-
 def test_a_fenced_member_and_a_dead_consumer_are_told_apart(kafka, consumer):
     consumer.queue = [event(KafkaError.FENCED_INSTANCE_ID, fatal=True)]
     with pytest.raises(MemberFencedError) as caught:

@@ -12,7 +12,6 @@ from tests.kit.consumers import OUT_OF_RANGE, event, message
 P0, P1 = ("in", 0), ("in", 1)
 NONE, ONE, TWO = "A" * 22, "oneoneoneoneoneoneone1", "twotwotwotwotwotwotwo2"
 EOF = KafkaError._PARTITION_EOF
-Patch = pytest.MonkeyPatch
 
 
 def line(before: str, now: str, topic: str = "in") -> str:

@@ -21,7 +21,6 @@ from tests.kit.native import Raw
 from tests.kit.parts import settings_of
 
 hapax_fast: Any = pytest.importorskip("hapax_fast")
-Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(autouse=True)
