@@ -13,10 +13,8 @@ INTAKES_MAX = 100
 
 
 @pytest.fixture
-def app(sandbox, unique):
-    made = Application(sandbox, unique("range"))
-    yield made
-    made.close()
+def app(application):
+    return application("range")
 
 
 def write(app: Application, count: int, partition: int = 0) -> None:

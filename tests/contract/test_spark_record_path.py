@@ -15,7 +15,6 @@ from hapax.engines.spark.plan import RangeOutcome
 from hapax.kafka import native
 from hapax.kafka.consume.decode import NativeIntake
 from hapax.wiring.task import RangeTask
-from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce
 
 fast = pytest.importorskip("hapax_fast", reason="the native part is optional")
@@ -27,11 +26,10 @@ UPPER = [value.upper() for value in TEN]
 
 
 @pytest.fixture
-def app(sandbox, unique):
-    made = Application(sandbox, unique("path"), partitions=1)
+def app(application):
+    made = application("path", partitions=1)
     produce(made.bootstrap, made.input, *(Given(value, partition=0) for value in TEN))
-    yield made
-    made.close()
+    return made
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,9 +33,8 @@ from tests.deploy.manifests import (
 )
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.steps import ROOT
+from tests.kit.commands import output_of
 from tests.kit.managed_process import child
-
-Tool = Callable[[], Path]
 
 
 @pytest.mark.deep
@@ -72,10 +70,7 @@ def test_a_field_that_does_not_exist_is_noticed():
 
 @pytest.mark.deep
 def test_helm_finds_nothing_to_complain_about():
-    done = subprocess.run(
-        [tools.helm(), "lint", "--strict", CHART], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of([tools.helm(), "lint", "--strict", CHART])
 
 
 @pytest.mark.deep

@@ -350,11 +350,6 @@ def found_values(route: PipelineUnderTest) -> set[bytes]:
     return {record.value or b"" for record in route.outputs()}
 
 
-def status(port: int) -> dict[str, object]:
-    found: dict[str, object] = json.loads(ask(port, "/status.json")[1])
-    return found
-
-
 @pytest.mark.parametrize("kind", ["checksum", "content", "codec", "bomb"])
 def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(stuck, sandbox, kind):
     spoil(stuck, sandbox, kind)
@@ -367,7 +362,7 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(stuck,
     code, answer = ask(port, "/readyz")
     assert code == 503
     assert f"{stuck.source}/0 is stuck: the set at offset 2 cannot be read" in answer
-    found = status(port)
+    found = json.loads(ask(port, "/status.json")[1])
     assert (found["state"], found["ready"]) == ("stuck", False)
     series = f'hapax_partition_stuck{{offset="2",partition="0",topic="{stuck.source}"}} 1.0'
     assert series in ask(port, "/metrics")[1]

@@ -259,8 +259,7 @@ def test_a_marker_that_is_gone_is_no_new_spool(stage):
     with stage.publisher() as publisher:
         publisher.publish(stage.topic, b"a")
         group = stage.group(publisher)
-    admin = AdminClient({"bootstrap.servers": stage.servers})
-    admin.delete_consumer_groups([group])[group].result(30)
+    topics.delete_group(stage.servers, group)
     with pytest.raises(SpoolDisagreesError, match="is gone"):
         stage.publisher()
     with pytest.raises(SpoolDisagreesError, match="has records"):
