@@ -168,10 +168,17 @@ def check(
     return lambda judge: Check(name, needs, judge, now, at)
 
 
-ok = partial(CheckResult, Verdict.PASS)
-warn = partial(CheckResult, Verdict.WARN)
-fail = partial(CheckResult, Verdict.FAIL)
-unknown = partial(CheckResult, Verdict.UNTOLD)
+ok, unknown = partial(CheckResult, Verdict.PASS), partial(CheckResult, Verdict.UNTOLD)
+
+
+def warn(saw: str, fix: str) -> CheckResult:
+    """Return what will cost something one day."""
+    return CheckResult(Verdict.WARN, saw, fix)
+
+
+def fail(saw: str, fix: str) -> CheckResult:
+    """Return where records are, or can be, lost, doubled or stuck."""
+    return CheckResult(Verdict.FAIL, saw, fix)
 
 
 def number(text: str | None) -> int | None:
