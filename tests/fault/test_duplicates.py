@@ -150,6 +150,7 @@ def test_a_name_that_is_taken_now_and_then_costs_a_rebuild_each_and_nothing_else
         hijack(slow)
         slow.write(*MANY[hijacks::4])  # or it might have nothing left to notice it by
         await_told(worker, "producer_died", hijacks)
+        await_told(worker, "producer_rebuilt", hijacks)  # taken before that, it costs none
     slow.await_lag_0()
     assert len(worker.lines("producer_died")) == 3
     assert worker.terminate() == 0
