@@ -340,13 +340,13 @@ class KafkaSource:
             self._consumer.intake.route(assigned)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._changes.revoked += self._left(partitions)
+        self._changes.revoked += places(partitions)
+        self._leave(places(partitions))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._changes.lost += self._left(partitions)
+        self._changes.lost += places(partitions)
+        self._leave(places(partitions))
 
-    def _left(self, partitions: list[TopicPartition]) -> list[Where]:
-        left = places(partitions)
+    def _leave(self, left: list[Where]) -> None:
         self._states.leave(left)
         self._consumer.release(left)
-        return left

@@ -160,7 +160,6 @@ class KafkaTargetSource(KafkaSource):
         self.lanes.leave(places(partitions))
         self._states.stale.update(places(partitions))
 
-    def _left(self, partitions: list[TopicPartition]) -> list[Where]:
-        left = super()._left(partitions)
+    def _leave(self, left: list[Where]) -> None:
+        super()._leave(left)
         self.lanes.leave(left)
-        return left
