@@ -23,7 +23,7 @@ from hapax_fast._native import (
     setup,
 )
 
-INTERFACE = 2
+INTERFACE = 3
 PLUGIN: str = str(_native.__file__)
 
 __all__ = [

@@ -51,8 +51,8 @@ static found_t header(rd_kafka_headers_t *headers, const char *wanted) {
   return found;
 }
 
-/* Whether header names are as the native path takes them. */
-static int plain_names(rd_kafka_headers_t *headers) {
+/* Whether header names are as the native path takes them. Adds the bytes of all headers. */
+static int plain_names(rd_kafka_headers_t *headers, uint32_t *bytes) {
   const char *name;
   const void *value;
   size_t size;
@@ -61,6 +61,7 @@ static int plain_names(rd_kafka_headers_t *headers) {
       if ((unsigned char)*at > 127) return 0;
     if ((name[0] | 32) == 'h' && same_name(name, REPLAY_OF)) return 0;
     if (!whole_name(headers, name, value)) return 0;
+    *bytes += (uint32_t)(strlen(name) + (value ? size : 0));
   }
   return 1;
 }
@@ -120,7 +121,8 @@ static void find_id(records_t *records, entry_t *entry) {
   rd_kafka_headers_t *headers;
   int none = p_rd_kafka_message_headers(entry->message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR;
   int searched = 1; /* no event is looked for in the value, or it has been */
-  if (!none && !plain_names(headers)) records->regular = 0;
+  entry->size = (uint32_t)(entry->message->key_len + entry->message->len);
+  if (!none && !plain_names(headers, &entry->size)) records->regular = 0;
   for (int i = 0; i < records->chain->count && !entry->id; i++) {
     const source_t *source = &records->chain->sources[i];
     entry->source = i;

@@ -331,7 +331,8 @@ static PyObject *records_ends(records_t *records, void *closure) {
   return records->ends;
 }
 
-/* facts(done): bytes of the values, oldest and newest timestamp, ids found, of the first so many. */
+/* facts(done): bytes of keys, values and headers, oldest and newest timestamp, ids found,
+ * of the first so many. */
 static PyObject *records_facts(records_t *records, PyObject *arg) {
   Py_ssize_t done = PyLong_AsSsize_t(arg), ids = 0;
   if ((done == -1 && PyErr_Occurred()) || !is_held(records)) return NULL;
@@ -340,7 +341,8 @@ static PyObject *records_facts(records_t *records, PyObject *arg) {
   rd_kafka_timestamp_type_t kind;
   for (Py_ssize_t i = 0; i < done && i < records->count; i++) {
     int64_t at = p_rd_kafka_message_timestamp(records->entries[i].message, &kind);
-    bytes += (long long)records->entries[i].message->len;
+    const rd_kafka_message_t *message = records->entries[i].message;
+    bytes += records->entries[i].size ? records->entries[i].size : (long long)(message->key_len + message->len);
     if (!i || at < oldest) oldest = at;
     if (!i || at > newest) newest = at;
     ids += records->entries[i].id != NULL;

@@ -28,6 +28,7 @@ typedef struct {
   rd_kafka_headers_t *headers; /* stamped, and not handed over yet; else NULL */
   const uint8_t *id; /* NULL: none was found */
   uint32_t id_len;
+  uint32_t size;      /* of key, value and headers, in bytes; 0: they were not looked at */
   int32_t source : 8; /* whose tag precedes the id */
   int32_t run : 24;
 } entry_t;

@@ -7,7 +7,7 @@
 
 #include <structmember.h>
 
-static PyObject *name_due, *name_record;
+static PyObject *name_due, *name_record, *name_bytes, *name_bytes_max;
 
 static PyObject *raised(void) {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -42,6 +42,32 @@ static PyObject *result_of(PyObject *function, PyObject *judge, PyObject *record
   Py_XDECREF(answer);
   Py_XDECREF(error);
   return result;
+}
+
+/* A number that the interrupt has; -1 with an exception. */
+static Py_ssize_t number_of(PyObject *interrupt, PyObject *name) {
+  PyObject *number = PyObject_GetAttr(interrupt, name);
+  Py_ssize_t is = number ? PyLong_AsSsize_t(number) : -1;
+  Py_XDECREF(number);
+  return is;
+}
+
+static int set_bytes(PyObject *interrupt, Py_ssize_t size) {
+  PyObject *number = PyLong_FromSsize_t(size);
+  int failed = !number || PyObject_SetAttr(interrupt, name_bytes, number);
+  Py_XDECREF(number);
+  return failed;
+}
+
+/* Adds the bytes of a result: here where it is the rule, else the judge has. -1 with an exception. */
+static int weigh(PyObject *interrupt, PyObject *result, Py_ssize_t *plain, Py_ssize_t *judged) {
+  if ((PyObject *)Py_TYPE(result) == types.output) {
+    PyObject *value = FIELD(result, types.value);
+    if (value != Py_None) *plain += PyBytes_GET_SIZE(value);
+  } else if (PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result)) {
+    *judged = number_of(interrupt, name_bytes);
+  }
+  return *judged < 0 ? -1 : 0;
 }
 
 /* Whether the interrupt is due; -1 with an exception. */
@@ -86,6 +112,8 @@ PyObject *records_apply(records_t *records, PyObject *args) {
   if (!results) return NULL;
   if (!PyArg_ParseTuple(args, "OOOO!", &with[0], &with[1], &with[2], &PyDict_Type, &fates)) goto failed;
   int any = PyDict_GET_SIZE(fates) > 0, called = 0, due;
+  Py_ssize_t plain = 0, judged = number_of(with[2], name_bytes), most = number_of(with[2], name_bytes_max);
+  if (judged < 0 || most < 0) goto failed;
   for (Py_ssize_t i = 0; i < records->count; i++) {
     if (any) {
       PyObject *index = PyLong_FromSsize_t(i);
@@ -97,14 +125,16 @@ PyObject *records_apply(records_t *records, PyObject *args) {
       }
       if (PyErr_Occurred()) goto failed;
     }
-    if (called && (due = is_due(with[2]))) {
+    if (called && (due = plain + judged > most ? 1 : is_due(with[2]))) {
       if (due < 0) goto failed;
       break;
     }
     if (one(records, i, with, results)) goto failed;
+    if (weigh(with[2], PyList_GET_ITEM(results, i), &plain, &judged)) goto failed;
     called = 1;
   }
   if (PyObject_SetAttr(with[2], name_record, Py_None)) goto failed;
+  if (set_bytes(with[2], plain + judged)) goto failed;
   return results;
 failed:
   Py_DECREF(results);
@@ -155,6 +185,8 @@ PyObject *py_setup(PyObject *module, PyObject *args) {
   types.empty = PyTuple_New(0);
   name_due = PyUnicode_InternFromString("due");
   name_record = PyUnicode_InternFromString("record");
+  name_bytes = PyUnicode_InternFromString("bytes");
+  name_bytes_max = PyUnicode_InternFromString("bytes_max");
   struct {
     const char *field;
     Py_ssize_t *at;

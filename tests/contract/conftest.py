@@ -1,15 +1,19 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hapax.sandbox import Sandbox
 from hapax.sandbox.redis_server import Redis
 from tests.kit.claim_stores import redis_server
 from tests.kit.rulebook import TIMEOUT_S, GroupKind, MemoryRulebook, Rulebook
 from tests.kit.rulebook_kafka import KafkaRulebook
+from tests.kit.spark_ranges import Application
 from tests.kit.worlds import KafkaWorld, MemoryWorld, World
 
+Made = Callable[..., Application]
 FAST = {"kafka": "off", "kafka-native": "on"}
 """HAPAX_FAST by what a test runs on."""
 
@@ -26,6 +30,17 @@ def server(tmp_path: Path) -> Iterator[Redis]:
     """A Redis of one test, which it may kill and fill up."""
     with redis_server(tmp_path / "redis") as server:
         yield server
+
+
+@pytest.fixture
+def application(sandbox: Sandbox, unique: Callable[[str], str]) -> Iterator[Made]:
+    """Make applications of Spark, which are closed at the end."""
+    with ExitStack() as exits:
+
+        def make(name: str, **how: Any) -> Application:
+            return exits.enter_context(closing(Application(sandbox, unique(name), **how)))
+
+        yield make
 
 
 @pytest.fixture(params=["memory", *FAST])

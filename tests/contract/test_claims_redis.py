@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_script import SCRIPT
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
 from hapax.core.records import Coordinates
@@ -222,18 +221,14 @@ def test_the_first_call_that_knows_the_cluster_writes_it_and_another_cluster_cla
             OtherClusterError, match=r"cluster A-id.*cluster B-id.*HAPAX_APP.*adopt"
         ):
             there.claim([b"y"], records(1, at=1), {})
-    assert there.check().problems == [str(exception_of(there))]
+    with pytest.raises(OtherClusterError) as raised:
+        there.claim([b"y"], records(1), {})
+    assert there.check().problems == [str(raised.value)]
     assert bare(server.url).claim([b"y"], records(1, at=2), {}) == {}
     assert there.adopt() == "A-id"
     assert there.claim([b"x"], records(1, at=1), {}) == FIRST
     with pytest.raises(OtherClusterError):
         here.claim([b"x"], records(1), {})
-
-
-def exception_of(store: RedisClaims) -> Exception:
-    with pytest.raises(OtherClusterError) as raised:
-        store.claim([b"y"], records(1), {})
-    return raised.value
 
 
 class Behind:

@@ -11,6 +11,7 @@ from confluent_kafka import ConsumerGroupState, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox
+from tests.kit.managed_process import child
 from tests.kit.waiting import await_, patient
 from tests.kit.worlds import KafkaWorld, consumer_of, joined
 
@@ -68,11 +69,8 @@ def test_control_the_client_alone_hangs_there_for_ever(sandbox):
     """When this fails the client has been cured, and serving before closing may go."""
     world = KafkaWorld(sandbox)
     arguments = [sys.executable, "-c", CLIENT_ALONE, sandbox.bootstrap_servers, world.topic]
-    with subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
+    pipe = subprocess.PIPE
+    with child(arguments, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         for number in range(ROUNDS_MAX):
             group = f"{world.topic}-{number}"
             process.stdin.write(f"{group}\n".encode())
@@ -86,7 +84,6 @@ def test_control_the_client_alone_hangs_there_for_ever(sandbox):
             assert process.stdout.readline() == b"closed\n"
         else:
             pytest.fail(f"{ROUNDS_MAX} clients closed")
-        process.kill()
     world.close()
 
 

@@ -13,7 +13,7 @@ from hapax.core.plan import Destinations, Planner
 from hapax.core.ports import Batch
 from hapax.core.record_path import UNCHANGED, Prepared, RecordPath
 from hapax.core.records import Output
-from hapax.kafka.consume.native_intake import ROUTES_S
+from hapax.kafka.consume.decode import ROUTES_S
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.native import record_path
 from hapax.kafka.properties import consumer_properties

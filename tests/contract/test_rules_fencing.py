@@ -1,14 +1,10 @@
 """Epochs: who may still end a transaction, and who may not. In memory and on a broker."""
 
-from collections.abc import Callable
-
 import pytest
 
 from hapax.core.errors import ProducerDeadError
 from tests.kit.committing import Committing
-from tests.kit.rulebook import Rulebook, places, send, shown, unfenced, until
-
-Make = Callable[..., Rulebook]
+from tests.kit.rulebook import Rulebook, fill, places, shown, unfenced, until
 
 CALLS = ("send_offsets", "commit", "abort")
 
@@ -18,33 +14,17 @@ def call(world: Rulebook, transaction: Committing, name: str) -> None:
     if name == "commit":
         transaction.commit()
     elif name == "abort":
-        abort(transaction)
+        transaction.send_offsets({("elsewhere", 0): 1})  # not ours: the producer rolls back
     else:
         transaction.send_offsets({places(world)[0]: 5})
-
-
-def abort(transaction: Committing) -> None:
-    """Offer progress that is not ours: the producer itself rolls back."""
-    transaction.send_offsets({("elsewhere", 0): 1})
 
 
 def open_with(world: Rulebook, instance: str, value: bytes, offset: int) -> Committing:
     """Return a producer in a transaction with an output, and progress."""
     transaction = world.producer(unfenced(world), instance)
     transaction.open()
-    transaction.begin()
-    send(world, transaction, value)
-    transaction.send_offsets({places(world)[0]: offset})
+    fill(world, transaction, value, offset)
     return transaction
-
-
-def go_on(world: Rulebook, transaction: Committing, value: bytes, offset: int) -> None:
-    """Open anew and commit an output and progress."""
-    transaction.open()
-    transaction.begin()
-    send(world, transaction, value)
-    transaction.send_offsets({places(world)[0]: offset})
-    transaction.commit()
 
 
 def test_a_transaction_older_than_its_timeout_is_aborted_and_its_producer_fenced(rulebook):
@@ -60,7 +40,9 @@ def test_a_transaction_older_than_its_timeout_is_aborted_and_its_producer_fenced
         assert caught.value.fenced, name
     assert shown(world) == ([], None)
     for offset, (name, transaction) in enumerate(old.items(), 1):
-        go_on(world, transaction, name.encode(), offset)
+        transaction.open()
+        fill(world, transaction, name.encode(), offset)
+        transaction.commit()
     assert shown(world) == ([name.encode() for name in CALLS], len(CALLS))
 
 
@@ -81,9 +63,7 @@ def test_a_new_epoch_fences_the_older_producer_at_its_next_call(rulebook):
         with pytest.raises(ProducerDeadError) as caught:
             call(world, older, name)
         assert caught.value.fenced, name
-        newer.begin()
-        send(world, newer, name.encode())
-        newer.send_offsets({places(world)[0]: offset})
+        fill(world, newer, name.encode(), offset)
         newer.commit()
     assert shown(world) == ([name.encode() for name in CALLS], len(CALLS))
 

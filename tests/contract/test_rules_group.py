@@ -1,14 +1,10 @@
 """Whose progress a group believes, classic and KIP-848, in memory and on a broker."""
 
-from collections.abc import Callable
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError
 from tests.kit.committing import Committing
 from tests.kit.rulebook import Claim, Member, Rulebook, places, send, share, shown, until
-
-Make = Callable[..., Rulebook]
 
 
 def offer(world: Rulebook, transaction: Committing, number: int, offset: int) -> bool:

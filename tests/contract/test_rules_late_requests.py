@@ -4,8 +4,6 @@ A broker takes it as long as the epoch is the same: records are lost or half vis
 back, and every call of the client succeeds. After a new epoch it is refused.
 """
 
-from collections.abc import Callable
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
@@ -17,6 +15,7 @@ from tests.kit.rulebook import (
     Late,
     Rulebook,
     disregard,
+    fill,
     message,
     places,
     send,
@@ -25,8 +24,6 @@ from tests.kit.rulebook import (
     until,
     visible,
 )
-
-Make = Callable[..., Rulebook]
 
 ENDS = [True, False]
 
@@ -75,9 +72,7 @@ def test_nothing_begins_while_a_doubt_stands(rulebook, *, commit):
     assert shown(world) == after(commit=commit)
     transaction.open()
     assert list(transaction.doubts) == []
-    transaction.begin()
-    send(world, transaction, b"2")
-    transaction.send_offsets({places(world)[0]: 9})
+    fill(world, transaction, b"2", 9)
     transaction.commit()
     assert shown(world) == ([*after(commit=commit)[0], b"2"], 9)
 
@@ -134,9 +129,7 @@ def test_late_offsets_move_the_progress_back_unless_their_epoch_is_old(rulebook,
     transaction, late = first_disregarded(world, "TxnOffsetCommit")
     if fenced:
         transaction.open()
-    transaction.begin()
-    send(world, transaction, b"2")
-    transaction.send_offsets({places(world)[0]: 9})
+    fill(world, transaction, b"2", 9)
     assert late.release() == (INVALID_PRODUCER_EPOCH if fenced else ACCEPTED)
     transaction.commit()
     assert shown(world) == ([b"1", b"2"], 9 if fenced else 5)

@@ -1,13 +1,9 @@
 """What a reader of committed records may see while transactions are open, in memory and real."""
 
-from collections.abc import Callable
-
 import pytest
 
 from hapax.core.ports import Source
 from tests.kit.rulebook import Rulebook, places, share, until
-
-Make = Callable[..., Rulebook]
 
 
 class Reading:

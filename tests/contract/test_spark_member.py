@@ -3,19 +3,17 @@
 import time
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from hapax.kafka.consume.group_member import KafkaMember
+from hapax.kafka.consume.spark_sources import KafkaMember
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_open, transaction
 from tests.kit.waiting import await_
 
 
 @pytest.fixture(params=["classic", "consumer"])
-def app(request, sandbox, unique):
-    made = Application(sandbox, unique("member"), HAPAX_GROUP__PROTOCOL=request.param)
-    yield made
-    made.close()
+def app(request, application):
+    return application("member", HAPAX_GROUP__PROTOCOL=request.param)
 
 
 def write(app: Application, count: int) -> None:
@@ -145,10 +143,8 @@ def test_metadata_of_a_member_that_left_is_refused(app):
 
 
 @pytest.fixture
-def classic(sandbox, unique):
-    made = Application(sandbox, unique("ends"))
-    yield made
-    made.close()
+def classic(application):
+    return application("ends")
 
 
 def test_a_stable_end_lies_before_the_first_open_transaction(classic):
@@ -177,12 +173,10 @@ def test_a_producer_of_an_older_epoch_cannot_commit_with_live_metadata(classic):
         zombie.produce(classic.output, b"never")
         zombie.flush(30)
     with transaction(classic.bootstrap, classic.lane) as producer:
-        assert codes(zombie, member.member(), classic) == KafkaError._FENCED
+        with pytest.raises(KafkaException) as caught:
+            zombie.send_offsets_to_transaction(
+                [TopicPartition(classic.input, 0, 2)], member.member(), 30
+            )
+        assert caught.value.args[0].code() == KafkaError._FENCED
         producer.abort_transaction(30)
     assert (classic.values(), classic.committed()) == ([], {0: None, 1: None})
-
-
-def codes(producer: Producer, metadata: bytes, app: Application) -> int:
-    with pytest.raises(KafkaException) as caught:
-        producer.send_offsets_to_transaction([TopicPartition(app.input, 0, 2)], metadata, 30)
-    return int(caught.value.args[0].code())

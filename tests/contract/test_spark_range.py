@@ -3,7 +3,7 @@
 import pytest
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
-from hapax.kafka.consume.range_source import KafkaRange
+from hapax.kafka.consume.spark_sources import KafkaRange
 from tests.kit.consumers import metadata
 from tests.kit.spark_ranges import Application, taken
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed
@@ -13,10 +13,8 @@ INTAKES_MAX = 100
 
 
 @pytest.fixture
-def app(sandbox, unique):
-    made = Application(sandbox, unique("range"))
-    yield made
-    made.close()
+def app(application):
+    return application("range")
 
 
 def write(app: Application, count: int, partition: int = 0) -> None:

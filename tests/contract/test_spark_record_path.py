@@ -13,9 +13,8 @@ from hapax.core.errors import ConfigurationError
 from hapax.core.record_path import RecordPath
 from hapax.engines.spark.plan import RangeOutcome
 from hapax.kafka import native
-from hapax.kafka.consume.native_intake import NativeIntake
+from hapax.kafka.consume.decode import NativeIntake
 from hapax.wiring.task import RangeTask
-from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce
 
 fast = pytest.importorskip("hapax_fast", reason="the native part is optional")
@@ -27,11 +26,10 @@ UPPER = [value.upper() for value in TEN]
 
 
 @pytest.fixture
-def app(sandbox, unique):
-    made = Application(sandbox, unique("path"), partitions=1)
+def app(application):
+    made = application("path", partitions=1)
     produce(made.bootstrap, made.input, *(Given(value, partition=0) for value in TEN))
-    yield made
-    made.close()
+    return made
 
 
 @pytest.fixture
@@ -64,7 +62,7 @@ def test_native_records_of_a_task_really_come_from_the_native_intake(app, monkey
         taken.append((len(messages), 0 if records is None else len(records)))
         return messages, records
 
-    monkeypatch.setattr("hapax.kafka.consume.native_intake.NativeIntake.arrivals", counted)
+    monkeypatch.setattr("hapax.kafka.consume.decode.NativeIntake.arrivals", counted)
     app.run(app.plan(app.member()), HAPAX_FAST="on")
     assert sum(messages for messages, _records in taken) == 0
     assert sum(records for _messages, records in taken) == len(TEN)

@@ -11,7 +11,7 @@ from hapax.core.errors import BatchAbortedError, ExitCode, StopError
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
-from hapax.kafka.consume.group_member import KafkaMember
+from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.wiring.task import run_plans
@@ -26,10 +26,8 @@ UPPER = [value.upper() for value in TEN]
 
 
 @pytest.fixture
-def app(sandbox, unique):
-    made = Application(sandbox, unique("task"), partitions=1)
-    yield made
-    made.close()
+def app(application):
+    return application("task", partitions=1)
 
 
 def write(app: Application, *values: bytes, partition: int = 0) -> None:
@@ -111,15 +109,14 @@ def test_a_range_goes_on_behind_what_an_earlier_attempt_came_to(app):
     assert app.values() == UPPER
 
 
-def test_a_partition_that_is_not_in_the_plan_is_left_alone(sandbox, unique):
-    app = Application(sandbox, unique("task"), partitions=2)
+def test_a_partition_that_is_not_in_the_plan_is_left_alone(application):
+    app = application("task", partitions=2)
     write(app, *TEN[:3])
     write(app, b"other", partition=1)
     member = app.member()
     where = (app.input, 0)
     app.run(app.plan(member, starts={where: None}, ends={where: 3}))
     assert app.committed() == {0: 3, 1: None}
-    app.close()
 
 
 @pytest.mark.parametrize("count", [1, 3, 10])
@@ -329,8 +326,8 @@ def staying(app: Application, member: KafkaMember, **facts: Any) -> Running:
     return running
 
 
-def test_a_task_that_stays_takes_what_comes_behind_its_ends_and_where_it_had_none(sandbox, unique):
-    app = Application(sandbox, unique("task"), partitions=2)
+def test_a_task_that_stays_takes_what_comes_behind_its_ends_and_where_it_had_none(application):
+    app = application("task", partitions=2)
     app.commit(dict.fromkeys(app.partitions, 0))
     member = app.member()
     running = staying(app, member, ends={(app.input, 0): 1}, duration_s=6.0)
@@ -344,7 +341,6 @@ def test_a_task_that_stays_takes_what_comes_behind_its_ends_and_where_it_had_non
     assert report.progress == {(app.input, 0): 2, (app.input, 1): 1}
     assert app.committed() == {0: 2, 1: 1}
     assert app.values() == [b"FIRST", b"LATER", b"ELSEWHERE"]
-    app.close()
 
 
 def test_a_task_that_stays_ends_soon_when_nothing_comes_behind_committed_markers(app):

@@ -12,10 +12,8 @@ from tests.kit.topics import Given, produce, transaction
 
 
 @pytest.fixture
-def app(sandbox, unique):
-    made = Application(sandbox, unique("progress"))
-    yield made
-    made.close()
+def app(application):
+    return application("progress")
 
 
 def told(app: Application, *offsets: int) -> Callable[[], GroupProgress]:

@@ -15,7 +15,6 @@ from hapax.engines.spark.plan import RangeOutcome
 from hapax.kafka.consume.source import KafkaSource
 from hapax.sandbox import Sandbox
 from tests.kit.parts import Parts
-from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce
 from tests.kit.waiting import await_
 
@@ -154,11 +153,10 @@ def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(topic, pr
 
 
 @pytest.fixture
-def app(sandbox, unique):
-    made = Application(sandbox, unique("identity"), partitions=1)
+def app(application):
+    made = application("identity", partitions=1)
     produce(made.bootstrap, made.input, *TEN)
-    yield made
-    made.close()
+    return made
 
 
 def test_a_task_never_reads_from_an_offset_of_another_topic(app):

@@ -24,6 +24,7 @@ from hapax.sandbox import SandboxError, machine
 from hapax.sandbox.machine import say
 from tests.deploy import tools
 from tests.deploy.steps import ROOT, lineage
+from tests.kit.commands import run_captured
 
 COMMAND: Final = "make image"
 _LOCKS: Final = ("requirements/build.txt", "requirements/worker.txt")
@@ -44,7 +45,7 @@ def missing() -> str | None:
 @contextmanager
 def built(target: str = "worker") -> Iterator[Image]:
     """Build it, on what is in the cache, and unpack it; what is new is removed at the end."""
-    store = _stored() / "store"
+    store = tools.cached(_name(), _fill) / "store"
     # Two at a time would remove each other's.
     with machine.alone("image"), tempfile.TemporaryDirectory(prefix="hapax-image-") as work:
         buildah = Buildah(store, Path(work))
@@ -61,10 +62,6 @@ def _name() -> str:
     locks = [(ROOT / each).read_text() for each in _LOCKS]
     decides = repr((RECIPE, lineage("build"), locks))
     return f"image-{hashlib.sha256(decides.encode()).hexdigest()[:12]}"
-
-
-def _stored() -> Path:
-    return tools.cached(_name(), _fill)
 
 
 def _fill(folder: Path) -> None:
@@ -127,9 +124,7 @@ class Buildah:
     def run(self, *words: str | Path) -> str:
         """Run it; return its output. SandboxError has the end of what it said."""
         command = ["buildah", *self._options, *map(str, words)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, cwd=ROOT
-        )
+        done = run_captured(command, timeout=_TIMEOUT_S, cwd=ROOT)
         if done.returncode:
             said = (done.stdout + done.stderr)[-4000:]
             raise SandboxError(f"buildah {words[0]} failed:\n{said}")
@@ -242,7 +237,7 @@ def _mirror() -> str:
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    done = run_captured(command, timeout=_TIMEOUT_S)
     if done.returncode:
         raise SandboxError(f"{command[0]} failed: {done.stderr[-2000:]}")
     return done.stdout

@@ -2,7 +2,6 @@
 
 import copy
 import re
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from tests.deploy import tools
+from tests.kit.commands import output_of
 
 Object = dict[str, Any]
 
@@ -39,7 +39,7 @@ _HASHED: Final = re.compile(r"-[a-z0-9]{10}$")
 
 @cache
 def _kustomized(layer: Path) -> list[Object]:
-    return _objects(_run([tools.kubectl(), "kustomize", layer]))
+    return _objects(output_of([tools.kubectl(), "kustomize", layer], timeout=_TIMEOUT_S, cwd="/"))
 
 
 def kustomized(layer: str | Path) -> list[Object]:
@@ -52,7 +52,8 @@ def _charted(
     helm: Path, release: str, values: tuple[str, ...], options: tuple[str, ...]
 ) -> list[Object]:
     files = [word for name in values for word in ("-f", CHART / "values" / f"{name}.yaml")]
-    return _objects(_run([helm, "template", release, CHART, *files, *options]))
+    command = [helm, "template", release, CHART, *files, *options]
+    return _objects(output_of(command, timeout=_TIMEOUT_S, cwd="/"))
 
 
 def charted(
@@ -63,14 +64,6 @@ def charted(
 ) -> list[Object]:
     """Return the objects of the chart, with these files of values one upon another."""
     return copy.deepcopy(_charted(helm or tools.helm(), release, values, options))
-
-
-def _run(command: list[Any]) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, cwd="/"
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def _objects(text: str) -> list[Object]:

@@ -9,10 +9,11 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.kit.commands import output_of
 
 ROOT: Final = Path(__file__).parents[2]
 _TIMEOUT_S: Final = 900.0
@@ -123,16 +124,8 @@ class Build:
         text = re.sub(r"^(--mount=\S+\s+)+", "", text)
         parts = [part for part in re.split(r" *&& ", text) if not _outside(part)]
         script = self.inside(" && ".join(parts))
-        done = subprocess.run(
-            ["/bin/sh", "-c", script],
-            cwd=self._folder,
-            env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        command = ["/bin/sh", "-c", script]
+        output_of(command, cwd=self._folder, env=self._environ, timeout=_TIMEOUT_S)
 
 
 def _outside(part: str) -> bool:

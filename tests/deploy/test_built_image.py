@@ -11,6 +11,7 @@ import hapax
 from hapax.sandbox import Sandbox
 from tests.deploy import image_build
 from tests.deploy.image_build import Image
+from tests.kit.commands import run_captured
 from tests.kit.pipeline_under_test import PipelineUnderTest
 
 # Its files are copied from layer to layer: seconds on an idle disk, minutes on a busy one.
@@ -158,10 +159,5 @@ def run(
     app: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(image, *words, entry=entry, app=app, variables=variables),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    words_inside = command(image, *words, entry=entry, app=app, variables=variables)
+    return run_captured(words_inside, timeout=_TIMEOUT_S)

@@ -16,6 +16,7 @@ import pytest
 import hapax
 from hapax.settings.reference import markdown
 from tests.deploy.steps import ROOT, Build, Step, environment, exec_form, lineage, stages
+from tests.kit.commands import output_of, run_captured
 from tests.kit.proof import at_length
 
 # Libraries are installed, and perhaps fetched: that takes a while where much else goes on.
@@ -27,9 +28,7 @@ USER = 65532
 
 def test_the_linter_has_nothing_to_say():
     hadolint = Path(sys.executable).with_name("hadolint")
-    done = subprocess.run(
-        [hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
-    )
+    done = run_captured([hadolint, ROOT / "Dockerfile"])
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -144,15 +143,8 @@ def run(image: Path, *words: str, **variables: str) -> subprocess.CompletedProce
     given["PATH"] = given["PATH"].replace(":$PATH", ":/usr/local/bin:/usr/bin:/bin")
     [entry] = [text for stage in lineage("worker") for text in stage.texts("ENTRYPOINT")]
     [program] = exec_form(entry)
-    return subprocess.run(
-        [*without_rights(), image / "opt/hapax/bin" / program, *words],
-        cwd=image / "app",
-        env={**given, **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [*without_rights(), image / "opt/hapax/bin" / program, *words]
+    return run_captured(command, cwd=image / "app", env={**given, **variables}, timeout=120)
 
 
 @pytest.mark.deep
@@ -241,7 +233,4 @@ def test_what_the_file_builds_for_spark_has_all_that_spark_needs(tmp_path):
         "from hapax.engines.spark.session import connector_jars\n"
         f"print(pyspark.__version__, len(connector_jars('{place}/jars')))"
     )
-    done = subprocess.run(
-        [place / "bin/python", "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.split() == ["4.3.0", "4"], done.stderr
+    assert output_of([place / "bin/python", "-c", script]).split() == ["4.3.0", "4"]

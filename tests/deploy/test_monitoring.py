@@ -3,7 +3,6 @@
 import copy
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
 from tests.deploy.expressions import complaints, known_metrics, metrics_in
+from tests.kit.commands import output_of, run_captured
+from tests.kit.managed_process import required
 from tests.kit.probes import ask
 from tests.kit.prometheus import firing, impatient_rules, query
 from tests.kit.waiting import await_
@@ -34,7 +35,6 @@ ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in gr
 NAMES = [alert["alert"] for alert in ALERTS]
 BASE = "https://hapax.example/docs/alerts.md#"
 DEEP = pytest.mark.deep  # of what needs promtool
-Promtool = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +45,15 @@ def promtool() -> Path:
         pytest.fail(str(error), pytrace=False)
 
 
-def run(promtool: Path, *words: str | Path) -> Promtool:
-    return subprocess.run([promtool, *words], capture_output=True, text=True, check=False)
-
-
 @DEEP
 def test_the_rules_are_sound(promtool):
-    checked = run(promtool, "check", "rules", MONITORING / "alerts.yaml")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert f"{len(ALERTS)} rules found" in checked.stdout
+    checked = output_of([promtool, "check", "rules", MONITORING / "alerts.yaml"])
+    assert f"{len(ALERTS)} rules found" in checked
 
 
 @DEEP
 def test_each_alert_fires_when_it_must_and_keeps_quiet_at_a_near_miss(promtool):
-    tested = run(promtool, "test", "rules", MONITORING / "alerts_test.yaml")
-    assert tested.returncode == 0, tested.stdout + tested.stderr
+    output_of([promtool, "test", "rules", MONITORING / "alerts_test.yaml"])
 
 
 def never(alert: dict[str, Any]) -> None:
@@ -89,7 +83,7 @@ def test_no_alert_can_be_broken_without_a_test_that_notices(promtool, tmp_path, 
     (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(rules))
     (tmp_path / "alerts_test.yaml").write_bytes((MONITORING / "alerts_test.yaml").read_bytes())
 
-    tested = run(promtool, "test", "rules", tmp_path / "alerts_test.yaml")
+    tested = run_captured([promtool, "test", "rules", tmp_path / "alerts_test.yaml"])
 
     noticed = set(re.findall(r"alertname:\s*(\w+)", tested.stdout + tested.stderr))
     assert changed
@@ -131,14 +125,7 @@ def test_no_alert_counts_records_of_lag():
 
 def test_a_transaction_hangs_after_twice_the_timeout_at_the_least():
     (alert,) = (one for one in ALERTS if one["alert"] == "HapaxHangingTransaction")
-    settings = load_settings(
-        {
-            "HAPAX_APP": "a",
-            "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "b:1",
-            "HAPAX_INPUT__TOPICS": "in",
-            "HAPAX_OUTPUT__TOPIC": "out",
-        }
-    )
+    settings = load_settings(required())
     threshold_s = float(alert["expr"].rpartition(">")[2])
     assert threshold_s >= 2 * settings.transaction.timeout_ms / 1000
 
@@ -160,7 +147,6 @@ def test_what_does_not_exist_is_noticed(expression, complaint):
 
 # -- The dashboard: its expressions parse, and all that they name exists -------------------
 
-__all__ = ["promtool"]  # a fixture
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
 PANELS: list[dict[str, Any]] = [one for one in DASHBOARD["panels"] if one["type"] != "row"]
 GRAFANA = {"$__rate_interval": "5m", "$job": "hapax", "$instance": ".+"}
@@ -200,8 +186,7 @@ def test_the_expressions_are_sound(promtool, tmp_path):
     (tmp_path / "panels.yaml").write_text(
         yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]})
     )
-    checked = run(promtool, "check", "rules", tmp_path / "panels.yaml")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    output_of([promtool, "check", "rules", tmp_path / "panels.yaml"])
 
 
 def test_panels_name_metrics_labels_and_values_that_exist():
@@ -352,13 +337,7 @@ def test_promtool_has_no_complaint_about_an_exposition(promtool, prometheus, met
 
 
 def complaints_about(promtool: Path, exposition: str) -> str:
-    checked = subprocess.run(
-        [promtool, "check", "metrics"],
-        input=exposition,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = run_captured([promtool, "check", "metrics"], input=exposition)
     return checked.stdout + checked.stderr
 
 

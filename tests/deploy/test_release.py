@@ -19,6 +19,7 @@ from deploy.release import NAMES_VERSION, disagreements, write
 from hapax.engines.spark.session import CONNECTOR
 from hapax.jars import locked
 from tests.deploy.steps import ROOT, stages
+from tests.kit.commands import output_of, run_captured
 
 PAGE = ROOT / "docs/release.md"
 VERSION = hapax.__version__
@@ -31,17 +32,8 @@ def shell(title: str) -> str:
 
 
 def typed(script: str, folder: Path, **environment: str) -> str:
-    done = subprocess.run(
-        ["/bin/sh", "-euc", script],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    command = ["/bin/sh", "-euc", script]
+    return output_of(command, cwd=folder, env=os.environ | environment, timeout=60)
 
 
 @pytest.fixture
@@ -205,17 +197,10 @@ def listed(*options: str) -> subprocess.CompletedProcess[str]:
     """Run the command of ``make licences``."""
     makefile = (ROOT / "Makefile").read_text()
     packages = makefile.partition("--packages $$(")[2].partition(")")[0]
-    names = subprocess.run(
-        ["/bin/sh", "-c", packages], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
+    names = output_of(["/bin/sh", "-c", packages], cwd=ROOT).split()
     assert len(names) > 60
-    return subprocess.run(
-        [sys.executable, "-m", "piplicenses", *options, "--packages", *names],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "piplicenses", *options, "--packages", *names]
+    return run_captured(command, cwd=ROOT)
 
 
 def test_every_library_of_the_images_is_under_a_licence_that_is_allowed():
@@ -236,10 +221,7 @@ def test_a_licence_that_is_not_allowed_ends_it():
 @pytest.mark.deep  # meta tests find dead links without mkdocs
 def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
-    done = subprocess.run(
-        list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of(list(map(str, command)), cwd=ROOT)
     pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"README"}
     built = {page.parent.name for page in (tmp_path / "site").glob("*/index.html")}
     assert pages - built == set()

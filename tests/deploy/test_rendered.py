@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,8 +33,8 @@ from tests.deploy.manifests import (
 )
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.steps import ROOT
-
-Tool = Callable[[], Path]
+from tests.kit.commands import output_of
+from tests.kit.managed_process import child
 
 
 @pytest.mark.deep
@@ -71,10 +70,7 @@ def test_a_field_that_does_not_exist_is_noticed():
 
 @pytest.mark.deep
 def test_helm_finds_nothing_to_complain_about():
-    done = subprocess.run(
-        [tools.helm(), "lint", "--strict", CHART], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of([tools.helm(), "lint", "--strict", CHART])
 
 
 @pytest.mark.deep
@@ -337,6 +333,6 @@ def test_the_entry_point_becomes_the_program_and_stays_process_one(tmp_path):
         "local:///x.py",
         "run",
     ]
-    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) as process:
+    with child(words, env=environ, stdout=subprocess.PIPE, text=True) as process:
         said, _ = process.communicate(timeout=60)
     assert said == f"{process.pid} run --deploy-mode client --properties-file /p pyspark-shell\n"

@@ -1,8 +1,7 @@
 """The values of the chart: typos are refused on every level, and what is given arrives."""
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from tests.deploy import tools
 from tests.deploy.manifests import CHART, Object, charted, driver, only
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.values_schema import OWNED, form, settable
-
-Tool = Callable[[], Path]
+from tests.kit.commands import run_captured
 
 BOTH = pytest.mark.parametrize(
     "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)
@@ -147,8 +145,7 @@ monitoring:
 
 
 def refusal(helm: Path, values: Path, *options: str, release: str = "hapax") -> str:
-    command: list[str | Path] = [helm, "template", release, CHART, "-f", values, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_captured([helm, "template", release, CHART, "-f", values, *options])
     assert done.returncode != 0, done.stdout
     assert "geheim" not in done.stderr
     return done.stderr

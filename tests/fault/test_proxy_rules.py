@@ -56,6 +56,7 @@ def test_a_changed_answer_is_what_the_client_reads(bound, proxied_broker):
 
 def test_a_held_answer_was_given_and_comes_when_it_is_released(bound, proxied_broker):
     rule = proxied_broker.proxy.add(Rule("InitProducerId", "hold_answer"))
+    bound.producer.list_topics(timeout=30)  # or its connection may take the second as well
     with pytest.raises(KafkaException) as raised:
         bound.producer.init_transactions(1)
     assert raised.value.args[0].code() == KafkaError._TIMED_OUT

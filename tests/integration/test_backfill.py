@@ -258,7 +258,8 @@ def test_members_that_start_at_once_share_one_span_and_all_of_them_end(shared):
 def test_the_span_is_kept_by_workers_that_take_over_and_a_later_start_ends_at_once(shared):
     assert backfill(shared)[0] == 0
     worker = shared.worker("b-0")
-    [line] = worker.lines("service_started") or _await_line(worker)
+    await_(lambda: worker.lines("service_started"), 30, worker.text)
+    [line] = worker.lines("service_started")
     if find_spec("hapax_fast"):
         assert str(line["record_path"]).startswith("native")  # what is cut is cut there, too
     shared.write(*(Given(b"later", partition=number) for number in range(PARTITIONS)))
@@ -272,11 +273,6 @@ def test_the_span_is_kept_by_workers_that_take_over_and_a_later_start_ends_at_on
     told = json.loads(out.splitlines()[-1])  # latest is what it was at the first start
     assert (told["state"], told["total"]) == ("done", PARTITIONS * EACH)
     assert shared.committed() == after == dict.fromkeys(range(PARTITIONS), EACH + 1)
-
-
-def _await_line(worker: WorkerProcess) -> list[dict[str, object]]:
-    await_(lambda: worker.lines("service_started"), 30, worker.text)
-    return worker.lines("service_started")
 
 
 def test_offsets_name_a_span_to_the_record(shared):

@@ -1,11 +1,9 @@
 """Calls and records that hang, kill or cannot be read: what ends, what is named, what goes on."""
 
 import json
-import re
 import signal
 import time
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,6 @@ from hapax.sandbox import Sandbox
 from tests.kit.calls import MODULE
 from tests.kit.damage import bomb, damage, reseal
 from tests.kit.killers import FAULTS, FORMS, KILLED, LATER, supervise
-from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, metric
 from tests.kit.probes import ask, free_port
@@ -297,12 +294,12 @@ def test_one_slow_call_does_not_stop_other_partitions_and_what_waits_for_it_is_b
         TRANSACTION__BYTES_MAX="4MiB",
     )
     await_(lambda: bool(worker.lines("service_ready")), 30, worker.text)
-    before = peak(worker)
+    before = worker.peak_bytes()
     await_(lambda: "asleep" in worker.text(), 30, worker.text)
     route.write(*fast[1::2])
     await_(lambda: route.committed().get(1) == len(fast) // 2, 30, worker.text)
     assert route.committed().get(0) in {None, 0}, "its first call has not ended"
-    assert peak(worker) - before < 100 << 20
+    assert worker.peak_bytes() - before < 100 << 20
     worker.kill()
 
 
@@ -353,18 +350,6 @@ def found_values(route: PipelineUnderTest) -> set[bytes]:
     return {record.value or b"" for record in route.outputs()}
 
 
-def status(port: int) -> dict[str, object]:
-    found: dict[str, object] = json.loads(ask(port, "/status.json")[1])
-    return found
-
-
-def peak(worker: WorkerProcess) -> int:
-    text = Path(f"/proc/{worker.process.pid}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", text)
-    assert found is not None
-    return int(found[1]) << 10
-
-
 @pytest.mark.parametrize("kind", ["checksum", "content", "codec", "bomb"])
 def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(stuck, sandbox, kind):
     spoil(stuck, sandbox, kind)
@@ -377,7 +362,7 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(stuck,
     code, answer = ask(port, "/readyz")
     assert code == 503
     assert f"{stuck.source}/0 is stuck: the set at offset 2 cannot be read" in answer
-    found = status(port)
+    found = json.loads(ask(port, "/status.json")[1])
     assert (found["state"], found["ready"]) == ("stuck", False)
     series = f'hapax_partition_stuck{{offset="2",partition="0",topic="{stuck.source}"}} 1.0'
     assert series in ask(port, "/metrics")[1]
@@ -388,7 +373,7 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(stuck,
     assert stuck.committed()[0] == 2
     assert found_values(stuck) == {b"a", b"b", b"other", b"later"}
     assert ask(port, "/livez")[0] == 200
-    assert peak(worker) < MEMORY_MAX
+    assert worker.peak_bytes() < MEMORY_MAX
     desk, place = Desk(stuck), f"{stuck.source}/0/2"
     command = f"hapax offsets skip {place} --dead-letter"
     (row,) = [one for one in desk.ask("offsets")["partitions"] if one["partition"] == 0]

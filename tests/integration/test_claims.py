@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from hapax.core.records import Coordinates
 from hapax.kafka.read import claim_owners
@@ -264,12 +262,6 @@ def claimed_in_another_topic(route: PipelineUnderTest, sandbox: Sandbox) -> None
     claimed_then_killed(route, "e", INPUT__TOPICS=f"{route.source},{other}")
 
 
-def delete_below(route: PipelineUnderTest, offset: int) -> None:
-    client = AdminClient({"bootstrap.servers": route.bootstrap})
-    for done in client.delete_records([TopicPartition(route.source, 0, offset)]).values():
-        done.result(30)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("records_max", ["10000", "1"])
 def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
@@ -297,7 +289,7 @@ def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_t
     uncreated.write(event("e"))
     claimed_then_killed(uncreated, "e")
     uncreated.write(event("e"))
-    delete_below(uncreated, 1)
+    uncreated.sandbox.delete_records(uncreated.source, 0, 1)
     worker = uncreated.worker()
     worker.ends_with(6)
     assert uncreated.committed()[0] == 0

@@ -18,7 +18,7 @@ from tests.kit.night import Desk, ran
 from tests.kit.orders import told
 from tests.kit.raw_offsets import commit_raw
 from tests.kit.routes import a_flow, a_route
-from tests.kit.topics import Given, committed, ends, produce
+from tests.kit.topics import Given, committed, delete_group, ends, produce
 from tests.kit.waiting import await_
 
 # -- Groups as other clients left them, recorded (kit/foreign), under each HAPAX_INPUT__START.
@@ -194,8 +194,7 @@ def events(which: range) -> list[Given]:
 
 
 def forget_offsets(route) -> None:
-    client = admin(route)
-    client.delete_consumer_groups([route.app])[route.app].result(30)
+    delete_group(route.bootstrap, route.app)
     assert route.committed() == {0: None, 1: None}
 
 
@@ -277,10 +276,6 @@ def renamed(route) -> dict[str, str]:
     return {"APP": f"{route.app}-v2"}
 
 
-def remarks(worker) -> str:
-    return "\n".join(worker.lines("preflight_passed")[0]["remarks"])
-
-
 def test_a_pipeline_that_was_renamed_goes_on_where_it_was_once_offsets_are_adopted(
     redis_url, two_partitions
 ):
@@ -305,7 +300,9 @@ def test_a_start_under_another_name_says_that_the_records_were_processed_before(
     two_partitions.write(*events(range(RECORDS)))
     ran(two_partitions)
     worker = two_partitions.run_to_end(**renamed(two_partitions))
-    assert f"hapax offsets adopt {two_partitions.app}" in remarks(worker)
+    assert f"hapax offsets adopt {two_partitions.app}" in str(
+        worker.lines("preflight_passed")[0]["remarks"]
+    )
     assert len(values(two_partitions)) == 2 * RECORDS
 
 

@@ -25,7 +25,7 @@ from hapax.sandbox import machine, monitoring
 from tests.deploy.test_monitoring import everywhere
 from tests.kit.claim_stores import redis_server
 from tests.kit.commands import run_captured
-from tests.kit.managed_process import HANG_S, SERVICE, WorkerProcess
+from tests.kit.managed_process import HANG_S, SERVICE, WorkerProcess, child
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
 from tests.kit.prometheus import firing, impatient_rules, query
@@ -46,14 +46,10 @@ PATIENCE_S = 90.0
 def sandbox_up(*options: str) -> Iterator[tuple[dict[str, str], subprocess.Popen[str]]]:
     """Type ``hapax sandbox up`` and read what it prints; whatever happens, it ends."""
     command = [sys.executable, "-m", "hapax", "sandbox", "up", "--json", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
-        try:
-            assert started.stdout is not None
-            printed = started.stdout.readline()
-            assert printed, "the sandbox did not start"
-            yield json.loads(printed), started
-        finally:
-            started.kill()  # what it started dies with it
+    with child(command, stdout=subprocess.PIPE, text=True) as started:  # its servers die with it
+        printed = started.stdout.readline()
+        assert printed, "the sandbox did not start"
+        yield json.loads(printed), started
 
 
 class Stopped(NamedTuple):
@@ -64,7 +60,7 @@ class Stopped(NamedTuple):
 
 
 def stop_redis(command: subprocess.Popen[str], port: str) -> Stopped:
-    children = psutil.Process(command.pid).children(recursive=True)
+    children = psutil.Process(command.pid).children()
     (redis,) = (one for one in children if one.name() == "redis-server")
     folder = redis.cwd()
     redis.kill()
@@ -75,13 +71,8 @@ def stop_redis(command: subprocess.Popen[str], port: str) -> Stopped:
 def redis_with_its_data(stopped: Stopped) -> Iterator[None]:
     options = ["--bind", "127.0.0.1", "--port", stopped.port, "--dir", stopped.folder]
     policy = ["--appendonly", "yes", "--maxmemory-policy", "noeviction"]
-    with subprocess.Popen(
-        [machine.redis_server(), *options, *policy], stdout=subprocess.DEVNULL
-    ) as started:
-        try:
-            yield
-        finally:
-            started.kill()
+    with child([machine.redis_server(), *options, *policy], stdout=subprocess.DEVNULL):
+        yield
 
 
 class Operator:

@@ -16,7 +16,7 @@ from hapax.core.offset_commit import CommittedMetadata
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import await_told
 from tests.kit.damage import damage
-from tests.kit.managed_process import required
+from tests.kit.managed_process import child, required
 from tests.kit.night import Desk, ran, settle
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port, ready
@@ -258,22 +258,16 @@ def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(two_partitions):
         "200ms",
         "--json",
     ]
-    with subprocess.Popen(
-        command, env=desk.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as watch:
-        try:
-            assert watch.stdout is not None
-            first = json.loads(watch.stdout.readline())
-            assert first["lag"] == 0
-            two_partitions.write(b"new")
-            stdout = watch.stdout
-            await_(lambda: json.loads(stdout.readline())["lag"] == 1, 30, lambda: "no lag")
-            watch.send_signal(signal.SIGINT)
-            assert watch.wait(30) == 0
-            assert watch.stderr is not None
-            assert "Traceback" not in watch.stderr.read()
-        finally:
-            watch.kill()
+    pipe = subprocess.PIPE
+    with child(command, env=desk.environment, stdout=pipe, stderr=pipe, text=True) as watch:
+        first = json.loads(watch.stdout.readline())
+        assert first["lag"] == 0
+        two_partitions.write(b"new")
+        stdout = watch.stdout
+        await_(lambda: json.loads(stdout.readline())["lag"] == 1, 30, lambda: "no lag")
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(30) == 0
+        assert "Traceback" not in watch.stderr.read()
 
 
 # -- ``hapax pause`` and ``hapax resume`` on real workers ----------------------------------

@@ -160,7 +160,12 @@ def every_offset_translated(mirror: Mirror, upto: dict[int, int]) -> list[Transl
 
     def of(at: int) -> list[Translated]:
         group = f"{mirror.app}-at-{at}"
-        commit(mirror.bootstrap, group, mirror.source, _at(upto, at))
+        commit(
+            mirror.bootstrap,
+            group,
+            mirror.source,
+            {number: at for number, end in upto.items() if at <= end},
+        )
         return translated(settings, group, lambda _text: None)
 
     with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -189,10 +194,6 @@ def judged(outputs: Sequence[Record], places: Sequence[tuple[int, int, int]]) ->
         twice += again
         skipped += not again and any(offset < place and origin >= at for offset, origin in there)
     return Judged(len(places), twice, skipped)
-
-
-def _at(upto: dict[int, int], at: int) -> dict[int, int]:
-    return {number: at for number, end in upto.items() if at <= end}
 
 
 other = an_other_cluster()
@@ -387,7 +388,9 @@ def test_the_offsets_of_a_group_are_translated_and_committed_where_it_would_read
             assert [str(each.coordinates).encode() for each in left if each.offset >= at] == [
                 source(record) for record in there if record.offset >= one["offset"]
             ]
-        assert committed_there(mirror, group) == {one["partition"]: one["offset"] for one in found}
+        assert committed(mirror.there, group, mirror.target) == {
+            one["partition"]: one["offset"] for one in found
+        }
 
 
 def test_every_offset_from_start_to_end_is_translated_through_markers_and_cleaned_records(
@@ -432,10 +435,6 @@ def cluster_of(bootstrap: str) -> str:
 
 def source(record: Record) -> bytes | None:
     return dict(record.headers)[SOURCE]
-
-
-def committed_there(mirror: Mirror, group: str) -> dict[int, int | None]:
-    return committed(mirror.there, group, mirror.target)
 
 
 def test_an_event_that_was_sent_twice_has_one_record_on_the_other_cluster(mirror, redis_url):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured
@@ -24,7 +23,7 @@ from tests.kit.pages import section, type_section
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
 from tests.kit.routes import a_route
-from tests.kit.topics import Given
+from tests.kit.topics import Given, delete_group
 
 # -- The commands of the pages that a newcomer types, read from the pages and typed as they are.
 
@@ -368,8 +367,7 @@ def test_lost_offsets_are_set_by_the_commands_of_the_page(claiming: PipelineUnde
     refuse = {"INPUT__START": "refuse", "GROUP__MEMBERSHIP": "dynamic"}
     claiming.write(*(event(f"e-{number}") for number in range(4712)))
     ran(claiming, **refuse | {"INPUT__START": "earliest"})
-    client = AdminClient({"bootstrap.servers": claiming.bootstrap})
-    client.delete_consumer_groups([claiming.app])[claiming.app].result(30)
+    delete_group(claiming.bootstrap, claiming.app)
     claiming.write(event("e-7"), event("new"))
     worker = claiming.worker("w-0", **refuse)
     worker.ends_with(6)

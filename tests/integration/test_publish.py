@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
 
-from tests.kit.managed_process import ManagedProcess
+from tests.kit.managed_process import ManagedProcess, child
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
@@ -123,8 +123,7 @@ def test_lines_of_standard_input_are_safe_once_they_are_accepted(route, tmp_path
     spool = str(tmp_path / "spool")
     command = [*HAPAX, "publish", "-", "--topic", route.source, "--spool", spool]
     environment = route.environment()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
-        assert process.stdin is not None
+    with child(command, stdin=subprocess.PIPE, env=environment) as process:
         process.stdin.write(b"a\n")
         process.stdin.flush()
         await_(lambda: len(values(route)) == 1, 60)
@@ -132,7 +131,6 @@ def test_lines_of_standard_input_are_safe_once_they_are_accepted(route, tmp_path
         process.stdin.write(b"b\nhalf a line")
         process.stdin.flush()
         await_(lambda: len(values(route)) == 2, 60)
-        process.kill()
     subprocess.run(command, input=b"c\n", env=environment, check=True, timeout=60)
     assert values(route) == [b"a", b"b", b"c"]
     times = [each.timestamp_ms for each in read_back(route.bootstrap, route.source)]

@@ -4,7 +4,6 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import PositionLostError, StopError
 from hapax.core.micro_batches import FixedBatch, Marker, MicroBatch, PublishedBatch
@@ -109,12 +108,6 @@ def test_an_old_checkpoint_that_is_one_behind_is_told_by_its_input(stage, publis
     assert stage.values() == [b"a"]
 
 
-def forget_the_marker(stage: Stage) -> None:
-    admin = AdminClient({"bootstrap.servers": stage.servers, "log_level": 0})
-    for future in admin.delete_consumer_groups([sink_names(stage.topic).group]).values():
-        future.result(30)
-
-
 @pytest.mark.row("SP7")
 @pytest.mark.parametrize("query", [QUERY, "query-2"])
 def test_a_first_micro_batch_without_marker_stops_where_the_app_has_published_before(
@@ -124,7 +117,7 @@ def test_a_first_micro_batch_without_marker_stops_where_the_app_has_published_be
     publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.marked(QUERY, 0, *values))
     # What an attempt that was aborted left lies between the end and the last visible record.
     topics.produce_aborted(stage.servers, stage.topic, *values)
-    forget_the_marker(stage)
+    topics.delete_group(stage.servers, sink_names(stage.topic).group)
 
     with pytest.raises(PositionLostError, match="is a record of micro-batch 0 of query query-1"):
         publisher.publish(MicroBatch(query, 0, "aa"), stage.marked(query, 0, b"again"))

@@ -3,8 +3,9 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
@@ -15,6 +16,7 @@ from hapax.sandbox import Sandbox, SandboxError
 from hapax.sandbox.archiving import archive_kafka
 from hapax.sandbox.processes import Ports
 from hapax.settings.env_file import read_env_file
+from tests.kit.managed_process import child
 from tests.kit.topics import (
     ends,
     produce_aborted,
@@ -86,25 +88,21 @@ def test_a_broker_that_cannot_start_fails_with_its_last_words(tmp_path):
             broker.await_ready()
 
 
-def up(*options: str) -> subprocess.Popen[str]:
+def up(*options: str) -> AbstractContextManager[Any]:
     start = "from hapax.commands.sandbox import app; app()"
-    return subprocess.Popen(
-        [sys.executable, "-c", start, "up", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    words = [sys.executable, "-c", start, "up", *options]
+    return child(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def servers_of(command: subprocess.Popen[str]) -> list[psutil.Process]:
-    children: list[psutil.Process] = psutil.Process(command.pid).children(recursive=True)
+    # Not theirs: what a server forks has its name, and may have ended before it is asked.
+    children: list[psutil.Process] = psutil.Process(command.pid).children()
     assert {"java", "redis-server"} <= {one.name() for one in children}
     return children
 
 
 def test_the_command_prints_the_environment_and_ends_all_when_told_to():
     with up("--json", "--topic", "orders:3") as command:
-        assert command.stdout is not None
         variables = json.loads(command.stdout.readline())
         servers = servers_of(command)
         bootstrap = variables["HAPAX_KAFKA__BOOTSTRAP_SERVERS"]
@@ -119,7 +117,6 @@ def test_the_command_prints_the_environment_and_ends_all_when_told_to():
 
 def test_a_killed_command_leaves_no_server_and_no_folder_behind():
     with up() as command:
-        assert command.stdout is not None
         assert command.stdout.readline().startswith("export HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.")
         assert command.stdout.readline().startswith("export HAPAX_DEDUP__REDIS_URL=redis://127.0.")
         servers = servers_of(command)
@@ -137,7 +134,6 @@ def test_chosen_ports_are_taken_and_the_environment_is_in_a_file(tmp_path):
     file = tmp_path / "sandbox.env"
     words = ("--port", str(kafka), "--redis-port", str(store), "--env-file", str(file))
     with up(*words) as command:
-        assert command.stdout is not None
         assert command.stdout.readline() == (
             f"export HAPAX_KAFKA__BOOTSTRAP_SERVERS=127.0.0.1:{kafka}\n"
         )

@@ -17,6 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hapax.sandbox import Sandbox, SandboxError
 from tests.kit.at_work import await_told
 from tests.kit.avro_orders import ORDER, TOTAL, WIDER, avro, totals
+from tests.kit.managed_process import child
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length, rounds
@@ -239,8 +240,7 @@ def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_de
 def test_a_killed_command_leaves_no_registry_behind():
     start = "from hapax.commands.sandbox import app; app()"
     words = [sys.executable, "-c", start, "up", "--no-redis", "--registry", "--json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as command:
-        assert command.stdout is not None
+    with child(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as command:
         url = json.loads(command.stdout.readline())["HAPAX_REGISTRY__URL"]
         with SchemaRegistryClient({"url": url}) as client:
             assert client.get_subjects() == []

@@ -98,13 +98,9 @@ class CountingReader(DataSourceStreamReader):
         return
 
 
-def function_raises(frame: DataFrame) -> DataFrame:
-    return frame.mapInArrow(_raising, frame.schema)
-
-
 def expression_raises(frame: DataFrame) -> DataFrame:
     # Behind a Python stage, so that rows flow into the sink while the expression fails.
-    passed = frame.mapInArrow(_passing, frame.schema)
+    passed = frame.mapInArrow(lambda batches: batches, frame.schema)
     checked = f.expr(f"assert_true(cast(string(value) as int) <> {HALF}, 'half-way')")
     return passed.where(checked.isNull())
 
@@ -131,10 +127,6 @@ def _raising(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             raise ValueError("the function broke")
         seen += batch.num_rows
         yield batch
-
-
-def _passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
 
 
 NUMBERS = [value(number).encode() for number in range(ROWS)]
@@ -195,7 +187,10 @@ def broken(spark: SparkSession, servers: str, given: str, what: str) -> tuple[Da
             "binary(value) value"
         )
     healthy = records(spark, servers, given).select("value")
-    breaking = {"function": function_raises, "expression": expression_raises}[what]
+    breaking = {
+        "function": lambda frame: frame.mapInArrow(_raising, frame.schema),
+        "expression": expression_raises,
+    }[what]
     return breaking(healthy), healthy
 
 

@@ -81,12 +81,6 @@ class Stage(NamedTuple):
         return sorted((one.value for one in found), key=lambda value: value or b"")
 
 
-def forget_the_marker(stage: Stage) -> None:
-    admin = AdminClient({"bootstrap.servers": stage.servers, "log_level": 0})
-    for future in admin.delete_consumer_groups([f"{stage.out}--sink"]).values():
-        future.result(30)
-
-
 @pytest.mark.row("SP1", "SP5", "SP20")
 @pytest.mark.long
 def test_a_micro_batch_is_published_once_wherever_its_commit_is_killed(spark, stage):
@@ -164,7 +158,7 @@ def test_a_damaged_checkpoint_stops_the_query_and_publishes_nothing(spark, stage
 def test_a_marker_that_is_gone_stops_the_query(spark, stage):
     stage.write(b"a")
     stage.run(spark)
-    forget_the_marker(stage)
+    topics.delete_group(stage.servers, f"{stage.out}--sink")
     stage.write(b"b")
     with pytest.raises(StreamingQueryException, match="it expired while the query was stopped"):
         stage.run(spark)
@@ -176,7 +170,7 @@ def test_without_checkpoint_and_marker_the_output_tells_that_there_was_a_query(s
     stage.write(b"a", b"b")
     stage.run(spark)
     shutil.rmtree(stage.checkpoint)
-    forget_the_marker(stage)
+    topics.delete_group(stage.servers, f"{stage.out}--sink")
     with pytest.raises(StreamingQueryException, match="all of the input would be published again"):
         stage.run(spark)
     assert stage.values() == [b"a", b"b"]
@@ -364,9 +358,7 @@ class App:
         return topics.committed(self.servers, f"{self.topic}--sink/{lane}", self.topic)[0]
 
     def forget_lane(self, lane: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        for future in admin.delete_consumer_groups([f"{self.topic}--sink/{lane}"]).values():
-            future.result(30)
+        topics.delete_group(self.servers, f"{self.topic}--sink/{lane}")
 
 
 @pytest.fixture

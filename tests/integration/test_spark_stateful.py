@@ -193,7 +193,8 @@ class Driver:
 
         while True:
             before = len(self.batches())
-            if _end(route) >= wanted and route.found().total() >= wanted:
+            written = sum(topics.ends(route.servers, route.out).values())
+            if written >= wanted and route.found().total() >= wanted:
                 return
             self._await_next(before)
 
@@ -245,10 +246,6 @@ def await_growth(route: Route, keep_up: Callable[[], object]) -> None:
             time.sleep(0.003)
     finally:
         consumer.close()
-
-
-def _end(route: Route) -> int:
-    return sum(topics.ends(route.servers, route.out).values())
 
 
 def _newest(folder: Path) -> int:

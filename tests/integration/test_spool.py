@@ -38,6 +38,7 @@ from hapax.publish.drainer import Drainer
 from hapax.spool.folder import Folder
 from hapax.spool.spool import SpoolStore
 from tests.kit import topics
+from tests.kit.managed_process import child
 from tests.kit.proof import rounds
 from tests.kit.sink_parts import sink_settings
 from tests.kit.topics import configure
@@ -185,8 +186,7 @@ def killed_in_a_loop(stage: Stage, form: str, kills: int) -> tuple[list[int], li
             until = said[-1] + 30
         words = [form, stage.servers, stage.topic, str(stage.folder), str(until)]
         command = [sys.executable, "-m", "tests.kit.spool_process", *words]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
+        with child(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             lines = chance.randrange(5, 60)
             for line in process.stdout:
                 said.append(int(line))
@@ -259,8 +259,7 @@ def test_a_marker_that_is_gone_is_no_new_spool(stage):
     with stage.publisher() as publisher:
         publisher.publish(stage.topic, b"a")
         group = stage.group(publisher)
-    admin = AdminClient({"bootstrap.servers": stage.servers})
-    admin.delete_consumer_groups([group])[group].result(30)
+    topics.delete_group(stage.servers, group)
     with pytest.raises(SpoolDisagreesError, match="is gone"):
         stage.publisher()
     with pytest.raises(SpoolDisagreesError, match="has records"):

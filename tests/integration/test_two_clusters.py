@@ -285,22 +285,18 @@ def settings(sandbox, unique):
     )
 
 
-def outside(settings: Settings) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": settings.kafka.bootstrap_servers,
-            "group.id": settings.app,
-            "log_level": 0,
-        }
-    )
+def outside(settings: Settings, topic: str) -> Consumer:
+    """Return a client of the group, which has committed an offset of the other cluster."""
+    servers, group = settings.kafka.bootstrap_servers, settings.app
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
+    place = TopicPartition(topic, 1, 7, OF_THE_OTHER.encode())
+    consumer.commit(offsets=[place], asynchronous=False)
+    return consumer
 
 
 def test_offsets_keep_their_place_and_get_the_ids_of_this_cluster_and_topic(settings):
     (topic,) = settings.input.topics
-    consumer = outside(settings)
-    consumer.commit(
-        offsets=[TopicPartition(topic, 1, 7, OF_THE_OTHER.encode())], asynchronous=False
-    )
+    consumer = outside(settings, topic)
     assert recommit_here(settings, cluster_id(settings)) == {(topic, 1): 7}
     found = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], 30)
     consumer.close()
@@ -320,10 +316,7 @@ def test_a_group_without_offsets_is_left_alone(settings):
 
 def test_offsets_of_a_group_that_has_members_are_not_touched(settings):
     (topic,) = settings.input.topics
-    consumer = outside(settings)
-    consumer.commit(
-        offsets=[TopicPartition(topic, 1, 7, OF_THE_OTHER.encode())], asynchronous=False
-    )
+    consumer = outside(settings, topic)
     consumer.subscribe([topic])
     while not consumer.assignment():
         consumer.poll(0.1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.commands import run_captured
+from tests.kit.commands import output_of, run_captured
 from tests.kit.managed_process import WorkerProcess, clean_environment
 from tests.kit.pipeline_under_test import PipelineUnderTest, header
 from tests.kit.routes import a_route
@@ -88,14 +88,9 @@ def sources(commit: str, folder: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
     place = folder / "service"
-    asked = subprocess.run(
-        [sys.executable, "-c", "import hapax; print(hapax.__file__)"],
-        env=clean_environment() | {"PYTHONPATH": str(place)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert Path(asked.stdout.strip()).is_relative_to(place)  # not this checkout's
+    ask = [sys.executable, "-c", "import hapax; print(hapax.__file__)"]
+    found = output_of(ask, env=clean_environment() | {"PYTHONPATH": str(place)})
+    assert Path(found.strip()).is_relative_to(place)  # not this checkout's
     return place
 
 

@@ -193,6 +193,18 @@ def test_a_record_of_too_many_outputs_is_a_dead_letter_alone(route_of, fast):
     assert route.committed() == {0: 4}
 
 
+@pytest.mark.parametrize("fast", ["off", "auto"])
+@pytest.mark.parametrize("at_once", ["1", "4"])
+def test_outputs_of_many_records_take_no_more_memory_than_those_of_few(route_of, at_once, fast):
+    """All of them at once took 860 MiB, and a limit of 640 MiB killed the process at each start."""
+    route = route_of(FAST=fast, CALL__CONCURRENCY=at_once)
+    route.write(*[Given(b"%d" % at, headers=(told({"size": 900_000}),)) for at in range(450)])
+    worker = route.worker()
+    route.await_lag_0()
+    assert worker.peak_bytes() < 450 << 20
+    assert len(route.outputs()) == 450
+
+
 # -- outputs that no client can send ------------------------------------------------------
 
 

@@ -177,12 +177,6 @@ short_transactions = a_route(
 )
 
 
-def set_quota(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
-    """Let brokers hold back a client that produces more than so much (KIP-13)."""
-    words = ("--entity-type", "clients", "--entity-name", client_id)
-    kafka_configs(bootstrap, *words, "--add-config", f"producer_byte_rate={bytes_per_s}")
-
-
 @pytest.mark.long
 def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_used(
     short_transactions, in_time
@@ -192,7 +186,9 @@ def test_under_a_producer_quota_batches_shrink_to_what_fits_and_the_quota_is_use
         *(Given(b"%d" % number + b"." * RECORD_BYTES) for number in range(RECORDS))
     )
     for client_id in (f"{short_transactions.app}-w-0", f"{short_transactions.app}/w-0"):
-        set_quota(short_transactions.bootstrap, client_id, QUOTA)
+        # Brokers hold back a client that produces more than so much (KIP-13).
+        words = ("--entity-type", "clients", "--entity-name", client_id, "--add-config")
+        kafka_configs(short_transactions.bootstrap, *words, f"producer_byte_rate={QUOTA}")
     began_s = time.monotonic()
     worker = short_transactions.run_to_end(TELEMETRY__LOG_LEVEL="debug")
     took_s = time.monotonic() - began_s

@@ -12,6 +12,7 @@ from confluent_kafka.admin import ResourceType
 
 from hapax.sandbox import Sandbox, jars, machine
 from tests.kit.at_work import delete_from
+from tests.kit.commands import output_of
 from tests.kit.kept_clients import administrator
 from tests.kit.raw_offsets import commit_raw
 from tests.kit.topics import (
@@ -201,13 +202,6 @@ def counted_by_java(
     words: Sequence[str] = [word for group in groups for word in group]
     source = __file__.replace("behind.py", "CountBehind.java")
     classes = f"{jars.fetched(jars.kafka())}/*"
-    done = subprocess.run(
-        [java, "-XX:TieredStopAtLevel=1", "-cp", classes, source, str(file), *words],
-        capture_output=True,
-        text=True,
-        timeout=_JAVA_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = [line.split() for line in done.stdout.splitlines()]
+    command = [java, "-XX:TieredStopAtLevel=1", "-cp", classes, source, str(file), *words]
+    rows = [line.split() for line in output_of(command, timeout=_JAVA_TIMEOUT_S).splitlines()]
     return {(row[0], int(row[1])): Behind(*map(int, row[2:])) for row in rows}

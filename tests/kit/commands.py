@@ -19,11 +19,17 @@ def run_captured(
     )
 
 
+def output_of(command: Sequence[Any], **how: Any) -> str:
+    """Run it likewise; it must end well. Return what it printed on stdout."""
+    done = run_captured(command, **how)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 def kafka_configs(bootstrap: str, *words: str) -> None:
     """Alter what kafka-configs can, with the tool of 4.3: no jar of a 4.4 broker has it."""
     tool = java("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, kafka="4.3")
-    done = run_captured([*tool, "--alter", *words], timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of([*tool, "--alter", *words], timeout=60)
 
 
 def invoked(app: typer.Typer, words: Sequence[str], *, code: int = 0, **how: Any) -> Result:

@@ -37,10 +37,6 @@ def damage(
             file.write(b"\xff" * 16)
 
 
-def _folder(sandbox: Sandbox) -> Path:
-    return sandbox.kafka.brokers[0].folder
-
-
 def reseal(sandbox: Sandbox, topic: str, partition: int, offset: int) -> None:
     """Make the checksum of a set fit what it holds: its damage is then no matter of the disk."""
     log, content, at = _found(sandbox, topic, partition, offset)
@@ -74,7 +70,8 @@ def bomb(sandbox: Sandbox, topic: str, partition: int, offset: int, size: int) -
 
 
 def _found(sandbox: Sandbox, topic: str, partition: int, offset: int) -> tuple[Path, bytes, int]:
-    (log,) = _folder(sandbox).glob(f"data/{topic}-{partition}/00000000000000000000.log")
+    folder = sandbox.kafka.brokers[0].folder
+    (log,) = folder.glob(f"data/{topic}-{partition}/00000000000000000000.log")
     content = log.read_bytes()
     at = 0
     while struct.unpack_from(">q", content, at)[0] != offset:

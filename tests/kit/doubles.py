@@ -18,6 +18,16 @@ class CrashError(KilledError):
     """The process ends here; nothing of it goes on."""
 
 
+def crashing_at(step: str) -> Callable[[str], None]:
+    """Return what ends the process at this step of a Script."""
+
+    def crash(reached: str) -> None:
+        if reached == step:
+            raise CrashError
+
+    return crash
+
+
 class Ticking:
     """A clock on which every look costs a microsecond, and waiting costs no time of ours."""
 

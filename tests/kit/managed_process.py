@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tests.kit.waiting import WORDS_MAX, reaches
 
@@ -35,6 +37,20 @@ def required(
         "HAPAX_OUTPUT__TOPIC": target,
         **{f"HAPAX_{name}": text for name, text in more.items()},
     }
+
+
+@contextmanager
+def child(words: Sequence[str | Path], **options: Any) -> Iterator[Any]:
+    """Run a program that does not outlive the block; yield the Popen, with the streams asked for.
+
+    ``with subprocess.Popen`` waits for its end, also where an assertion in the block has failed:
+    that hung for its whole limit, and said nothing of the assertion.
+    """
+    with subprocess.Popen(words, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 class ManagedProcess:
@@ -68,6 +84,13 @@ class ManagedProcess:
     def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
         return self._process
+
+    def peak_bytes(self) -> int:
+        """Return the most memory that it has had so far."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        found = re.search(r"VmHWM:\s+(\d+) kB", text)
+        assert found is not None
+        return int(found[1]) << 10
 
     @property
     def running(self) -> bool:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from hapax.core import exactly_once
@@ -12,6 +13,26 @@ from hapax.core.records import Progress
 from hapax.engines.recovery import Recovery
 
 Patch = Callable[[Any, str, Any], None]
+Mutant = Callable[[Patch], None]
+
+
+def in_place_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]:
+    """Make the function a mutant: it replaces this attribute, and gets the real one first."""
+
+    def named(broken: Callable[..., Any]) -> Mutant:
+        @wraps(broken)
+        def plant(patch: Patch) -> None:
+            real = getattr(owner, name)
+            patch(owner, name, lambda *values, **how: broken(real, *values, **how))
+
+        return plant
+
+    return named
+
+
+def replaced(owner: Any, name: str, by: Any) -> Mutant:
+    """Return the mutant that has this in place of that attribute."""
+    return lambda patch: patch(owner, name, by)
 
 
 def no_rewind(patch: Patch) -> None:

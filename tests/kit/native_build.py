@@ -42,8 +42,6 @@ needs_fast = pytest.mark.skipif(
     reason="hapax_fast is not installed, and no C compiler could have built it",
 )
 """With a compiler and without hapax_fast the test fails: make setup builds it."""
-PATHS = ["off", pytest.param("on", marks=needs_fast)]
-"""Of HAPAX_FAST."""
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from hapax.core.ports import Interrupt
 from hapax.core.records import Output
 from tests.kit.native import Raw, Stage
 
@@ -103,10 +104,6 @@ def in_mid_batch(held: Held) -> None:
 
     def judge(_record: object, _answer: object, error: BaseException) -> None:
         raise error
-
-    class Interrupt:
-        due = False
-        record = None
 
     held.batch.apply(business, judge, Interrupt(), {})
 

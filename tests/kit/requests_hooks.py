@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple, Self
 
-from tests.kit.commands import run_captured
+from tests.kit.commands import output_of
 
 SOURCES = Path(__file__).parents[2] / "fast" / "src"
 APIS = {
@@ -44,8 +44,7 @@ def compiled(folder: Path, source: Path, *options: str) -> Path:
     made = folder / source.with_suffix(".so" if "-shared" in options else "").name
     base = [command, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}"]
     files = [str(each) for each in {source, SOURCES / "requests.c"}]
-    ran = run_captured([*base, *options, *files, "-o", str(made), "-lpthread"])
-    assert ran.returncode == 0, ran.stderr
+    output_of([*base, *options, *files, "-o", str(made), "-lpthread"])
     return made
 
 

@@ -138,6 +138,13 @@ def send(world: Rulebook, transaction: Committing, *values: bytes) -> None:
     until(world, lambda: world.ends()[1] >= before + len(values))
 
 
+def fill(world: Rulebook, transaction: Committing, value: bytes, offset: int) -> None:
+    """Begin a transaction with an output, and progress of the first partition."""
+    transaction.begin()
+    send(world, transaction, value)
+    transaction.send_offsets({places(world)[0]: offset})
+
+
 def disregard(transaction: Committing) -> None:
     """Forget its doubts, so that it begins all the same: to show what a broker does then."""
     cast("list[str]", transaction.doubts).clear()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.engines.spark.plan import RangePlan
-from hapax.kafka.consume.group_member import KafkaMember
-from hapax.kafka.consume.range_source import KafkaRange
+from hapax.kafka.consume.spark_sources import KafkaMember, KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
 from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings

@@ -59,6 +59,12 @@ class Given(NamedTuple):
     timestamp_ms: int = 0
 
 
+def delete_group(bootstrap_servers: str, group: str) -> None:
+    """Delete a group that has no members, with its offsets."""
+    with administrator(bootstrap_servers) as admin:
+        admin.delete_consumer_groups([group])[group].result(30)
+
+
 def produce(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
     """Write records outside of any transaction; return when all are acknowledged."""
     with writer(bootstrap_servers) as producer:

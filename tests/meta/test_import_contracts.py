@@ -1,10 +1,11 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+from tests.kit.commands import run_captured
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +41,7 @@ def lint_imports(folder: Path) -> str:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     # The package that is installed here would be found before the one in the folder.
     env = {**os.environ, "PYTHONPATH": str(folder / "service")}
-    run = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    run = run_captured(command, cwd=folder, env=env)
     return run.stdout + run.stderr
 
 

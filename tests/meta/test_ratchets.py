@@ -16,14 +16,14 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 55_166
-FILES_MAX = 263
-CODE_LINES_MAX = 38_825
-TEST_LINES_MAX = 84_029
+LINES_MAX = 54_396
+FILES_MAX = 259
+CODE_LINES_MAX = 38_366
+TEST_LINES_MAX = 83_492
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""
-IN_A_CIRCLE_MAX = 23
+IN_A_CIRCLE_MAX = 20
 """Modules that import each other in a circle, imports for types included."""
 HOME_MADE_WORDS_MAX = 7
 """Uses of banned words in docstrings and comments of the service."""

@@ -27,7 +27,10 @@ def modules() -> list[Path]:
 
 def draw(count: int = COUNT, seed: int = SEED) -> list[Mutation]:
     """Choose so many: files by their statements, places at random, kinds by turn."""
-    weights = {file: _statements(file) for file in modules()}
+    weights = {
+        file: sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(file.read_text())))
+        for file in modules()
+    }
     shares = _shares(weights, count)
     chosen = []
     for file, share in shares.items():
@@ -66,10 +69,6 @@ def row(one: Mutation) -> str:
 def _short(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= SHOWN else f"{flat[: SHOWN - 1]}…"
-
-
-def _statements(file: Path) -> int:
-    return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(file.read_text())))
 
 
 def _shares(weights: dict[Path, int], count: int) -> dict[Path, int]:

@@ -33,7 +33,6 @@ from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError
 from tests.simulation.business import DEAD, OUT, RETRY
 from tests.simulation.chance import BUSINESS, CLAIMS, REQUESTS, Strike
-from tests.simulation.options import Options
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -345,10 +344,6 @@ def _must_wait(world: World, record: Record) -> bool:
     return retried is not None and retried.until > _now_ms(world)
 
 
-def _topic(options: Options) -> RetryTopic | None:
-    return RetryTopic(RETRY, frozenset(["in"])) if options.later else None
-
-
 def _source(world: World, process: Process, topic: RetryTopic | None) -> MemorySource:
     source = MemorySource(world.broker, process.name, wait=process.pause, faults=process.at_step)
     if topic is not None:
@@ -370,7 +365,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     )
     store = None if world.claims is None else Store(world, process, world.claims)
     retry, ends = RetryPolicy(ATTEMPTS_MAX), Ends(idle_s=0.1, interval_s=0.2)
-    topic = _topic(options)
+    topic = RetryTopic(RETRY, frozenset(["in"])) if options.later else None
     retrying = Retrying(topic=topic, later_attempts=100)
     source = _source(world, process, topic)
     isolation = Isolation(

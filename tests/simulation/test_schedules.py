@@ -155,5 +155,5 @@ def is_found_out(seed: int) -> bool:
 @pytest.mark.filterwarnings("default:another seed")
 @pytest.mark.parametrize("mutant", SPOOL_MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_spool_that_is_broken_on_purpose_is_found_out(mutant, monkeypatch):
-    mutant(monkeypatch)
+    mutant(monkeypatch.setattr)
     assert first(SPOOL_MUTANTS[mutant], TRIES, is_found_out) is not None

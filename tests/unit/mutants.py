@@ -6,6 +6,7 @@ and prints a line for each: its name, what became of it and the test that failed
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from hapax.publish.acceptance import Acceptance
 from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
+from tests.kit.mutants import Patch, in_place_of
 from tests.mutations.forked import Broken, Forked, Played
 
 TABLE = Path(__file__).with_name("mutants.tsv")
@@ -38,82 +40,65 @@ class Planted(NamedTuple):
     tests: tuple[str, ...]
 
 
-def topic_id_not_compared() -> None:
+def topic_id_not_compared(patch: Patch) -> None:
     """Read on in a topic that was deleted and created again, as if it were the same."""
-    TopicIdentity.compare = lambda *_: None  # type: ignore[method-assign]
-    TopicIdentity.follow = lambda _: None  # type: ignore[assignment,method-assign]
+    patch(TopicIdentity, "compare", lambda *_: None)
+    patch(TopicIdentity, "follow", lambda _: None)
 
 
-def topic_id_of_a_checkpoint_not_compared() -> None:
+def topic_id_of_a_checkpoint_not_compared(patch: Patch) -> None:
     """The same of a checkpoint of Spark."""
-    InputLogs.require_same = lambda *_: None  # type: ignore[method-assign]
+    patch(InputLogs, "require_same", lambda *_: None)
 
 
-def start_ignored_for_a_partition() -> None:
+def start_ignored_for_a_partition(patch: Patch) -> None:
     """Read from its first record what other clients have left without an offset."""
     for module in (group_start, positions):
-        module.by_start = lambda _number, beside: not beside  # type: ignore[attr-defined]
+        patch(module, "by_start", lambda _number, beside: not beside)
 
 
-def accepted_before_it_is_checked() -> None:
+def accepted_before_it_is_checked(patch: Patch) -> None:
     """Acknowledge what no topic takes: it is refused when it is sent, again and again."""
-    Acceptance.check = lambda *_, **__: None  # type: ignore[method-assign]
+    patch(Acceptance, "check", lambda *_, **__: None)
 
 
-def offset_0_is_none() -> None:
+@in_place_of(StuckPartitions, "meet")
+def offset_0_is_none(meet: Any, self: StuckPartitions, where: Any, offset: int, *rest: Any) -> None:
     """Take the first offset for one that is absent."""
-    meet = StuckPartitions.meet
-
-    def falsy(self: StuckPartitions, where: Any, offset: int, *rest: Any) -> None:
-        meet(self, where, offset or -1, *rest)
-
-    StuckPartitions.meet = falsy  # type: ignore[assignment,method-assign]
+    meet(self, where, offset or -1, *rest)
 
 
-def timestamp_0_is_none() -> None:
+def timestamp_0_is_none(patch: Patch) -> None:
     """Let a record of 1970 leave as one of today."""
-    producer.client_timestamp = lambda timestamp_ms: timestamp_ms or 0
+    patch(producer, "client_timestamp", lambda timestamp_ms: timestamp_ms or 0)
 
 
-def resume_without_reasons() -> None:
+@in_place_of(GroupConsumer, "resume")
+def resume_without_reasons(resume: Any, self: GroupConsumer, why: Any) -> None:
     """Read every partition once any reason for not reading one is gone."""
-    resume = GroupConsumer.resume
-
-    def all_of_them(self: GroupConsumer, why: Any) -> None:
-        self._reasons.clear()
-        resume(self, why)
-
-    GroupConsumer.resume = all_of_them  # type: ignore[method-assign]
+    self._reasons.clear()
+    resume(self, why)
 
 
-def branch_guessed() -> None:
+@in_place_of(avro._Union, "_index")
+def branch_guessed(_real: Any, self: Any, data: Any) -> int | None:
     """Write data to the first branch of a union that it fits, whatever it names."""
-
-    def first(self: Any, data: Any) -> int | None:
-        fit = [at for at, one in enumerate(self._branches) if one.fits(data, loose=True)]
-        return fit[0] if fit else None
-
-    avro._Union._index = first  # type: ignore[method-assign]
+    fit = [at for at, one in enumerate(self._branches) if one.fits(data, loose=True)]
+    return fit[0] if fit else None
 
 
-def log_write_in_the_loop() -> None:
+@in_place_of(LineQueue, "add")
+def log_write_in_the_loop(_real: Any, self: LineQueue, text: bytes | str) -> None:
     """Write a line in the thread that has one, and let it wait for who reads."""
-
-    def add(self: LineQueue, text: bytes | str) -> None:
-        line = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
-        self._write(line + b"\n")
-
-    LineQueue.add = add  # type: ignore[method-assign]
+    line = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+    self._write(line + b"\n")
 
 
-def call_counted_over_attempts() -> None:
+@in_place_of(Interrupt, "again")
+def call_counted_over_attempts(_real: Any, self: Interrupt, pause_s: float) -> bool:
     """Count the attempts at a record, and the pauses between them, as one."""
-
-    def again(self: Interrupt, pause_s: float) -> bool:
-        self.pause(pause_s)
-        return True
-
-    Interrupt.again = again  # type: ignore[method-assign]
+    self.pause(pause_s)
+    return True
 
 
 OURS = {
@@ -142,7 +127,7 @@ def _table() -> dict[str, Planted]:
     for line in TABLE.read_text().splitlines()[1:]:
         name, test = line.split("\t")
         before = found[name].tests if name in found else ()
-        found[name] = Planted(puts[name], (*before, test))
+        found[name] = Planted(partial(puts[name], setattr), (*before, test))
     return found
 
 

@@ -2,7 +2,6 @@
 
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import NAMES, Compare, IncompleteError, Scope
 from tests.kit import histories
 from tests.kit.audited import judged_here
+from tests.kit.commands import output_of
 from tests.kit.histories import PLANTED, planted
 from tests.unit.test_settings import REQUIRED
 
@@ -42,10 +42,7 @@ class Ranges:
 
 
 def test_it_needs_no_library_but_those_of_the_worker():
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "[]"
+    assert output_of([sys.executable, "-c", IMPORTS], timeout=60).strip() == "[]"
 
 
 def test_progress_is_reported_in_offsets_up_to_all_of_them():

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from bench import calls, course, guard, pairs, report, results, steps, throughput, traffic
 from bench.contenders import FUNCTION, NATIVE, PYTHON, Contender
@@ -20,27 +21,16 @@ from hapax.core.transform import load_form
 RECORDS = 3
 
 
-class Message:
-    """One output, as the client gives it."""
-
-    def __init__(self, number: int, **other: Any) -> None:
-        one = traffic.message_id(number)
-        added = [("hapax-id", one), ("hapax-source", b"in/0/%d" % number)]
-        self.facts: dict[str, Any] = {
-            "value": traffic.value(number, 7),
-            "key": b"key-%d" % number,
-            "headers": [("message-id", one), *added],
-            **other,
-        }
-
-    def value(self) -> Any:
-        return self.facts["value"]
-
-    def key(self) -> Any:
-        return self.facts["key"]
-
-    def headers(self) -> Any:
-        return self.facts["headers"]
+def output(number: int, **other: Any) -> Message:
+    one = traffic.message_id(number)
+    added = [("hapax-id", one), ("hapax-source", b"in/0/%d" % number)]
+    facts: dict[str, Any] = {
+        "value": traffic.value(number, 7),
+        "key": b"key-%d" % number,
+        "headers": [("message-id", one), *added],
+        **other,
+    }
+    return Message(**facts)
 
 
 def judge(messages: list[Message], source: str | None = "in") -> None:
@@ -52,12 +42,12 @@ def judge(messages: list[Message], source: str | None = "in") -> None:
 
 def outputs(**changed: Any) -> list[Message]:
     """Return all outputs, of which record 1 is changed."""
-    return [Message(0), Message(1, **changed), Message(2)]
+    return [output(0), output(1, **changed), output(2)]
 
 
 def bare() -> list[Message]:
     headers = {"headers": None}
-    return [Message(number, **headers) for number in range(RECORDS)]
+    return [output(number, **headers) for number in range(RECORDS)]
 
 
 def test_outputs_that_are_what_they_should_be_count():
@@ -65,13 +55,13 @@ def test_outputs_that_are_what_they_should_be_count():
     judge(bare(), source=None)
 
 
-HEADERS = Message(1).headers()
+HEADERS: Any = output(1).headers()
 
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ([*outputs(), Message(1)], "two outputs"),
+        ([*outputs(), output(1)], "two outputs"),
         (outputs()[:2], "1 records have no output"),
         (outputs(key=b"other"), "not its input"),
         (outputs(value=traffic.value(1, 7)[:-1] + b"!"), "not its input"),

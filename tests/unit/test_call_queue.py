@@ -386,6 +386,40 @@ def test_room_is_counted_in_records_and_bytes(count, window):
     assert (window.records, window.room.bytes, window.depth(P0)) == (0, 0, 0)
 
 
+@given(
+    places=st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc")), max_size=40),
+    sizes=st.lists(st.sampled_from([0, 1, 30, 90]), min_size=1),
+    at_once=st.integers(1, 4),
+    most=st.integers(1, 200),
+    chance=st.randoms(use_true_random=False),
+)
+def test_results_stay_within_their_bound_and_no_call_waits_for_one_that_waits(
+    places, sizes, at_once, most, chance
+):
+    window, queue = Window(), CallQueue("key", 1)
+    running: list[list[Call]] = []
+    window.room.most, window.room.bytes_max, window.room.share = most, most, most // 3
+    records = [Record("in", at, n, key.encode(), b"") for n, (at, key) in enumerate(places)]
+    queue.add(window.admit(Batch(records, {}, {}), begun(len(records))))
+    largest = 0
+    while window.records:
+        while len(running) < at_once and (unit := queue.take()):
+            running.append(unit)
+        if running:
+            unit = running.pop(chance.randrange(len(running)))
+            size = chance.choice(sizes)
+            largest = max(largest, size)
+            unit[0].answer((Output(b"x" * size),), size)
+            queue.done(unit)
+        else:
+            assert window.ready(100) is not None, "all wait"
+        if not running or chance.random() < 0.3:
+            ready = window.ready(100)
+            window.settle({} if ready is None else ready[0].next)
+        # Those that had begun when the bound was met, and the first of each partition.
+        assert window.room.bytes <= most + len(records) + largest * (at_once + 3)
+
+
 def test_a_partition_that_takes_too_much_is_held_until_it_is_released():
     told: list[tuple[object, bool]] = []
     source = SimpleNamespace(hold=lambda where, _why, *, held: told.append((where, held)))

@@ -10,7 +10,7 @@ from hapax.core.ports import Batch
 from hapax.core.records import Coordinates, Record
 from hapax.testing.broker import OFFSETS
 from hapax.testing.claims import MemoryOwners
-from tests.kit.doubles import CrashError, Script
+from tests.kit.doubles import CrashError, Script, crashing_at
 from tests.kit.pipeline import Pipeline, opened, run, taken
 
 
@@ -19,7 +19,7 @@ def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any)
     script = Script()
     pipeline = opened(Pipeline(2, faults=script, **options))
     pipeline.write(b"e")
-    script.then = die_before_the_transaction
+    script.then = crashing_at("begin")
     with pytest.raises(CrashError):
         run(pipeline)
     pipeline.write(*(b"between-%d" % number for number in range(between)))
@@ -28,11 +28,6 @@ def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any)
     pipeline.broker.group.expel("w")
     pipeline.start("w2")
     return opened(pipeline)
-
-
-def die_before_the_transaction(step: str) -> None:
-    if step == "begin":
-        raise CrashError
 
 
 def looked_up(pipeline: Pipeline) -> MemoryOwners:

@@ -13,15 +13,14 @@ from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.marked_transaction import stable_offset
 from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce
-from tests.kit.consumers import FakeConsumer, source
+from tests.kit.consumers import FakeConsumer
 from tests.kit.producers import FakeProducer, commit_of, failing, message, transaction
 
 LINE = UnicodeDecodeError("utf-8", b"Topic \xff", 6, 7, "invalid start byte")
 
 
 @pytest.mark.parametrize("call", ["poll", "consume"])
-def test_records_that_came_with_it_are_read_again_from_what_is_committed(monkeypatch, call):
-    kafka, consumer, _ = source(monkeypatch)
+def test_records_that_came_with_it_are_read_again_from_what_is_committed(kafka, consumer, call):
     consumer.queue = [object()]
     consumer.fail[call] = [LINE]
     with pytest.raises(BatchAbortedError, match=LINE_IS_NO_TEXT) as caught:
@@ -29,8 +28,7 @@ def test_records_that_came_with_it_are_read_again_from_what_is_committed(monkeyp
     assert not caught.value.resolved
 
 
-def test_a_consumer_leaves_its_group_all_the_same(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_consumer_leaves_its_group_all_the_same(kafka, consumer):
     consumer.fail["poll"] = [LINE]
     closed: list[bool] = []
 
@@ -38,7 +36,7 @@ def test_a_consumer_leaves_its_group_all_the_same(monkeypatch):
         closed.append(True)
         raise LINE
 
-    consumer.close = close  # type: ignore[attr-defined]
+    consumer.close = close
     kafka.close()
     assert closed == [True]
 

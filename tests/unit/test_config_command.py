@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,17 +12,11 @@ from hapax.kafka.properties import nearest_property, property_names
 from hapax.settings import VARIABLES
 from hapax.settings.env_file import assignment, read_env_file
 from tests.kit.commands import invoked, run_captured
+from tests.kit.managed_process import clean_environment
 from tests.unit.test_settings import REQUIRED
 
 RUN = CliRunner()
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
-
-
-@pytest.fixture(autouse=True)
-def environ(monkeypatch):
-    for name in os.environ:
-        if name.upper().startswith("HAPAX_"):
-            monkeypatch.delenv(name)
 
 
 def test_fine_settings_are_said_to_be_fine_to_people_and_to_programs_in_json():
@@ -238,10 +231,8 @@ def test_what_is_no_assignment_is_refused(text):
 def hapax(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command as its script does: with the script's folder on the path, and no other."""
     code = "import sys; sys.path.pop(0); from hapax.__main__ import main; main()"
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("HAPAX_")}
-    return run_captured(
-        [sys.executable, "-c", code, *words], cwd=folder, env=inherited | environ, timeout=60
-    )
+    command = [sys.executable, "-c", code, *words]
+    return run_captured(command, cwd=folder, env=clean_environment() | environ, timeout=60)
 
 
 def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path):

@@ -1,7 +1,6 @@
 import re
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ from hapax.demo import spark
 from hapax.demo.spark import LiveProcess, SparkApplication, of_session, python_workers, send
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.waiting import await_
-
-Started = Callable[[str], tuple[SparkApplication, int]]
 
 POOL = b"python\0-m\0pyspark.daemon\0"
 # A driver with a child, both in one session; {leave} is what SIGTERM makes of the child.

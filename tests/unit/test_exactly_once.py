@@ -1,20 +1,15 @@
 """One batch through the real core on memory adapters: all of its effects, or none."""
 
-from collections.abc import Callable
-
 import pytest
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
+from hapax.core.records import size_of
 from hapax.testing.source import InjectedFault
-from tests.kit.doubles import Script
+from tests.kit.doubles import CrashError, Script, crashing_at
 from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 
 STEPS = ("begin", "send", "send_offsets", "commit")
 ERRORS = ("aborted", "dead", "fenced")
-
-
-class CrashError(BaseException):
-    """The process ends here; nothing of it goes on."""
 
 
 def test_a_batch_settles_every_fate_and_its_numbers_add_up():
@@ -27,7 +22,7 @@ def test_a_batch_settles_every_fate_and_its_numbers_add_up():
     assert settled.dead_letter_reasons == {"ValueError": 1}
     assert settled.offsets == {("in", 0): (0, 5), ("in", 1): (0, 1)}
     assert (settled.without_id, settled.unchecked, settled.claims_new_or_own) == (0, 0, 5)
-    assert settled.bytes_in == len(b"atwoa/2boomfilterb")
+    assert settled.bytes_in == sum(map(size_of, pipeline.broker.records("in")))
     assert list(settled.phases_s) == [
         "identify", "claim", "transform", "plan", "send", "send_offsets", "commit",
     ]  # fmt: skip
@@ -54,14 +49,6 @@ def test_a_batch_that_fails_at_any_step_is_seen_whole_or_not_at_all(step, error,
     pipeline.broker.group.expel("w")
     run(opened(pipeline))
     pipeline.judge()
-
-
-def crashing_at(step: str) -> Callable[[str], None]:
-    def crash(reached: str) -> None:
-        if reached == step:
-            raise CrashError
-
-    return crash
 
 
 @pytest.mark.parametrize("step", STEPS)

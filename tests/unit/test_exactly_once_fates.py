@@ -1,6 +1,6 @@
 """Steps 4 and 5 in the core: prefixes, condemned and unreadable records, culprits, the limit."""
 
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -246,15 +246,8 @@ class Overtaken(MemoryClaims):
 
     def ask(self, *what: Any) -> Any:
         self._asked += 1
-        return super().ask(*what) if self._asked % 2 == 0 else Late(lambda: self.claim(*what))
-
-
-class Late:
-    def __init__(self, answer: Callable[[], Any]) -> None:
-        self.answer = answer
-
-    def drop(self) -> None:
-        """Nothing was sent."""
+        late = SimpleNamespace(answer=lambda: self.claim(*what))
+        return super().ask(*what) if self._asked % 2 == 0 else late
 
 
 def overtaken(script: Script | None = None) -> Pipeline:

@@ -1,7 +1,6 @@
 """The run that judges a commit: budgets, boxes, failures that are named, records that grow old."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from tests.gate import admission, full, parts, rotating, running, soaking, verdi
 from tests.gate.layers import RECORD_PATHS, function_of, layer_of
 from tests.gate.parts import Part
 from tests.kit import skips
+from tests.kit.commands import output_of, run_captured
 from tests.kit.turn import Box, first, is_in_share, of_commit, of_this_turn, share, turn
 
 BUSY = "import time\nwhile time.process_time() < {}: pass"
@@ -46,10 +46,8 @@ def play(folder: Path, *words: str) -> str:
     file.write_text(SUITE)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "tests.gate.layers", *words, str(file))
     options = ("-o", "addopts=", "-o", "markers=deep\nreal", "-o", "filterwarnings=")
-    done = subprocess.run(
-        (*command, *options, "--rootdir", str(folder), "-p", "no:cacheprovider"),
-        cwd=parts.ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    rest = (*options, "--rootdir", str(folder), "-p", "no:cacheprovider")
+    done = run_captured((*command, *rest), cwd=parts.ROOT)
     return f"{done.stdout}{done.stderr}\nexit {done.returncode}"
 
 
@@ -304,7 +302,7 @@ def _turn_after(repository: Path) -> int:
 
 def _git(folder: Path, *words: str) -> str:
     command = ("git", "-C", str(folder), *AUTHOR, *words)
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return output_of(command).strip()
 
 
 ITEMS = list("abcdef")
@@ -396,14 +394,8 @@ def test_a_skip_fails_in_ci_unless_its_reason_stands_in_the_table(
         (tmp_path / name).write_text("import pytest\n" + text.format(reason))
     command = (sys.executable, "-m", "pytest", "-q", "-p", "tests.kit.skips")
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{ROOT / 'service'}", **variables}
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [*command, "-p", "no:cacheprovider", str(tmp_path)]
+    done = run_captured(words, cwd=tmp_path, env=environment)
     assert outcome in done.stdout
     told = done.stdout.count(f"\nCI skips nothing that this machine can have: Skipped: {reason}")
     assert told == (0 if "skipped" in outcome else 4)

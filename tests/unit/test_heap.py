@@ -1,10 +1,11 @@
 """The memory that a batch frees is there for the next one."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+
+from tests.kit.commands import output_of
 
 _SECOND_TIME = """
 import ctypes, resource
@@ -35,12 +36,7 @@ def test_memory_that_was_freed_is_taken_again_without_page_faults(
     tunables: str,
     kept: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    found = subprocess.run(
-        [sys.executable, "-c", _SECOND_TIME.format(told=told)],
-        env={**os.environ, "GLIBC_TUNABLES": tunables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", _SECOND_TIME.format(told=told)]
+    found = output_of(command, env={**os.environ, "GLIBC_TUNABLES": tunables})
     pages = (16 << 20) // os.sysconf("SC_PAGESIZE")
-    assert (int(found.stdout) < pages // 10) is kept
+    assert (int(found) < pages // 10) is kept

@@ -6,13 +6,9 @@ from typing import Any, cast
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.kafka.consume import partition_state
-from hapax.kafka.consume.partition_state import (
-    LOOK_S,
-    RETRY_LARGE_S,
-    HeldUpPartitions,
-    PartitionStates,
-)
+from hapax.kafka.consume import positions as held_up
+from hapax.kafka.consume.partition_state import PartitionStates
+from hapax.kafka.consume.positions import LOOK_S, RETRY_LARGE_S, HeldUpPartitions
 from hapax.kafka.undecodable import TooLarge
 from tests.kit.claim_stores import Hand
 
@@ -37,7 +33,7 @@ class Reading:
         positions = SimpleNamespace(read_on=lambda where, at: self.read_on.append((where, at)))
         parts = cast("Any", (self, self.states, positions, self.clock))
         self.held_up = HeldUpPartitions(*parts)
-        monkeypatch.setattr(partition_state, "too_large", self._too_large)
+        monkeypatch.setattr(held_up, "too_large", self._too_large)
 
     def _too_large(self, properties: dict[str, Any], where: tuple[str, int], at: int) -> str:
         assert (properties, at) == ({}, 5)
@@ -86,7 +82,7 @@ def test_at_first_what_nothing_was_handed_out_of_is_asked_for(monkeypatch):
 
 def test_what_was_found_fine_lets_others_come_first(monkeypatch):
     reading = Reading(monkeypatch, set())
-    monkeypatch.setattr(partition_state, "SEARCH_S", 0.5)
+    monkeypatch.setattr(held_up, "SEARCH_S", 0.5)
     for _ in range(4):
         reading.hear()
     assert reading.asked == [P0, P1, P2]

@@ -18,6 +18,7 @@ from hapax.core.ports import Interrupt
 from hapax.core.records import Output, Record
 from hapax.core.retry_later import Later, Retrying, RetryTopic
 from hapax.core.transform import Failure, Transformer
+from hapax.engines import isolated_calls
 from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
 from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
@@ -123,10 +124,14 @@ def test_a_transform_that_cannot_be_loaded_is_no_death():
         IsolatedCalls("tests.kit.nowhere:f", CallLimits(), LIMIT_S).call([record(b"fine")])
 
 
-def test_loading_the_transform_has_a_limit_of_its_own():
-    calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(), 0.001)  # no start is so short
+def test_loading_the_transform_has_the_time_of_a_batch_and_says_so(monkeypatch):
+    monkeypatch.setattr(isolated_calls, "LOAD_S", 0.001)  # no start is so short
+    calls = IsolatedCalls("tests.kit.killers:obey", CallLimits(), 0.001, LIMIT_S)
     assert calls.call([record(b"fine")]) == [(Output(b"fine"),)]
     calls.close()
+    late = IsolatedCalls("tests.kit.killers:obey", CallLimits(), 0.001, 0.001)
+    with pytest.raises(IsolationError, match=r"within 0\.001 s .*MAX_POLL_INTERVAL"):
+        late.call([record(b"fine")])
 
 
 def test_closed_it_leaves_no_process(calls):

@@ -111,11 +111,7 @@ def test_positions_are_gathered_when_a_look_is_due_and_not_each_time_round(asked
     assert gathered == [1]
 
 
-Patch = pytest.MonkeyPatch
-
-
-def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_fenced_member_and_a_dead_consumer_are_told_apart(kafka, consumer):
     consumer.queue = [event(KafkaError.FENCED_INSTANCE_ID, fatal=True)]
     with pytest.raises(MemberFencedError) as caught:
         kafka.take(10, 0.1)
@@ -125,15 +121,13 @@ def test_a_fenced_member_and_a_dead_consumer_are_told_apart(monkeypatch):
         kafka.take(10, 0.1)
 
 
-def test_a_group_of_the_classic_protocol_is_refused_with_what_to_do(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_group_of_the_classic_protocol_is_refused_with_what_to_do(kafka, consumer):
     consumer.queue = [event(KafkaError.GROUP_ID_NOT_FOUND, fatal=True)]
     with pytest.raises(PreflightError, match="Stop them all"):
         kafka.take(10, 0.1)
 
 
-def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_missing_rights_stop_and_transport_trouble_is_only_told(kafka, consumer):
     consumer.queue = [event(KafkaError._TRANSPORT)]
     kafka.attend(0.0)
     assert len(kafka.changes().errors) == 1
@@ -142,8 +136,7 @@ def test_missing_rights_stop_and_transport_trouble_is_only_told(monkeypatch):
         kafka.take(10, 0.1)
 
 
-def test_only_a_live_member_sends_its_metadata(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_only_a_live_member_sends_its_metadata(kafka, consumer):
     assert kafka.member() == metadata(3, "member-1")
     for dead in (metadata(-1, ""), metadata(5, ""), metadata(-1, "member-1")):
         consumer.metadata = dead
@@ -151,8 +144,7 @@ def test_only_a_live_member_sends_its_metadata(monkeypatch):
             kafka.member()
 
 
-def test_the_metadata_is_that_of_now_and_not_of_the_subscription(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def test_the_metadata_is_that_of_now_and_not_of_the_subscription(kafka, consumer):
     consumer.metadata = metadata(-1, "")
     kafka.subscribe()
     consumer.metadata = metadata(4, "member-1")
@@ -166,8 +158,9 @@ def test_group_metadata_of_another_layout_is_refused():
 
 
 @pytest.mark.parametrize("back", ["before the end of the pause", "after it"])
-def test_a_partition_that_left_while_it_was_paused_is_delivered_once_it_is_back(monkeypatch, back):
-    kafka, consumer, _ = source(monkeypatch)
+def test_a_partition_that_left_while_it_was_paused_is_delivered_once_it_is_back(
+    kafka, consumer, back
+):
     both, consumer.ours = consumer.ours, consumer.ours[:1]
     kafka.pause("operator")
     consumer.ours = []

@@ -30,26 +30,6 @@ TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 Patch = pytest.MonkeyPatch
 
 
-@pytest.fixture
-def made(monkeypatch):
-    return source(monkeypatch)
-
-
-@pytest.fixture
-def kafka(made):
-    return made[0]
-
-
-@pytest.fixture
-def consumer(made):
-    return made[1]
-
-
-@pytest.fixture
-def clock(made):
-    return made[2]
-
-
 def test_records_come_with_first_and_next_offset_per_partition(kafka, consumer):
     consumer.queue = [message(3), message(5), message(1, partition=1), message(6)]
     batch = kafka.take(10, 0.1)

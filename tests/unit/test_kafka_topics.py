@@ -7,12 +7,11 @@ from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.client_log import Remade, TopicIds
 from hapax.kafka.consume.source import KafkaSource
-from tests.kit.consumers import OUT_OF_RANGE, event, message, source
+from tests.kit.consumers import OUT_OF_RANGE, event, message
 
 P0, P1 = ("in", 0), ("in", 1)
 NONE, ONE, TWO = "A" * 22, "oneoneoneoneoneoneone1", "twotwotwotwotwotwotwo2"
 EOF = KafkaError._PARTITION_EOF
-Patch = pytest.MonkeyPatch
 
 
 def line(before: str, now: str, topic: str = "in") -> str:
@@ -28,8 +27,7 @@ def beside(topic_id: str) -> str:
 
 
 @pytest.fixture
-def known(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch)
+def known(monkeypatch, kafka, consumer):
     monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
     tell(kafka, NONE, ONE)
     return kafka, consumer

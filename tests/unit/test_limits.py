@@ -177,6 +177,15 @@ def test_a_batch_starts_small_and_full_and_fast_ones_grow_fourfold_up_to_the_lim
     assert size.records == 10_000
 
 
+def test_a_batch_that_its_outputs_ended_makes_the_next_ones_as_small():
+    """Each that ends early is put back in part, and read again."""
+    size = pace(bytes_max=1000)
+    size.record_commit(40, 0.01, 4000, 0.01)
+    assert size.records == 10
+    size.record_commit(10, 0.01, 100, 0.01)
+    assert size.records == 20
+
+
 def test_slow_business_code_shrinks_batches_to_the_interval(size):
     size.record_commit(500, 5.0, 500, 0.01)
     assert size.records == 10

@@ -1,11 +1,11 @@
 """Each mistake that tests without brokers can notice is noticed by the tests that say so."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.kit.commands import output_of
 from tests.unit.mutants import MUTANTS, UNBROKEN
 
 
@@ -14,8 +14,8 @@ def played():
     """One process plays all of them, each in a copy of itself."""
     command = (sys.executable, "-m", "tests.unit.mutants")
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    lines = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
+    shown = output_of(command, cwd=root)
+    lines = [line.split("\t") for line in shown.splitlines() if "\t" in line]
     return {name: (word, test) for name, word, test in lines}
 
 

@@ -29,19 +29,17 @@ def tokens(authority, tmp_path_factory):
         yield server
 
 
-def given(url: str, secret: str = WRONG, **more: str) -> Settings:
-    security = {
-        "PROTOCOL": "sasl_plaintext",
-        "SASL_MECHANISM": "OAUTHBEARER",
-        "OAUTH_TOKEN_URL": url,
-        "OAUTH_CLIENT_ID": "hapax-oauth",
-        "OAUTH_CLIENT_SECRET": secret,
-        **more,
-    }
+def oauthbearer(**more: str) -> Settings:
+    security = {"PROTOCOL": "sasl_plaintext", "SASL_MECHANISM": "OAUTHBEARER", **more}
     return settings(
         KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1",
         **{f"KAFKA__SECURITY__{name}": text for name, text in security.items()},
     )
+
+
+def given(url: str, secret: str = WRONG, **more: str) -> Settings:
+    login = {"OAUTH_CLIENT_ID": "hapax-oauth", "OAUTH_CLIENT_SECRET": secret}
+    return oauthbearer(OAUTH_TOKEN_URL=url, **login, **more)
 
 
 def test_the_token_service_is_checked_by_the_authorities_that_are_named():

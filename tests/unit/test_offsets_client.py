@@ -36,9 +36,6 @@ class Answering:
             raise answer
         return [_answered(one, answer[one.partition]) for one in asked]
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def _answered(one: TopicPartition, answer: int | None) -> Any:
     if answer is not None and answer >= 0:
@@ -103,9 +100,6 @@ class _Loading:
     def consume(self, _most: int, _timeout_s: float) -> list[object]:
         """Return the events that came meanwhile: none."""
         return []
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 @pytest.mark.parametrize("missing", [False, True])

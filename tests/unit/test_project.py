@@ -14,7 +14,7 @@ import yaml
 from hapax.dev.project import create_project
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
-from tests.kit.commands import run_captured
+from tests.kit.commands import output_of
 from tests.meta.statements import known_command
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def project(tmp_path):
 
 
 def ran(project: Path, *words: str) -> str:
-    done = run_captured([sys.executable, "-m", *words], cwd=project)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return output_of([sys.executable, "-m", *words], cwd=project)
 
 
 def test_no_file_has_a_place_that_is_still_to_be_filled(project):
@@ -119,5 +117,4 @@ def test_the_image_copies_what_its_ignore_file_lets_through_and_sets_what_is_in_
     assert re.search(r"(?m)^ENTRYPOINT \[\"hapax\"\]$", (ROOT / "Dockerfile").read_text())
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
     assert hadolint
-    done = run_captured([hadolint, project / "Dockerfile"])
-    assert done.returncode == 0, done.stdout
+    output_of([hadolint, project / "Dockerfile"])

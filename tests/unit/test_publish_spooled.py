@@ -2,7 +2,6 @@ import csv
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
@@ -22,6 +21,7 @@ from hapax.operations.publish import CONTENT, SPOOL, LineError, Lines
 from hapax.operations.publish_spooled import FileChangedError, SpooledReader, stored_place
 from hapax.operations.rows import RowForm, SourceRow, SourceRows, whole_lines
 from hapax.publish import Publisher, RecordRefusedError, SpoolFullError
+from tests.kit.commands import run_captured
 from tests.kit.sink_parts import sink_settings
 
 CSV = b'id,say\n1,"a\nb"\n2,""\n3,"""x"",\ny\n"\n4,z\n'
@@ -72,11 +72,13 @@ class MemorySpool:
 class Reading:
     """Processes that read a source into one spool, one after the other."""
 
-    def __init__(self, path: Path, form: RowForm = "lines", *, skip_bad: bool = False) -> None:
+    def __init__(self, path: Path, content: bytes = b"", form: RowForm = "lines") -> None:
         self.path = path
+        if content:
+            path.write_bytes(content)
         self.spool = MemorySpool()
         self.form = form
-        self.skip_bad = skip_bad
+        self.skip_bad = False
         self.warnings: list[str] = []
         self.stopping: Callable[[], bool] = lambda: False
         self.idle: Callable[[], None] = lambda: None
@@ -113,8 +115,7 @@ def file(tmp_path):
 
 
 def test_a_file_ends_with_its_last_line_complete_or_not_and_is_read_once(file):
-    file.write_bytes(b"a\n\nb\nc")
-    reading = Reading(file)
+    reading = Reading(file, b"a\n\nb\nc")
     assert reading.run().accepted == 3
     assert reading.run().accepted == 0
     assert reading.spool.values == [b"a", b"b", b"c"]
@@ -122,8 +123,7 @@ def test_a_file_ends_with_its_last_line_complete_or_not_and_is_read_once(file):
 
 @pytest.mark.parametrize("form", ["lines", "csv"])
 def test_a_run_continues_with_what_was_added_since(file, form):
-    file.write_bytes(b"id\n1\n2" if form == "csv" else b"1\n2")
-    reading = Reading(file, form)
+    reading = Reading(file, b"id\n1\n2" if form == "csv" else b"1\n2", form)
     reading.run()
     for added in (b"", b"\r\n", b"3", b"\n4\r\n", b"\n5"):
         with file.open("ab") as more:
@@ -144,8 +144,7 @@ def test_a_run_continues_with_what_was_added_since(file, form):
     ],
 )
 def test_other_content_under_the_name_is_exit_code_6_and_nothing_of_it_is_read(file, now, words):
-    file.write_bytes(b"first\nsecond\n")
-    reading = Reading(file)
+    reading = Reading(file, b"first\nsecond\n")
     reading.run()
     file.write_bytes(now)
     for _run in range(2):
@@ -159,8 +158,7 @@ def test_other_content_under_the_name_is_exit_code_6_and_nothing_of_it_is_read(f
 
 
 def test_a_last_line_that_had_no_end_and_has_more_now_is_not_made_two_records(file):
-    file.write_bytes(b"a\nhalf")
-    reading = Reading(file)
+    reading = Reading(file, b"a\nhalf")
     reading.run()
     file.write_bytes(b"a\nhalf a line\nb\n")
     with pytest.raises(FileChangedError, match="continues its last line, which had no end"):
@@ -175,8 +173,7 @@ def test_a_reader_that_dies_before_any_write_of_a_csv_file_loses_and_doubles_no_
     for chunk in range(1, len(CSV) + 1):
         monkeypatch.setattr(publish_spooled, "CHUNK_BYTES", chunk)
         for dies_after in range(len(CSV_ROWS)):
-            file.write_bytes(CSV)
-            reading = Reading(file, "csv")
+            reading = Reading(file, CSV, "csv")
             reading.spool.dies_after = dies_after
             with pytest.raises(KilledError):
                 reading.run()
@@ -214,8 +211,7 @@ def test_lines_of_a_pipe_are_accepted_before_it_waits_for_further_ones(tmp_path)
 
 def test_a_stop_ends_the_reading_between_rows_and_the_next_run_continues(file, monkeypatch):
     monkeypatch.setattr(publish_spooled, "BATCH_RECORDS", 1)
-    file.write_bytes(b"a\nb\nc\n")
-    reading = Reading(file)
+    reading = Reading(file, b"a\nb\nc\n")
     reading.stopping = lambda: bool(reading.spool.values)
     assert reading.run().accepted == 1
     reading.stopping = lambda: False
@@ -224,8 +220,7 @@ def test_a_stop_ends_the_reading_between_rows_and_the_next_run_continues(file, m
 
 
 def test_a_full_spool_is_waited_for_and_nothing_is_read_meanwhile(file):
-    file.write_bytes(b"a\nb\n")
-    reading = Reading(file)
+    reading = Reading(file, b"a\nb\n")
     reading.spool.full = 3
     assert reading.run().accepted == 2
     assert reading.spool.values == [b"a", b"b"]
@@ -234,8 +229,7 @@ def test_a_full_spool_is_waited_for_and_nothing_is_read_meanwhile(file):
 @pytest.mark.parametrize("batch", [1, 2])
 def test_rows_that_found_no_room_before_a_stop_come_before_all_later_ones(file, monkeypatch, batch):
     monkeypatch.setattr(publish_spooled, "BATCH_RECORDS", batch)
-    file.write_bytes(b"a\nb\nc\nd\ne\n")
-    reading = Reading(file)
+    reading = Reading(file, b"a\nb\nc\nd\ne\n")
     reading.spool.full = 1
     reading.stopping = lambda: not reading.spool.full
     reading.run()
@@ -246,8 +240,7 @@ def test_rows_that_found_no_room_before_a_stop_come_before_all_later_ones(file, 
 
 
 def test_a_line_that_is_no_record_stops_it_or_is_left_out(file):
-    file.write_bytes(b'{"a": 1}\nnonsense\n{"a": 2}\n')
-    reading = Reading(file, "json-lines")
+    reading = Reading(file, b'{"a": 1}\nnonsense\n{"a": 2}\n', "json-lines")
     for _run in range(2):
         with pytest.raises(HapaxError, match=r"line 2 is not JSON.*--skip-bad-lines"):
             reading.run()
@@ -259,8 +252,7 @@ def test_a_line_that_is_no_record_stops_it_or_is_left_out(file):
 
 
 def test_a_spool_of_another_source_form_or_program_is_refused(file):
-    file.write_bytes(b"a\n")
-    reading = Reading(file)
+    reading = Reading(file, b"a\n")
     reading.run()
     position = reading.spool.position
     with pytest.raises(ConfigurationError, match=r"belongs to .*/orders, not to /other: each"):
@@ -275,15 +267,13 @@ def test_a_spool_of_another_source_form_or_program_is_refused(file):
 
 def test_many_rows_are_accepted_some_at_a_time(file, monkeypatch):
     monkeypatch.setattr(publish_spooled, "BATCH_RECORDS", 100)
-    file.write_bytes(b"".join(b"%d\n" % number for number in range(250)))
-    reading = Reading(file)
+    reading = Reading(file, b"".join(b"%d\n" % number for number in range(250)))
     reading.run()
     assert reading.spool.writes == [100, 100, 50]
 
 
 def test_a_record_that_is_refused_stops_it_after_those_before_it(file):
-    file.write_bytes(b"a\nb\ntoo large\nc\n")
-    reading = Reading(file)
+    reading = Reading(file, b"a\nb\ntoo large\nc\n")
     reading.spool.bytes_max = 5
     for _run in range(2):
         with pytest.raises(HapaxError, match="line 3: too large; everything before it"):
@@ -334,7 +324,7 @@ def test_what_is_a_record_of_no_topic_is_refused_before_it_is_accepted(away):
 
 def test_a_child_of_fork_is_refused_at_once_and_does_no_harm_to_the_spool(tmp_path):
     words = [sys.executable, "-c", FORK, str(tmp_path / "spool")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = run_captured(words, timeout=60)
     refused = "has one publisher in one process: open one after the fork"
     assert [refused in line for line in done.stdout.splitlines()] == [True] * 4, done
     assert (done.returncode, done.stderr) == (0, "")

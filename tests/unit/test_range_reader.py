@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PreflightError, StopError
 from hapax.core.records import Coordinates
@@ -20,45 +20,26 @@ from hapax.kafka.read.range_reader import (
 from hapax.operations import reading
 from hapax.operations.reading import await_decided, read_ranges, undecided
 from hapax.settings import load_settings
+from tests.kit.consumers import event, message
 from tests.unit.test_settings import REQUIRED
 
 P0, P1 = ("in", 0), ("in", 1)
 EOF = KafkaError._PARTITION_EOF
 
 
-class Said:
-    """A message: a record at an offset, or an error there."""
-
-    def __init__(self, at: int | None, code: int | None = None, partition: int = 0) -> None:
-        self._at, self._code, self._partition = at, code, partition
-
-    def topic(self) -> str:
-        return "in"
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int | None:
-        return self._at
-
-    def error(self) -> KafkaError | None:
-        return None if self._code is None else KafkaError(self._code)
-
-    def headers(self) -> None:
-        return None
-
-    key = value = headers
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 0
+def said(at: int, code: int | None = None, partition: int = 0) -> Message:
+    """Return a record at an offset, or an error there."""
+    if code is None:
+        return message(at, partition=partition)
+    return event(code, at, partition=partition)
 
 
 class Saying:
     """A consumer that says one batch of messages for each poll."""
 
-    def __init__(self, *batches: list[Said]) -> None:
+    def __init__(self, *batches: list[Message]) -> None:
         self._batches = list(batches)
-        self._rest: list[Said] = []
+        self._rest: list[Message] = []
         self.assigned: list[tuple[int, int]] = []
         self.starts: list[int] = []
         self.paused: list[int] = []
@@ -68,12 +49,12 @@ class Saying:
         self.assigned = [(one.partition, one.offset) for one in places]
         self.starts += [one.offset for one in places]
 
-    def poll(self, _timeout_s: float) -> Said | None:
+    def poll(self, _timeout_s: float) -> Message | None:
         batch = self._batches.pop(0) if self._batches else []
         self._rest = batch[1:]
         return batch[0] if batch else None
 
-    def consume(self, _most: int, _timeout_s: float) -> list[Said]:
+    def consume(self, _most: int, _timeout_s: float) -> list[Message]:
         return self._rest
 
     def pause(self, places: list[TopicPartition]) -> None:
@@ -94,7 +75,7 @@ def fetch(consumer: Saying, *, over: tuple[int, ...] = ()) -> RangeFetch:
 
 @pytest.fixture
 def say(monkeypatch):
-    def saying(*batches: list[Said]) -> Saying:
+    def saying(*batches: list[Message]) -> Saying:
         consumer = Saying(*batches)
 
         def client(properties: dict[str, Any], *, logger: object) -> Saying:
@@ -109,14 +90,14 @@ def say(monkeypatch):
 @pytest.mark.parametrize(
     ("last", "kept"),
     [
-        (Said(4), [2, 4]),  # the last offset of the range
-        (Said(5), [2]),  # a record behind it: what was between is not delivered
-        (Said(6, EOF), [2]),  # markers at the end
-        (Said(5, KafkaError._BAD_MSG), [2]),  # a set behind it that cannot be decoded
+        (said(4), [2, 4]),  # the last offset of the range
+        (said(5), [2]),  # a record behind it: what was between is not delivered
+        (said(6, EOF), [2]),  # markers at the end
+        (said(5, KafkaError._BAD_MSG), [2]),  # a set behind it that cannot be decoded
     ],
 )
 def test_a_range_ends_with_an_event_or_a_record_at_its_end(last, kept):
-    consumer = Saying([Said(2), last, Said(3)])
+    consumer = Saying([said(2), last, said(3)])
     reading = fetch(consumer)
     assert [message.offset() for message in reading.poll()] == kept
     assert (reading.ends, reading.undecodable) == ({P1: 9}, {})
@@ -124,7 +105,7 @@ def test_a_range_ends_with_an_event_or_a_record_at_its_end(last, kept):
 
 
 def test_an_end_before_the_end_is_none_unless_the_caller_says_so():
-    early = [Said(3, EOF), Said(4, EOF, partition=1)]
+    early = [said(3, EOF), said(4, EOF, partition=1)]
     reading = fetch(Saying(early))
     assert (reading.poll(), reading.ends) == ([], {P0: 5, P1: 9})
     reading = fetch(Saying(early), over=(EOF,))
@@ -132,11 +113,11 @@ def test_an_end_before_the_end_is_none_unless_the_caller_says_so():
 
 
 def test_nothing_after_a_set_that_cannot_be_decoded_is_read_and_an_event_without_offset_is_none():
-    reading = fetch(Saying([Said(2), Said(3, KafkaError._BAD_MSG), Said(4)]))
+    reading = fetch(Saying([said(2), said(3, KafkaError._BAD_MSG), said(4)]))
     assert [message.offset() for message in reading.poll()] == [2]
     assert reading.undecodable[P0].offset == 3
     assert reading.ends == {P0: 5, P1: 9}
-    reading = fetch(Saying([Said(None, KafkaError._CRIT_SYS_RESOURCE, partition=1)]))
+    reading = fetch(Saying([event(KafkaError._CRIT_SYS_RESOURCE, partition=1)]))
     assert (reading.poll(), reading.undecodable) == ([], {})
     assert reading.ends == {P0: 5, P1: 9}
 
@@ -151,14 +132,14 @@ def test_nothing_after_a_set_that_cannot_be_decoded_is_read_and_an_event_without
 )
 def test_what_no_patience_heals_is_raised_with_its_place(code):
     with pytest.raises(PermissionError, match=r"^in/1 "):
-        fetch(Saying([Said(0, code, partition=1)])).poll()
-    assert fetch(Saying([Said(0, KafkaError._TRANSPORT)])).poll() == []
+        fetch(Saying([said(0, code, partition=1)])).poll()
+    assert fetch(Saying([said(0, KafkaError._TRANSPORT)])).poll() == []
 
 
 def test_only_records_and_ends_of_the_ranges_break_the_silence():
-    others = [Said(2, KafkaError._TRANSPORT), Said(9, partition=7), Said(1, EOF)]
-    stuck = [Said(3, KafkaError._BAD_MSG, partition=1), Said(4, partition=1)]
-    reading = fetch(Saying(others, stuck, [Said(3)]))
+    others = [said(2, KafkaError._TRANSPORT), said(9, partition=7), said(1, EOF)]
+    stuck = [said(3, KafkaError._BAD_MSG, partition=1), said(4, partition=1)]
+    reading = fetch(Saying(others, stuck, [said(3)]))
     reading.heard_s -= 30
     reading.poll()
     reading.poll()
@@ -168,14 +149,14 @@ def test_only_records_and_ends_of_the_ranges_break_the_silence():
 
 
 def test_a_reader_reads_every_partition_to_its_end_and_closes_or_names_what_stops_it(say):
-    consumer = say([Said(0), Said(0, partition=1)], [Said(1), Said(2, EOF, partition=1)])
+    consumer = say([said(0), said(0, partition=1)], [said(1), said(2, EOF, partition=1)])
     seen = RangeReader(load_settings(REQUIRED)).read({P0: (0, 2), P1: (0, 2)})
     assert [[one.record.coordinates[1:] for one in batch] for batch in seen] == [
         [(0, 0), (1, 0)],
         [(0, 1)],
     ]
     assert (sorted(consumer.paused), consumer.closed) == ([0, 1], 1)
-    say([Said(0, KafkaError._BAD_MSG)])
+    say([said(0, KafkaError._BAD_MSG)])
     reader = RangeReader(load_settings(REQUIRED))
     with pytest.raises(PreflightError, match="in/0/0: the set that begins there"):
         list(reader.read({P0: (0, 2)}))
@@ -184,8 +165,8 @@ def test_a_reader_reads_every_partition_to_its_end_and_closes_or_names_what_stop
 
 def test_firsts_are_the_first_records_of_their_spans(say):
     consumer = say(
-        [Said(3), Said(4), Said(5, EOF, partition=1)],
-        [Said(0, KafkaError._BAD_MSG, partition=2)],
+        [said(3), said(4), said(5, EOF, partition=1)],
+        [said(0, KafkaError._BAD_MSG, partition=2)],
     )
     reader = RangeReader(load_settings(REQUIRED))
     found = reader.firsts({P0: (1, 9), P1: (2, 5), ("in", 2): (0, 1), ("in", 3): (4, 4)}, 5.0)
@@ -204,16 +185,16 @@ def test_firsts_are_the_first_records_of_their_spans(say):
     ],
 )
 def test_an_audit_concludes_nothing_from_half_a_stretch(say, code, why):
-    say([Said(0), Said(1, code)])
+    say([said(0), said(1, code)])
     with pytest.raises(RangeReadError, match=why):
         list(AuditRangeReader({}, OffsetRange(0, "in", 0, 0, 4)).committed())
 
 
 def test_an_audit_looks_for_aborted_records_where_no_committed_one_was(say):
     reader = AuditRangeReader({}, OffsetRange(0, "in", 0, 0, 4))
-    say([Said(0), Said(3)])
+    say([said(0), said(3)])
     assert [len(records) for records in reader.committed()] == [2]
-    consumer = say([Said(1), Said(2)])
+    consumer = say([said(1), said(2)])
     assert list(reader.hidden()) == [[1, 2]]
     assert consumer.assigned == [(0, 1)]
 
@@ -315,7 +296,7 @@ class Log(Saying):
 
 @pytest.fixture
 def owners():
-    def made(*batches: list[Said]) -> tuple[KafkaOwners, Log]:
+    def made(*batches: list[Message]) -> tuple[KafkaOwners, Log]:
         log = Log(*batches)
         found = KafkaOwners(
             load_settings({**REQUIRED, "HAPAX_INPUT__TOPICS": "in"}),
@@ -328,7 +309,7 @@ def owners():
 
 
 def test_only_owners_are_kept_no_far_gap_is_read_and_nothing_stays_paused(owners):
-    found, log = owners([Said(3), Said(4)], [Said(5), Said(6)], [Said(900), Said(901)])
+    found, log = owners([said(3), said(4)], [said(5), said(6)], [said(900), said(901)])
     log.watermarks = (2, 999)
     batch = found.records([Coordinates(*IN, at) for at in (3, 5, 900)] + [Coordinates("old", 0, 1)])
     assert ([record.offset for record in batch.records], batch.next) == ([3, 5, 900], {})
@@ -340,7 +321,7 @@ def test_only_owners_are_kept_no_far_gap_is_read_and_nothing_stays_paused(owners
 def test_a_look_up_that_is_over_names_what_it_has_not_reached(owners, monkeypatch, bound):
     """It has looked at one owner at least, also where something else comes before it."""
     monkeypatch.setattr(claim_owners, bound, -1)
-    found, log = owners([Said(3)], [Said(5)], [Said(6)])
+    found, log = owners([said(3)], [said(5)], [said(6)])
     wanted = [Coordinates(*IN, at) for at in (4, 6, 8)]
     batch = found.records(wanted)
     assert ([record.offset for record in batch.records], batch.next) == ([], {IN: 6})
@@ -352,9 +333,9 @@ def test_a_look_up_that_is_over_names_what_it_has_not_reached(owners, monkeypatc
 @pytest.mark.parametrize(
     ("batches", "watermarks", "read"),
     [
-        ([[Said(3), Said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)]], (2, 9), [3]),  # it was deleted
-        ([[Said(3), Said(5, EOF)]], (2, 5), [3]),  # it is believed to end before the second
-        ([[Said(3), Said(4, EOF)], [Said(5), Said(6)]], (2, 9), [3, 6]),  # of an old leader
+        ([[said(3), said(4, KafkaError.UNKNOWN_TOPIC_OR_PART)]], (2, 9), [3]),  # it was deleted
+        ([[said(3), said(5, EOF)]], (2, 5), [3]),  # it is believed to end before the second
+        ([[said(3), said(4, EOF)], [said(5), said(6)]], (2, 9), [3, 6]),  # of an old leader
     ],
 )
 def test_owners_are_read_to_the_end_that_is_believed(
@@ -379,7 +360,7 @@ def test_from_a_broker_that_leads_no_more_or_a_damaged_set_nothing_is_concluded(
     owners, monkeypatch, code, text
 ):
     monkeypatch.setattr(claim_owners, "ANSWER_TIMEOUT_S", 0.1)
-    found, log = owners([Said(3), Said(4, code)])
+    found, log = owners([said(3), said(4, code)])
     with pytest.raises(BatchAbortedError, match=text):
         found.records([Coordinates(*IN, 3), Coordinates(*IN, 6)])
     assert log.unassigned == 1
@@ -417,7 +398,7 @@ def test_a_client_that_got_no_answer_is_not_asked_again(owners):
 
 
 def test_a_right_that_is_missing_stops_the_service(owners):
-    found, _log = owners([Said(3, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+    found, _log = owners([said(3, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
     with pytest.raises(StopError, match=r"owners of claims \(in/0\)"):
         found.records([Coordinates(*IN, 5)])
 
@@ -425,7 +406,7 @@ def test_a_right_that_is_missing_stops_the_service(owners):
 @pytest.mark.parametrize("again_s", [claim_owners.BEYOND_END_S, 0.0])
 def test_a_leader_that_was_frozen_does_not_make_an_owner_gone(owners, monkeypatch, again_s):
     monkeypatch.setattr(claim_owners, "BEYOND_END_S", again_s)
-    found, log = owners([Said(8)], [Said(9)])
+    found, log = owners([said(8)], [said(9)])
     log.watermarks, log.later = (2, 5), (2, 10)
     batch = found.records([Coordinates(*IN, 8)])
     # The control believes the first answer, as the service did.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import ended_clients, native_build
-from tests.kit.commands import run_captured
+from tests.kit.commands import output_of, run_captured
 from tests.kit.requests_hooks import (
     BAD_MSG,
     PURGE_INFLIGHT,
@@ -204,18 +204,12 @@ SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 def test_a_client_that_ends_with_requests_in_flight_leaves_no_call_to_freed_memory(tmp_path):
     native_build.build(tmp_path, "-O1", "-g", *SANITIZED)
     libraries = [
-        ran(str(compiler()), f"-print-file-name={name}").strip()
+        output_of([str(compiler()), f"-print-file-name={name}"]).strip()
         for name in ("libasan.so", "libubsan.so")
     ]
     environment = os.environ | {
         "LD_PRELOAD": " ".join(libraries),
         "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
     }
-    script = str(Path(ended_clients.__file__))
-    assert ran(sys.executable, script, str(tmp_path), environment=environment) == "clean\n"
-
-
-def ran(*command: str, environment: dict[str, str] | None = None) -> str:
-    done = run_captured(command, timeout=120, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    command = [sys.executable, str(Path(ended_clients.__file__)), str(tmp_path)]
+    assert output_of(command, timeout=120, env=environment) == "clean\n"

@@ -1,7 +1,7 @@
 import hashlib
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -84,10 +84,6 @@ def a_maven(folder: Path, *lines: str) -> None:
     )
 
 
-def kept(tmp_path: Path) -> list[str]:
-    return sorted(one.name for one in (tmp_path / "cache" / "hapax").iterdir() if one.is_dir())
-
-
 @pytest.mark.parametrize(
     ("version", "count"), [("3.9.2", 56), ("4.1.2", 46), ("4.3.1", 46), ("4.4.0", 45)]
 )
@@ -147,6 +143,13 @@ def fetched() -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in jars.fetched(jars.kafka()).iterdir()}
 
 
+def assert_refused(tmp_path: Path, why: str, fetch: Callable[[], object] = fetched) -> None:
+    """Fetching fails for this reason, and nothing is kept."""
+    with pytest.raises(SandboxError, match=why):
+        fetch()
+    assert not [one for one in (tmp_path / "cache" / "hapax").iterdir() if one.is_dir()]
+
+
 BOTH = {"one-1.0.jar": b"one", "two-2.0.jar": b"two"}
 
 
@@ -182,9 +185,7 @@ def test_a_local_file_that_is_not_as_locked_is_fetched(repository, tmp_path, mon
 
 def test_a_file_that_the_repository_lacks_is_named_and_nothing_is_kept(repository, tmp_path):
     next(repository.rglob("two-2.0.jar")).unlink()
-    with pytest.raises(SandboxError, match=r"two-2\.0\.jar: HTTP Error 404.*SANDBOX_MAVEN"):
-        fetched()
-    assert kept(tmp_path) == []
+    assert_refused(tmp_path, r"two-2\.0\.jar: HTTP Error 404.*SANDBOX_MAVEN")
 
 
 def test_a_file_that_is_not_as_locked_is_asked_for_again_and_then_refused(
@@ -199,21 +200,15 @@ def test_a_file_that_is_not_as_locked_is_asked_for_again_and_then_refused(
 
     monkeypatch.setattr(Quiet, "do_GET", listed)
     next(repository.rglob("two-2.0.jar")).write_bytes(b"evil")
-    with pytest.raises(
-        SandboxError, match=r"two-2\.0\.jar is not the file that kafka-4\.4\.0\.lock"
-    ):
-        fetched()
+    assert_refused(tmp_path, r"two-2\.0\.jar is not the file that kafka-4\.4\.0\.lock")
     assert len([one for one in asked if one.endswith("two-2.0.jar")]) == 3
-    assert kept(tmp_path) == []
 
 
 def test_without_the_library_that_knows_maven_central_the_error_says_what_to_type(
     path, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "jgo.constants", None)
-    with pytest.raises(SandboxError, match=r"pip install 'hapax-kafka\[sandbox\]'"):
-        fetched()
-    assert kept(tmp_path) == []
+    assert_refused(tmp_path, r"pip install 'hapax-kafka\[sandbox\]'")
 
 
 @pytest.fixture
@@ -250,9 +245,8 @@ def test_an_archive_of_a_repository_is_unpacked(repository, archive):
 
 def test_an_archive_that_is_not_as_locked_is_not_unpacked(path, archive, tmp_path):
     a_maven(path, f"cp {archive} $out/{ARCHIVE}; echo more >> $out/{ARCHIVE}")
-    with pytest.raises(SandboxError, match=f"{ARCHIVE} is not the file that registry-3.0.9.lock"):
-        unpacked()
-    assert kept(tmp_path) == []
+    said = f"{ARCHIVE} is not the file that registry-3.0.9.lock"
+    assert_refused(tmp_path, said, unpacked)
 
 
 def test_the_lock_of_the_registry_names_one_archive():
@@ -261,25 +255,20 @@ def test_the_lock_of_the_registry_names_one_archive():
     assert len(wanted.sha256) == 64
 
 
-def test_a_tool_that_fails_is_heard_and_leaves_nothing(path, tmp_path):
-    a_maven(path, "printf one > $out/one-1.0.jar; echo the mirror is away; exit 1")
-    with pytest.raises(SandboxError, match="the mirror is away"):
-        jars.fetched(jars.kafka())
-    assert kept(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("delivered", "complaint"),
     [
+        ("printf one > $out/one-1.0.jar; echo the mirror is away; exit 1", "the mirror is away"),
         ("printf one > $out/one-1.0.jar", "two-2.0.jar is not in"),
         (
             "printf one > $out/one-1.0.jar; printf evil > $out/two-2.0.jar",
             "two-2.0.jar is not the file that kafka-4.4.0.lock names",
         ),
     ],
+    ids=["it fails", "a file is missing", "a file is another one"],
 )
-def test_what_is_not_as_locked_is_refused_and_not_kept(path, tmp_path, delivered, complaint):
+def test_a_tool_that_fails_or_brings_other_files_is_named_and_nothing_is_kept(
+    path, tmp_path, delivered, complaint
+):
     a_maven(path, delivered)
-    with pytest.raises(SandboxError, match=complaint):
-        jars.fetched(jars.kafka())
-    assert kept(tmp_path) == []
+    assert_refused(tmp_path, complaint)

@@ -1,6 +1,5 @@
 import fcntl
 import os
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +8,7 @@ import pytest
 from hapax.core.errors import ExitCode
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
+from tests.kit.commands import run_captured
 
 
 def script(folder: Path, name: str, *lines: str) -> Path:
@@ -147,7 +147,7 @@ def test_a_java_without_the_module_gets_a_home_where_it_is_not_asked_for(wheel, 
     assert java == machine.java()
     assert java.is_relative_to(tmp_path / "cache" / "hapax")
     words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "$HOME", "Main"]
-    done = subprocess.run([java, *words], capture_output=True, text=True, check=False)
+    done = run_captured([java, *words])
     assert (done.returncode, done.stdout) == (3, "-cp a b $HOME Main\n")
     assert machine.spare_java_home() == java.parents[1]
     assert [one.name for one in java.parents[2].glob("java-*")] == [java.parents[1].name]

@@ -1,11 +1,11 @@
 import socket
-import subprocess
 import sys
 
 import pytest
 
 from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.settings import VARIABLES, load_settings, load_with_origins
+from tests.kit.commands import output_of
 
 REQUIRED = {
     "HAPAX_APP": "orders",
@@ -293,8 +293,7 @@ def test_configuration_errors_leave_with_their_exit_code():
 def test_loading_settings_drags_in_nothing_slow() -> None:
     # A killed worker has two seconds to commit again, imports included.
     code = "import sys, hapax.settings\nprint(*{name.partition('.')[0] for name in sys.modules})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.split())
+    loaded = set(output_of([sys.executable, "-c", code]).split())
     assert "pydantic" in loaded
     slow = {"asyncio", "typer", "rich", "pydantic_settings", "confluent_kafka", "redis"}
     assert not loaded & slow

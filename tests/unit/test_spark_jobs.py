@@ -164,9 +164,7 @@ def test_a_plan_is_one_row_of_one_job_and_functions_of_the_driver_run_beside_the
     ]
 
 
-def loaded(row: bytes) -> Any:
-    pickling: Any = serializers
-    return pickling.CloudPickleSerializer().loads(row)
+pickling: Any = serializers
 
 
 class FakeExecutors:
@@ -182,7 +180,7 @@ class FakeExecutors:
             if self.answers:
                 yield self.answers.pop(0)
             else:
-                yield from run([loaded(row)])
+                yield from run([pickling.CloudPickleSerializer().loads(row)])
 
         return answer
 
@@ -220,27 +218,19 @@ def test_the_task_of_a_lane_is_cancelled_by_its_group_or_its_jvm_is_gone(error, 
     assert context.calls == [("cancel", "hapax-lane-2")]
 
 
-def stopped(context: FakeContext) -> None:
-    context.stopped = True
+GONE: dict[str, tuple[str, object]] = {
+    "stopped": ("stopped", True),
+    "without a JVM": ("jvm", None),
+    "cut off": ("fail", {"sc": Py4JNetworkError("no answer")}),
+    "refused": ("fail", {"sc": ConnectionRefusedError()}),
+}
 
 
-def without_jvm(context: FakeContext) -> None:
-    context.jvm = None
-
-
-def cut_off(context: FakeContext) -> None:
-    context.fail["sc"] = Py4JNetworkError("no answer")
-
-
-def refused(context: FakeContext) -> None:
-    context.fail["sc"] = ConnectionRefusedError()
-
-
-@pytest.mark.parametrize("gone", [stopped, without_jvm, cut_off, refused])
+@pytest.mark.parametrize("gone", GONE)
 def test_a_spark_that_is_gone_stops_the_service(gone, context):
     jobs(context).check()
     assert context.calls == [("sc",)]
-    gone(context)
+    setattr(context, *GONE[gone])
     with pytest.raises(StopError, match="a restart begins at the committed offsets"):
         jobs(context).check()
 

@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -21,6 +20,7 @@ from hapax.spool.errors import (
 )
 from hapax.spool.folder import Folder
 from hapax.spool.spool import ACKNOWLEDGED, DAMAGED_WAL, DATABASE, WAL, SpoolStore
+from tests.kit.commands import output_of
 from tests.kit.proof import rounds
 
 ROOT = Path(__file__).parents[2]
@@ -283,6 +283,4 @@ def test_the_file_shrinks_once_all_is_published(tmp_path):
 def test_a_process_killed_at_any_moment_leaves_what_it_has_acknowledged(tmp_path):
     times = rounds(60, 2000)
     words = [sys.executable, "-m", "tests.kit.killed_spool", str(tmp_path / "spool"), str(times)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"{times} kills" in done.stdout, done.stdout
+    assert f"{times} kills" in output_of(words, cwd=ROOT, timeout=500)

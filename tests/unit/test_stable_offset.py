@@ -87,10 +87,6 @@ def _soon(monkeypatch):
     monkeypatch.setattr(errors, "_REST_S", 0.001)
 
 
-def failing(code: int) -> KafkaException:
-    return KafkaException(KafkaError(code))
-
-
 class Coordinator:
     """Answers after so many errors of a code, to whichever client asks."""
 

@@ -27,15 +27,11 @@ from hapax.kafka.produce.target import (
     target_names,
 )
 from hapax.settings import Settings, load_settings
+from tests.kit.doubles import Ticking
 from tests.unit.test_settings import REQUIRED, TARGET
 
 WHERE = ("in-a", 3)
 PROGRESS = GroupOffset(*WHERE, 7)
-
-
-class Clock:
-    def monotonic(self) -> float:
-        return 0.0
 
 
 def settings() -> Settings:
@@ -51,7 +47,7 @@ class Kept(TargetLane):
             settings().target,
             WHERE,
             logger=None,
-            clock=Clock(),
+            clock=Ticking(),
             forward=lambda *_line: None,
             watch=lambda _call: nullcontext(),
         )
@@ -99,7 +95,7 @@ def test_a_lane_that_cannot_be_opened_is_told_with_its_reason_each_time():
     transaction = TargetTransaction(
         settings(),
         logger=None,
-        clock=Clock(),
+        clock=Ticking(),
         source_cluster=lambda: None,
         on_retry=lambda where, why: told.append((where, why)),
         forward=lambda *_line: None,

@@ -72,40 +72,23 @@ def test_transactions_of_a_second_share_a_line_with_the_sums_of_all(told):
     assert told.value("transactions_total", outcome="committed") == 11
 
 
-def partitions_leave(told: Told) -> None:
-    told.events.partitions_revoked([P0])
+NEXT: dict[str, tuple[object, ...]] = {
+    "partitions_revoked": ([P0],),
+    "loop_moved": (),  # a second later
+    "service_draining": ("SIGTERM",),
+    "service_stopped": (6, "position lost"),
+    "service_crashed": (ValueError(),),
+    "watchdog_fired": ("commit_transaction", 30.0),
+    "call_hung": (Coordinates("orders", 0, 7), 30.0),
+}
 
 
-def next_turn(told: Told) -> None:
-    told.monotonic_s += 1
-    told.events.loop_moved()
-
-
-def drain(told: Told) -> None:
-    told.events.service_draining("SIGTERM")
-
-
-def stop(told: Told) -> None:
-    told.events.service_stopped(6, "position lost")
-
-
-def crash(told: Told) -> None:
-    told.events.service_crashed(ValueError())
-
-
-def watchdog(told: Told) -> None:
-    told.events.watchdog_fired("commit_transaction", 30.0)
-
-
-def hang(told: Told) -> None:
-    told.events.call_hung(Coordinates("orders", 0, 7), 30.0)
-
-
-@pytest.mark.parametrize("then", [partitions_leave, next_turn, drain, stop, crash, watchdog, hang])
-def test_what_was_not_told_yet_is_told_before_anything_else_happens(told, then):
+@pytest.mark.parametrize("event", NEXT)
+def test_what_was_not_told_yet_is_told_before_anything_else_happens(told, event):
     for _ in range(3):
         told.events.transaction_committed(SETTLED)
-    then(told)
+    told.monotonic_s += event == "loop_moved"
+    getattr(told.events, event)(*NEXT[event])
     lines = [
         line["transactions"] for line in told.lines if line["event"] == "transaction_committed"
     ]

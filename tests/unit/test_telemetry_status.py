@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from hapax.commands.offsets import figures
-from hapax.core.lag import PartitionLag
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import HeldBack, LogOffsets
 from hapax.core.records import Record
@@ -308,17 +307,15 @@ def test_texts_of_records_and_passwords_stay_in_the_log_and_a_long_text_is_cut(t
     assert text.isprintable()
 
 
-def lags(count: int) -> list[PartitionLag]:
-    return [
-        msgspec.structs.replace(OURS, partition=at, log=LogOffsets(0, 5 + at, 5 + at), lag_s=at)
-        for at in range(count)
-    ]
-
-
 def test_the_total_lag_is_that_of_all_partitions():
     told = Told()
     told.events.partitions_assigned([("orders", at) for at in range(25)])
-    told.work(*lags(25))
+    told.work(
+        *(
+            msgspec.structs.replace(OURS, partition=at, log=LogOffsets(0, 5 + at, 5 + at), lag_s=at)
+            for at in range(25)
+        )
+    )
     assert told.status["total_lag"] == {
         "records": sum(range(25)), "seconds": 24, "partitions": 25, "known": 25,
     }  # fmt: skip

@@ -12,7 +12,7 @@ from hapax import Output, Poison, Record, RetryLater
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError
 from hapax.testing import Pipeline
 from hapax.testing.pipeline import _CallWatch
-from tests.kit.commands import run_captured
+from tests.kit.commands import output_of
 
 BY_ID = {"HAPAX_DEDUP__ID": "json:/id"}
 
@@ -209,8 +209,7 @@ def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path):
         "    assert hapax_pipeline.settings.app == 'orders'\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    run = run_captured(command, cwd=tmp_path)
-    assert run.returncode == 0, run.stdout + run.stderr
+    output_of(command, cwd=tmp_path)
 
 
 LATER = {"HAPAX_RETRY__TOPIC": "again", "HAPAX_RETRY__LATER": "TimeoutError"}

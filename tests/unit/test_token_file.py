@@ -3,15 +3,13 @@
 import base64
 import json
 import time
-from pathlib import Path
 
 import pytest
 
 from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.tokens import OPAQUE_S, TokenError, TokenFile
-from hapax.settings import Settings
-from tests.unit.test_kafka_clients import settings
+from tests.unit.test_oauth import oauthbearer
 
 SIGNATURE = "s3cr3t"
 
@@ -21,21 +19,9 @@ def jwt(**claims: object) -> str:
     return f"e30.{said}.{SIGNATURE}"
 
 
-def given(path: Path) -> Settings:
-    security = {
-        "PROTOCOL": "sasl_plaintext",
-        "SASL_MECHANISM": "OAUTHBEARER",
-        "OAUTH_TOKEN_FILE": str(path),
-    }
-    return settings(
-        KAFKA__BOOTSTRAP_SERVERS="127.0.0.1:1",
-        **{f"KAFKA__SECURITY__{name}": text for name, text in security.items()},
-    )
-
-
 def test_the_client_gets_the_token_of_the_moment_and_until_when_it_is_valid(tmp_path):
     file = tmp_path / "token"
-    ask = consumer_properties(given(file))["oauth_cb"]
+    ask = consumer_properties(oauthbearer(OAUTH_TOKEN_FILE=str(file)))["oauth_cb"]
     for until_s in (time.time() + 60, time.time() + 120):
         file.write_text(f"{jwt(exp=until_s)}\n")
         assert ask("") == (jwt(exp=until_s), until_s)
@@ -66,6 +52,6 @@ def test_what_is_no_token_is_told_without_what_the_file_holds(tmp_path, content,
     with pytest.raises(TokenError, match=words) as caught:
         TokenFile(str(file))("")
     assert SIGNATURE not in str(caught.value)
-    said = diagnose_connection(given(file))
+    said = diagnose_connection(oauthbearer(OAUTH_TOKEN_FILE=str(file)))
     assert said is not None
     assert said.startswith(f"HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE: {caught.value}"[:60])

@@ -12,9 +12,8 @@ import pytest
 from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError, Poison
 from hapax.core.ports import Interrupt, KilledError
-from hapax.core.records import Output, Record
+from hapax.core.records import OUTPUT_BYTES, Output, Record
 from hapax.core.transform import (
-    OUTPUT_BYTES,
     Failure,
     Transformer,
     Undecided,
@@ -101,6 +100,33 @@ def test_a_generator_of_too_many_outputs_is_asked_for_no_more_and_is_a_failure(f
     assert (result.reason, result.attempts) == ("OutputsTooLarge", 1)
     assert "HAPAX_CALL__OUTPUT_BYTES_MAX" in result.text
     assert len(asked) == 11
+
+
+LARGE = {
+    "one large": Output(b"x" * 1000),
+    "large headers": Output(b"", headers=(("h", b"x" * 999),)),
+    "many small": [Output(b"")] * 3,
+}
+
+
+@pytest.mark.parametrize("shape", LARGE)
+@pytest.mark.parametrize("form", ["alone", "on an event loop", "in threads"])
+def test_a_batch_ends_with_the_record_with_which_its_outputs_exceed_its_bound(form, shape):
+    async def awaited(_record: Record) -> object:
+        return LARGE[shape]
+
+    function = awaited if form == "on an event loop" else lambda _record: LARGE[shape]
+    transformer = open_transformer(form_of(function), CallLimits(1 + (form == "in threads")))
+    interrupt = Interrupt()
+    interrupt.bytes_max = 5000
+    with closing(transformer) if isinstance(transformer, GatheredCalls) else nullcontext():
+        results = transformer.apply_all([RECORD] * 100, interrupt, {3: None})
+        assert interrupt.bytes > 5000
+        if form == "alone":
+            assert len(results) == (4 if shape == "many small" else 7)
+            assert len(transformer.apply_all([RECORD] * 3, interrupt, {0: None})) == 2
+        else:
+            assert 4 <= len(results) < 50  # in calls that had begun
 
 
 def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure():

@@ -10,6 +10,7 @@ import pytest
 from hapax.core.call_window import CallLimits
 from hapax.core.records import Output, Record
 from hapax.engines.isolated_calls import IsolatedCalls
+from tests.kit.commands import output_of, run_captured
 from tests.kit.managed_process import clean_environment, required
 
 GOOD = "from hapax import Output\ndef transform(record): return Output(b'mine')\n"
@@ -20,15 +21,7 @@ STARTS = [[HAPAX, "run"], [sys.executable, "-m", "hapax", "run"], [HAPAX, "confi
 
 def run(folder: Path, words: list[str], transform: str) -> subprocess.CompletedProcess[str]:
     settings = required(app="shop", TELEMETRY__PORT="0", TRANSFORM=transform)
-    return subprocess.run(
-        words,
-        env=clean_environment() | settings,
-        cwd=folder,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return run_captured(words, env=clean_environment() | settings, cwd=folder, timeout=60)
 
 
 @pytest.mark.parametrize("words", [*STARTS[:2], [HAPAX, "audit"]], ids=" ".join)
@@ -70,9 +63,8 @@ def test_a_package_of_the_folder_goes_before_an_installed_one_of_its_name(tmp_pa
         "import_from_here(); import_own('pytest')\n"
         "import pytest.own, json; print(json.dumps(pytest.own.__file__))"
     )
-    words = [sys.executable, "-c", code]
-    found = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert json.loads(found.stdout) == str(package / "own.py")
+    found = output_of([sys.executable, "-c", code], cwd=tmp_path)
+    assert json.loads(found) == str(package / "own.py")
 
 
 def test_isolated_calls_import_as_the_service_does(tmp_path, monkeypatch):

@@ -13,11 +13,8 @@ from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.operations.audit.result import ANOMALIES, Compare, EngineName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.text import Text
 
-    from hapax.commands.screen import Cell
     from hapax.operations.audit.result import Audit, Class, InputFindings
 
 PARTITIONS_SHOWN = 40
@@ -47,7 +44,7 @@ def audit(
     output_topic: screen.OutputTopics = None,
     engine: Annotated[
         EngineName, typer.Option(help="What reads and judges: this process, or Spark.")
-    ] = EngineName.LOCAL,
+    ] = "local",
     master: screen.SparkMaster = None,
     examples: Annotated[
         int, typer.Option(min=0, max=1000, help="Examples of each class of anomalies.")
@@ -72,7 +69,7 @@ def audit(
     with screen.refusals(
         as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT
     ) as line:
-        if master is not None and engine is not EngineName.SPARK:
+        if master is not None and engine != "spark":
             raise ConfigurationError(["--master is an option of --engine spark: name both"])
         given = {} if master is None else {"HAPAX_SPARK__MASTER": master}
         settings = screen.one_cluster_settings(given)
@@ -109,7 +106,7 @@ def _show(audit: Audit) -> None:
         shown = [one for one in shown if _sum(one.counts)][:PARTITIONS_SHOWN]
     more = {title: name for title, name in _NOT_ALWAYS.items() if audit.totals.get(name)}
     names = _ACCOUNTS | more
-    columns: dict[str, Callable[[InputFindings], Cell]] = {
+    columns: screen.Columns[InputFindings] = {
         **_PLACE,
         "from": lambda one: one.bounds.start,
         "to": lambda one: one.bounds.until,
@@ -117,7 +114,9 @@ def _show(audit: Audit) -> None:
         **{title: partial(_count, name) for title, name in names.items()},
         "anomalies": lambda one: screen.judged(_sum(one.counts)),
     }
-    totals: dict[str, Cell] = {title: audit.totals.get(name, 0) for title, name in names.items()}
+    totals: dict[str, screen.Cell] = {
+        title: audit.totals.get(name, 0) for title, name in names.items()
+    }
     totals["anomalies"] = screen.judged(_sum(audit.totals))
     screen.show(shown, columns, total=_TOTAL | totals)
     if classes := _classes(audit):
@@ -152,10 +151,10 @@ def sentences(audit: Audit) -> list[str]:
     return [*words, f"{audit.duration_s:.0f} s; compared: {audit.compare}."]
 
 
-_PLACE: dict[str, Callable[[InputFindings], Cell]] = {
+_PLACE: screen.Columns[InputFindings] = {
     "input partition": lambda one: f"{one.bounds.topic}/{one.bounds.partition}"
 }
-_TOTAL: dict[str, Cell] = {"input partition": "total"}
+_TOTAL: dict[str, screen.Cell] = {"input partition": "total"}
 
 
 def _classes(audit: Audit) -> list[Class]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -16,9 +16,7 @@ from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.working_folder import import_from_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hapax.operations.backfill import Advance, Backfill, Part
+    from hapax.operations.backfill import Advance, Backfill
     from hapax.settings import Settings
 
 INTERVAL_S = 2.0
@@ -80,12 +78,23 @@ def backfill(
         with Backfill(settings) as look:
             parts = look.look()
             begun = look.progress(parts)
-            _plan(parts, begun, as_json=as_json)
+            if as_json:
+                paths = {"start": "span.start", "end": "span.stop", "offsets": "total"}
+                same = ("topic", "partition", "done")
+                partitions = [screen.fields(one, *same, **paths) for one in parts]
+                _line("planned", begun, partitions=partitions)
+            else:
+                typer.echo(
+                    f"{begun.total:,} offsets in {len(parts):,} partitions, {begun.done:,} of them"
+                    " done"
+                )
             if dry_run:
                 return
+            from hapax.operations.reading import repeated
             from hapax.wiring import serve
 
-            with _shown(look, line, as_json=as_json), redirect_stdout(sys.stderr):
+            advance = partial(_advance, look, line, as_json=as_json)
+            with repeated(advance, INTERVAL_S), redirect_stdout(sys.stderr):
                 code = int(serve(settings))
             if code:
                 raise typer.Exit(code)
@@ -110,45 +119,13 @@ def _changes(
     return {name: text for name, text in given.items() if text is not None}
 
 
-# -- what is shown ------------------------------------------------------------------------------
-
-
-def _plan(parts: list[Part], progress: Advance, *, as_json: bool) -> None:
-    if not as_json:
-        typer.echo(
-            f"{progress.total:,} offsets in {len(parts):,} partitions, {progress.done:,} of them"
-            " done"
-        )
-        return
-    paths = {"start": "span.start", "end": "span.stop", "offsets": "total"}
-    partitions = [screen.fields(one, "topic", "partition", "done", **paths) for one in parts]
-    _line("planned", progress, partitions=partitions)
-
-
-@contextmanager
-def _shown(look: Backfill, line: screen.ProgressLine, *, as_json: bool) -> Iterator[None]:
-    """Show progress in a thread of its own while the block runs."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(INTERVAL_S):
-            try:
-                progress = look.progress(look.look())
-            except HapaxError:
-                continue  # brokers that are away: the service says so itself
-            if as_json:
-                _line("running", progress)
-            else:
-                line.show(_text(progress))
-
-    thread = threading.Thread(target=watch, name="progress")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        line.close()
+def _advance(look: Backfill, line: screen.ProgressLine, *, as_json: bool) -> None:
+    with suppress(HapaxError):  # brokers that are away: the service says so itself
+        progress = look.progress(look.look())
+        if as_json:
+            _line("running", progress)
+        else:
+            line.show(_text(progress))
 
 
 def _text(progress: Advance) -> str:

@@ -9,11 +9,8 @@ import typer
 from hapax.commands import screen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.commands.screen import Cell
     from hapax.core.claim_store import Owned
-    from hapax.operations.claims import Adoption, Rebuilt
+    from hapax.operations.claims import Adoption
     from hapax.settings import Settings
 
 EventId = Annotated[
@@ -118,8 +115,20 @@ def rebuild(
         import msgspec
 
         screen.print_json(msgspec.to_builtins(rebuilt))
-    else:
-        _tell(rebuilt)
+        return
+    lines = (
+        (rebuilt.records, "outputs and dead letters read"),
+        (rebuilt.claimed, "of them name an owner that has its claim now"),
+        (rebuilt.elsewhere, "name an id that another record owns; that claim stays"),
+        (rebuilt.untold, "have an id that more than one source may have given; not claimed"),
+        (rebuilt.without_id, "are of records without an id"),
+        (rebuilt.foreign, "were not written by a record of this pipeline"),
+        (rebuilt.older, "more are older than the bound; left alone"),
+    )
+    for count, text in lines:
+        if count or text.startswith(("of them", "outputs")):
+            typer.echo(f"{count:,} {text}")
+    typer.echo("Ids of records that were filtered are not known: they have no outputs.")
 
 
 @app.command()
@@ -178,22 +187,6 @@ def _adoption(settings: Settings, found: Adoption) -> str:
     return f"Adopt {claims}offsets of {settings.app} for cluster {found.here}?"
 
 
-def _tell(rebuilt: Rebuilt) -> None:
-    lines = (
-        (rebuilt.records, "outputs and dead letters read"),
-        (rebuilt.claimed, "of them name an owner that has its claim now"),
-        (rebuilt.elsewhere, "name an id that another record owns; that claim stays"),
-        (rebuilt.untold, "have an id that more than one source may have given; not claimed"),
-        (rebuilt.without_id, "are of records without an id"),
-        (rebuilt.foreign, "were not written by a record of this pipeline"),
-        (rebuilt.older, "more are older than the bound; left alone"),
-    )
-    for count, text in lines:
-        if count or text.startswith(("of them", "outputs")):
-            typer.echo(f"{count:,} {text}")
-    typer.echo("Ids of records that were filtered are not known: they have no outputs.")
-
-
 def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> None:
     if as_json:
         screen.print_json(
@@ -206,7 +199,7 @@ def _print_owners(event_id: str, owners: dict[str, Owned], *, as_json: bool) -> 
             }
         )
         return
-    columns: dict[str, Callable[[tuple[str, Owned]], Cell]] = {
+    columns: screen.Columns[tuple[str, Owned]] = {
         "id": lambda _: event_id,
         "found by": lambda one: one[0],
         "owner": lambda one: str(one[1].owner),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -91,8 +91,5 @@ def reference(
         typer.echo(markdown(), nl=False)
     else:
         names = ("variable", "meaning", "default", "allowed")
-        screen.show(rows(), {name: partial(_plain, name) for name in names})
-
-
-def _plain(name: str, row: dict[str, str]) -> str:
-    return row[name].replace("`", "")
+        plain = [{name: row[name].replace("`", "") for name in names} for row in rows()]
+        screen.show(plain, {name: itemgetter(name) for name in names})

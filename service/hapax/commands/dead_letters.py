@@ -13,14 +13,11 @@ from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from hapax.commands.screen import Cell
     from hapax.core.dead_letters import DeadLetter
 
 _FAILED = [field for field in Failed.__struct_fields__ if field != "truncated"]
 _VALUE_SHOWN, _ERROR_SHOWN = 20_000, 80
-_COLUMNS: Mapping[str, Callable[[tuple[DeadLetter, bool]], Cell]] = {
+_COLUMNS: screen.Columns[tuple[DeadLetter, bool]] = {
     "dead letter": lambda row: str(row[0].record.coordinates),
     "time": lambda row: screen.moment_text(row[0].record.timestamp_ms),
     "id": lambda row: screen.printable(row[0].event_id),
@@ -120,8 +117,19 @@ def show(
     if as_json:
         screen.print_json(_figures(one, replayed) | screen.content_figures(one.record))
         return
-    for name, text in _summary(one, replayed):
-        screen.say(f"{name:<12}{text}")
+    lines = {
+        "dead letter": str(one.record.coordinates),
+        "source": str(one.source),
+        "replay of": "" if one.original == one.source else str(one.original),
+        "id": screen.printable(one.event_id),
+        **screen.fields(one, *_FAILED),
+        "time": screen.moment_text(one.record.timestamp_ms),
+        "replayed": "yes" if replayed else "no",
+        "headers": "" if one.readable else "unreadable: a header name is not text",
+    }
+    for name, text in lines.items():
+        if text or name != "replay of":
+            screen.say(f"{name:<12}{text}")
     for header, value in one.record.headers:
         screen.say(f"  {header}: {screen.printable(value)}")
     typer.echo(f"{'key':<12}{_shown(one.record.key)}")
@@ -199,30 +207,13 @@ def _wanted(
     )
 
 
-def _summary(one: DeadLetter, replayed: bool) -> list[tuple[str, str]]:
-    """Return all but headers and content, with a name each."""
-    lines = [
-        ("dead letter", str(one.record.coordinates)),
-        ("source", str(one.source)),
-        ("id", screen.printable(one.event_id)),
-        *((field, str(getattr(one, field))) for field in _FAILED),
-        ("time", screen.moment_text(one.record.timestamp_ms)),
-        ("replayed", "yes" if replayed else "no"),
-        ("headers", "" if one.readable else "unreadable: a header name is not text"),
-    ]
-    if one.original != one.source:
-        lines.insert(2, ("replay of", str(one.original)))
-    return lines
-
-
 def _figures(one: DeadLetter, replayed: bool) -> dict[str, Any]:
     return {
         "dead_letter": str(one.record.coordinates),
         "source": str(one.source),
         "original": str(one.original),
         "id": screen.json_bytes(one.event_id),
-        "reason": one.reason,
-        **{field: getattr(one, field) for field in _FAILED},
+        **screen.fields(one, "reason", *_FAILED),
         "time_ms": one.record.timestamp_ms,
         "replayed": replayed,
     }

@@ -8,8 +8,7 @@ import signal
 import time
 from collections import Counter
 from contextlib import closing, suppress
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -47,13 +46,6 @@ _CELL_MAX = 22
 _PLAIN_INTERVAL_S = 5.0
 
 
-class DemoEngine(StrEnum):
-    """What runs the pipeline."""
-
-    WORKER = "worker"
-    SPARK = "spark"
-
-
 def demo(
     seconds: Annotated[
         float,
@@ -64,8 +56,9 @@ def demo(
     rate: Annotated[int, typer.Option(min=500, max=20_000, help="Records a second.")] = 3000,
     seed: Annotated[int, typer.Option(help="The same seed publishes the same orders.")] = 1,
     engine: Annotated[
-        DemoEngine, typer.Option(help="Two workers, or Spark and a worker that take over in turn.")
-    ] = DemoEngine.WORKER,
+        Literal["worker", "spark"],
+        typer.Option(help="Two workers, or Spark and a worker that take over in turn."),
+    ] = "worker",
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep Kafka and Redis running afterwards.")
     ] = False,
@@ -163,9 +156,8 @@ def _show(outcome: DemoSummary, duration_s: float, *, as_json: bool) -> None:
 
     console = Console(highlight=False)
     console.print(table(outcome))
-    for sentence in sentences(outcome):
+    for sentence in (*sentences(outcome), f"{duration_s:.0f} s in all."):
         console.print(sentence, markup=False, soft_wrap=True)
-    console.print(f"{duration_s:.0f} s in all.", markup=False)
 
 
 def table(outcome: DemoSummary) -> Table:
@@ -211,11 +203,9 @@ def sentences(outcome: DemoSummary) -> list[str]:
 
 
 def figures(outcome: DemoSummary) -> dict[str, object]:
-    """Return everything as JSON can have it."""
-    found: dict[str, object] = msgspec.to_builtins(outcome)
+    found: dict[str, Any] = msgspec.to_builtins(outcome)
     for name, verdict in (("hapax", outcome.hapax), ("ordinary", outcome.ordinary)):
-        counted = {"doubled": verdict.doubled, "exact": verdict.exact}
-        found[name] = msgspec.to_builtins(verdict) | counted
+        found[name] |= {"doubled": verdict.doubled, "exact": verdict.exact}
     return {"exact": outcome.exact, **found}
 
 

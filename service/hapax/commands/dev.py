@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from hapax.commands import screen
 from hapax.commands.publish import parse_header
 from hapax.commands.records import show_record
 from hapax.commands.sandbox import DataFolder, parse_topic
-
-if TYPE_CHECKING:
-    from hapax.core.records import Record
 
 _FILE = Path("settings.env")
 
@@ -67,7 +64,7 @@ def dev(
             dict(parse_topic(one) for one in topic or []),
             partitions,
             data,
-            _show,
+            show_record,
             _say,
         )
         with screen.interruptible(), DevSession(Path.cwd(), options) as session:
@@ -83,11 +80,6 @@ def dev(
                 session.stay(sys.stdin.buffer)
             except KeyboardInterrupt:
                 _say("stopping")
-
-
-def _show(record: Record) -> None:
-    show_record(record)
-    sys.stdout.flush()
 
 
 def _say(text: str) -> None:

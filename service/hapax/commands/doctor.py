@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -14,9 +15,8 @@ from hapax.core.errors import ConfigurationError, ExitCode
 from hapax.operations.doctor.check import Finding, Verdict, counts, worst_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from hapax.commands.screen import Cell
     from hapax.core.cluster_state import Right
     from hapax.operations.doctor.check import CheckContext
 
@@ -27,12 +27,8 @@ _COLOURS = {
     Verdict.FAIL: typer.colors.RED,
     Verdict.UNTOLD: typer.colors.BLUE,
 }
-_LISTED = {Verdict.FAIL, Verdict.WARN}
-_RIGHTS: Mapping[str, Callable[[Right], Cell]] = {
-    "resource": lambda right: right.resource,
-    "pattern": lambda right: right.pattern,
-    "name": lambda right: right.name,
-    "operation": lambda right: right.operation,
+_RIGHTS: screen.Columns[Right] = {
+    **{name: attrgetter(name) for name in ("resource", "pattern", "name", "operation")},
     "needed": lambda right: "optional" if right.optional else "yes",
     "for": lambda right: right.reason,
 }
@@ -79,9 +75,17 @@ def doctor(
             from hapax.operations.doctor.bundle import write_bundle
 
             write_bundle(bundle, os.environ, findings, *cases)
-    findings = _without_secrets(findings)
+    from hapax.settings.secrets import Strike, secrets_around
+
+    strike = Strike(secrets_around(os.environ))
+    findings = [
+        msgspec.structs.replace(each, saw=strike(each.saw), fix=strike(each.fix))
+        for each in findings
+    ]
     if as_json:
-        screen.print_json(_figures(findings))
+        seen = counts(findings)
+        worst = msgspec.to_builtins(worst_first(findings))
+        screen.print_json({"ok": seen[Verdict.FAIL] == 0, "counts": seen, "findings": worst})
     else:
         _show(findings, everything=show_all)
         if bundle is not None:
@@ -98,16 +102,6 @@ def _examined() -> tuple[Sequence[Finding], tuple[CheckContext | None, CheckCont
         return refused(error.problems), (None, None), int(ExitCode.CONFIGURATION)
     failed = any(finding.verdict is Verdict.FAIL for finding in found.findings)
     return found.findings, (found.context, found.target), _FAILED if failed else 0
-
-
-def _without_secrets(findings: Sequence[Finding]) -> list[Finding]:
-    from hapax.settings.secrets import Strike, secrets_around
-
-    strike = Strike(secrets_around(os.environ))
-    return [
-        msgspec.structs.replace(each, saw=strike(each.saw), fix=strike(each.fix))
-        for each in findings
-    ]
 
 
 def _print_rights(as_json: bool) -> None:
@@ -132,23 +126,16 @@ def _print_rights(as_json: bool) -> None:
         typer.echo(f"{store.where}:\n{screen.printable(store.line)}")
 
 
-def _figures(findings: Sequence[Finding]) -> dict[str, Any]:
-    seen = counts(findings)
-    return {
-        "ok": seen[Verdict.FAIL] == 0,
-        "counts": seen,
-        "findings": msgspec.to_builtins(worst_first(findings)),
-    }
-
-
-def _show(findings: Sequence[Finding], *, everything: bool = False) -> None:
-    """Print what is wrong, worst first, and one line that sums up; with ``everything`` the rest.
-
-    What is broken now comes before what can happen one day.
-    """
-    for finding in worst_first(findings):
-        if everything or finding.verdict in _LISTED:
-            _line(finding)
+def _show(findings: Sequence[Finding], *, everything: bool) -> None:
+    """Print what is wrong, worst first, and one line that sums up; with ``everything`` the rest."""
+    for one in worst_first(findings):
+        if not everything and one.verdict not in {Verdict.FAIL, Verdict.WARN}:
+            continue
+        mark = typer.style(f"{one.verdict.value:6}", fg=_COLOURS[one.verdict], bold=True)
+        where = f" on {screen.printable(one.cluster)}" if one.cluster else ""
+        typer.echo(f"{mark} {one.check}{where}: {screen.printable(one.saw)}")
+        if one.fix:
+            screen.say(f"       fix: {one.fix}")
     typer.echo(summary(findings, everything=everything))
 
 
@@ -160,11 +147,3 @@ def summary(findings: Sequence[Finding], *, everything: bool = False) -> str:
     if not seen[Verdict.FAIL] + seen[Verdict.WARN]:
         return f"All {passed} checks passed{rest}."
     return f"{seen[Verdict.FAIL]} FAIL, {seen[Verdict.WARN]} WARN, {passed} PASS{rest}."
-
-
-def _line(finding: Finding) -> None:
-    mark = typer.style(f"{finding.verdict.value:6}", fg=_COLOURS[finding.verdict], bold=True)
-    where = f" on {screen.printable(finding.cluster)}" if finding.cluster else ""
-    typer.echo(f"{mark} {finding.check}{where}: {screen.printable(finding.saw)}")
-    if finding.fix:
-        screen.say(f"       fix: {finding.fix}")

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from hapax.commands.screen import Cell
     from hapax.core.lag import ReaderLag
     from hapax.operations.offsets import Look
 
 PAUSE_MIN_S = 0.2
 _SUMS = ("records_min", "records_max", "aborted", "markers_or_removed", "open")
-_READERS: dict[str, Callable[[ReaderLag], Cell]] = {
+_READERS: screen.Columns[ReaderLag] = {
     "partition": lambda one: f"{one.topic}/{one.partition}",
     "committed": lambda one: one.committed,
     "stable": lambda one: one.log.last_stable,
@@ -108,8 +107,7 @@ def _watch(look: Callable[[], list[Look]], interval_s: float, *, as_json: bool) 
                 if as_json:
                     typer.echo(json.dumps(figures(found)))
                 else:
-                    if console.is_terminal:
-                        console.clear()
+                    console.clear()  # on a terminal alone
                     show(found)
             # Brokers that answer slowly are not asked without a pause.
             time.sleep(max(PAUSE_MIN_S, interval_s - (time.monotonic() - began_s)))
@@ -137,7 +135,7 @@ def figures(found: list[Look]) -> dict[str, Any]:
 
 def show(found: list[Look]) -> None:
     now_ms = int(time.time() * 1000)
-    columns: dict[str, Callable[[Look], Cell]] = {
+    columns: screen.Columns[Look] = {
         "partition": lambda one: f"{one.topic}/{one.partition}",
         "low": lambda one: one.log.log_start,
         "committed": lambda one: one.committed,
@@ -150,7 +148,7 @@ def show(found: list[Look]) -> None:
         "remark": _remark,
     }
     lag_s = _longest_s(found, now_ms)
-    total: dict[str, Cell] = {
+    total: dict[str, screen.Cell] = {
         "partition": "total",
         "lag": sum(one.lag for one in found),
         "lag time": screen.age_text(lag_s),
@@ -211,13 +209,19 @@ def lag(
         from hapax.operations.offsets import reader_lags
 
         found = reader_lags(settings, group, topic or (), line.show, exact=exact)
-    rows = [_reader_figures(one) for one in found]
+    same = ("topic", "partition", "committed", "records_min", "records_max", "aborted")
+    rows = [
+        screen.fields(one, *same, markers_or_removed="markers", open="undecided")
+        | msgspec.structs.asdict(one.log)
+        | {"remark": _reader_remark(one)}
+        for one in found
+    ]
     sums = {name: sum(row[name] or 0 for row in rows) for name in _SUMS}
     if as_json:
         screen.print_json({"group": group, **sums, "partitions": rows})
         return
     least, most = sums["records_min"], sums["records_max"]
-    total: dict[str, Cell] = {
+    total: dict[str, screen.Cell] = {
         "partition": "total",
         "records": _spread(least, most),
         "aborted": sums["aborted"],
@@ -232,13 +236,7 @@ def lag(
         )
 
 
-def _reader_figures(one: ReaderLag) -> dict[str, Any]:
-    names = ("topic", "partition", "committed", "records_min", "records_max", "aborted")
-    found = screen.fields(one, *names, markers_or_removed="markers", open="undecided")
-    return found | msgspec.structs.asdict(one.log) | {"remark": _reader_remark(one)}
-
-
-def _spread(least: int | None, most: int | None) -> Cell:
+def _spread(least: int | None, most: int | None) -> screen.Cell:
     return least if least == most else f"{least:,} to {most:,}"
 
 

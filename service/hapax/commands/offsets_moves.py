@@ -13,12 +13,9 @@ from hapax.core.offset_moves import Target
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from hapax.commands.screen import Cell
     from hapax.core.offset_moves import Move, Skip, Translated
 
-_MOVES: Mapping[str, Callable[[Move], Cell]] = {
+_MOVES: screen.Columns[Move] = {
     "partition": lambda one: str(one.placed),
     "committed": lambda one: one.placed.committed,
     "becomes": lambda one: one.offset,
@@ -26,7 +23,7 @@ _MOVES: Mapping[str, Callable[[Move], Cell]] = {
     "again": lambda one: one.again,
     "remark": lambda one: one.remark,
 }
-_TRANSLATED: Mapping[str, Callable[[Translated], Cell]] = {
+_TRANSLATED: screen.Columns[Translated] = {
     "partition": lambda one: f"{one.topic}/{one.partition}",
     "committed": lambda one: one.committed,
     "mirror": lambda one: f"{one.target}/{one.partition}",

@@ -119,7 +119,13 @@ def publish(
         for option, given in needing.items():
             if given and spool is None:
                 raise ConfigurationError([f"{option} needs --spool DIR"])
-        settings = _settings(topic, spool)
+        if topic is None or spool is None:
+            settings = screen.environment_settings()
+        else:  # of app and Kafka alone
+            from hapax.publish.publisher import publish_settings
+
+            settings = publish_settings(os.environ)
+        named = (source.header for source in map(id_source, settings.dedup.id))
         from hapax.operations.publish import CONTENT, RANDOM, SPOOL, Lines
 
         how = Lines(
@@ -131,7 +137,7 @@ def publish(
             id_pointer=_pointer("--id-pointer", id_pointer),
             id_from=CONTENT if id_from_content else SPOOL if spool else RANDOM,
             value_pointer=_pointer("--value-pointer", value_pointer),
-            id_header=_id_header(settings),
+            id_header=next(filter(None, named), "message-id"),
             headers=tuple(parse_header(text) for text in header or ()),
         )
         if spool is not None:
@@ -201,15 +207,6 @@ def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
         raise ConfigurationError([f"{file} cannot be read: {error.strerror}"]) from error
 
 
-def _settings(topic: str | None, spool: Path | None) -> Settings:
-    """Return the settings; with ``topic`` and ``spool``, of app and Kafka alone."""
-    if topic is None or spool is None:
-        return screen.environment_settings()
-    from hapax.publish.publisher import publish_settings
-
-    return publish_settings(os.environ)
-
-
 def _topic(topic: str | None, settings: Settings) -> str:
     if topic is not None:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
@@ -220,11 +217,6 @@ def _topic(topic: str | None, settings: Settings) -> str:
             [f"name the topic: --topic with one of {', '.join(settings.input.topics)}"]
         )
     return settings.input.topics[0]
-
-
-def _id_header(settings: Settings) -> str:
-    named = [source.header for source in map(id_source, settings.dedup.id) if source.header]
-    return named[0] if named else "message-id"
 
 
 def _pointer(option: str, text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +16,6 @@ from hapax.operations.trace import verdict
 if TYPE_CHECKING:
     from hapax.core.records import Record
     from hapax.operations.trace import Sighting
-
-_DEFAULT_SINCE = "24h"
 
 
 def consume(
@@ -75,7 +72,6 @@ def consume(
             for records in found:
                 for record in records:
                     show_record(record, headers=headers, as_json=as_json)
-                sys.stdout.flush()
         except KeyboardInterrupt:  # the usual end of --follow
             return
 
@@ -109,9 +105,8 @@ def trace(
     since: Annotated[
         str | None,
         typer.Option(
-            help="Search from this time on: 24h (ago), or 2030-01-31T12:00:00Z. Default: a "
-            "place's own "
-            "time, for an id 24h."
+            help="Search from this time on: 24h (ago), or 2030-01-31T12:00:00Z. Default: a place's"
+            " own time, for an id 24h."
         ),
     ] = None,
     output_topic: screen.OutputTopics = None,
@@ -155,7 +150,7 @@ def trace(
         which = which or event_id
         process = None if port is None else LocalProcess(settings, port)
         with Trace(settings, line.show, more_topics=more, process=process) as asked:
-            from_ms = screen.point_ms("--since", since or _DEFAULT_SINCE)
+            from_ms = screen.point_ms("--since", since or "24h")
             if at is not None:
                 found = asked.place(at, since_ms)
             else:

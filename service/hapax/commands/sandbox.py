@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import signal
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
 _PARTITIONS = 4
 _PARTITIONS_MAX = 10_000
-_TOPIC = r"[A-Za-z0-9._-]{1,249}"
-_WORKERS = 4
-_SPARK_WORKERS_MAX = 32
 PORT_MAX = 65_535
 _WRITTEN = "# Written by hapax sandbox up, and written again by the next one.\n"
 # The wheel holds no rules: they belong to the checkout that it was installed from, if any.
@@ -82,7 +78,7 @@ def up(
         int,
         typer.Option(
             min=0,
-            max=_SPARK_WORKERS_MAX,
+            max=32,
             help="Also start a standalone Spark cluster with so many workers of one core.",
         ),
     ] = 0,
@@ -134,32 +130,38 @@ def up(
         )
     if rules is not None and not monitoring:
         raise typer.BadParameter("Rules are for --monitoring.", param_hint="--rules")
-    with (
-        _stop_signals(),
-        refusals(),
-        _monitoring(rules, data, wanted=monitoring) as more,
-        Sandbox(
-            nodes,
-            redis=redis,
-            data_dir=data,
-            guarded=Guard if secure else None,
-            kafka=kafka,
-            spark_workers=spark_workers,
-            registry=registry,
-        ).listen_on(port, redis_port) as sandbox,
-    ):
-        sandbox.kafka.create_missing(dict(topics))
-        ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
-        if registry:
-            ours |= sandbox.registry.environment()
-        if env_file is not None:
-            lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
-            env_file.write_text("".join([_WRITTEN, *lines]))
-        _print_environment(ours | more, as_json=as_json)
-        if spark_workers:
-            typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
-        typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
-        signal.pause()
+    try:
+        with (
+            interruptible(),
+            refusals(),
+            _monitoring(rules, data, wanted=monitoring) as more,
+            Sandbox(
+                nodes,
+                redis=redis,
+                data_dir=data,
+                guarded=Guard if secure else None,
+                kafka=kafka,
+                spark_workers=spark_workers,
+                registry=registry,
+            ).listen_on(port, redis_port) as sandbox,
+        ):
+            sandbox.kafka.create_missing(dict(topics))
+            ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
+            if registry:
+                ours |= sandbox.registry.environment()
+            if env_file is not None:
+                lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
+                env_file.write_text("".join([_WRITTEN, *lines]))
+            exports = (
+                f"export {name}={shlex.quote(value)}" for name, value in (ours | more).items()
+            )
+            typer.echo(json.dumps(ours | more) if as_json else "\n".join(exports))
+            if spark_workers:
+                typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
+            typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
+            signal.pause()
+    except KeyboardInterrupt:
+        typer.echo("Stopped.", err=True)
 
 
 @app.command()
@@ -218,7 +220,7 @@ def parse_topic(text: str) -> tuple[str, int]:
     count = partitions or str(_PARTITIONS)
     if not count.isascii() or not count.isdecimal() or not 1 <= int(count[:9]) <= _PARTITIONS_MAX:
         raise typer.BadParameter(f"{text!r} is not NAME or NAME:PARTITIONS.", param_hint="--topic")
-    if not re.fullmatch(_TOPIC, name) or name in {".", ".."}:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in {".", ".."}:
         raise typer.BadParameter(
             f"{name!r} cannot name a topic: letters, digits, dots, dashes, underscores.",
             param_hint="--topic",
@@ -236,28 +238,9 @@ def _monitoring(rules: Path | None, data: Path | None, *, wanted: bool) -> Itera
 
     rules = rules or (_RULES if _RULES.is_file() else None)
     folder = None if data is None else data / "prometheus"
-    with monitoring(rules=rules, workers=_WORKERS, data_dir=folder) as prometheus:
+    with monitoring(rules=rules, workers=4, data_dir=folder) as prometheus:
         further = ", ".join(map(str, prometheus.worker_ports[1:]))
         typer.echo(f"Prometheus: {prometheus.url}/alerts", err=True)
         typer.echo(f"Alert rules: {rules or 'none; name a file by --rules'}", err=True)
         typer.echo(f"HAPAX_TELEMETRY__PORT of further workers: {further}", err=True)
         yield prometheus.environment()
-
-
-def _print_environment(variables: dict[str, str], *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps(variables) + "\n")
-    else:
-        for name, value in variables.items():
-            sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
-    sys.stdout.flush()
-
-
-@contextmanager
-def _stop_signals() -> Iterator[None]:
-    """Leave the block at the first SIGINT or SIGTERM; ignore further ones while servers end."""
-    with interruptible():
-        try:
-            yield
-        except KeyboardInterrupt:
-            typer.echo("Stopped.", err=True)

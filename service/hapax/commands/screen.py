@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from hapax.core.records import Record
     from hapax.settings import Settings
 
+    Row = TypeVar("Row")
     Cell = str | int | Text | None
-Row = TypeVar("Row")
+    Columns = dict[str, Callable[[Row], Cell]]
+    """What a column is called, and what it shows of a row."""
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Assignments = Annotated[
@@ -75,18 +77,14 @@ def print_json(value: object) -> None:
 
 
 def show(
-    rows: Iterable[Row],
-    columns: Mapping[str, Callable[[Row], Cell]],
-    *,
-    total: Mapping[str, Cell] | None = None,
+    rows: Iterable[Row], columns: Columns[Row], *, total: Mapping[str, Cell] | None = None
 ) -> None:
     """Print one line a row; ``total``: a line of sums below.
 
-    A column is what it is called and what it shows of a row. Numbers are at the right, with
-    separators; None is a dash. Text from outside may be in a cell as it is: what a terminal would
-    obey is escaped. A cell with colours is a ``rich.text.Text``, and its maker's business. On a
-    terminal that is so narrow that words and numbers would be broken, each row is a few lines, one
-    for each column.
+    Numbers are at the right, with separators; None is a dash. Text from outside may be in a cell as
+    it is: what a terminal would obey is escaped. A cell with colours is a ``rich.text.Text``, and
+    its maker's business. On a terminal that is so narrow that words and numbers would be broken,
+    each row is a few lines, one for each column.
     """
     from rich.box import SIMPLE
     from rich.console import Console
@@ -234,7 +232,6 @@ def fields(one: object, *same: str, **others: str) -> dict[str, Any]:
 
 
 def content_figures(record: Record) -> dict[str, object]:
-    """Return what a record holds, for programs."""
     return {
         "headers": [[name, json_bytes(value)] for name, value in record.headers],
         "key": json_bytes(record.key),

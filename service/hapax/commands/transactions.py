@@ -12,19 +12,12 @@ from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.offset_moves import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hapax.commands.screen import Cell
     from hapax.core.transaction_states import Holder, TransactionState
     from hapax.operations.transactions import Gap, Open, Transactions
 
 _PARTITIONS_SHOWN = 4
 _NAME_IT = "name a transactional id, or --partition together with --producer-id"
-
-
 Outcome = Literal["abort", "commit"]
-"""How a hanging transaction is ended."""
-
 app = typer.Typer(
     name="transactions", help="List and abort transactions of this pipeline.", no_args_is_help=True
 )
@@ -61,7 +54,18 @@ def list_(as_json: screen.JsonFlag = False) -> None:
         names = ", ".join(sorted(found.live or {})) or "none"
         screen.say(f"Members of the group: {names}")
     else:
-        screen.show(found.states, _columns(found, now_ms))
+        live = found.live
+        columns: screen.Columns[TransactionState] = {
+            "transactional id": lambda one: one.transactional_id,
+            "state": lambda one: f"{one.state} OVERDUE" if one.overdue(now_ms) else one.state,
+            "age": lambda one: screen.age_text(one.age_s(now_ms)) if one.undecided else "",
+            "timeout": lambda one: screen.age_text(one.timeout_ms / 1000),
+            "producer": lambda one: f"{one.producer_id}/{one.epoch}",
+            "last": lambda one: screen.moment_text(one.updated_ms),
+            "alive": lambda one: "?" if live is None else live.get(one.transactional_id, ""),
+            "open in": lambda one: _places(one) if one.undecided else "",
+        }
+        screen.show(found.states, columns)
     show_gaps(found.gaps)
     if found.untold:
         screen.say(f"Producers in these partitions are not known: {found.untold}")
@@ -142,7 +146,15 @@ def _fence(
     if state is not None and not state.undecided:
         return False, f"{name} has no open transaction: nothing to abort", None
     line.close()
-    screen.confirm(question(name, state), yes=yes)
+    what = "whatever it has open"
+    if state is not None:
+        age = screen.age_text(state.age_s(int(time.time() * 1000)))
+        what = f"its transaction of {age} in {_places(state)}"
+    question = (
+        f"End {what} by fencing {screen.printable(name)}? A live worker with this id "
+        "repeats its batch."
+    )
+    screen.confirm(question, yes=yes)
     return True, f"{name} is fenced, and its open transaction is ended", asked.abort(name)
 
 
@@ -162,62 +174,29 @@ def _mark(
     line.close()
     commit = outcome == "commit"
     if outcome is None and one.transactional_id and one.decided != "aborted":
-        raise HapaxError(must_choose(one))
-    screen.confirm(marker_question(one, partition, commit=commit), yes=yes)
+        told = f"what the coordinator of {one.transactional_id} decided is no longer in its log"
+        if one.decided:
+            told = (
+                f"the coordinator of {one.transactional_id} reports that its last transaction here"
+                f" was {one.decided}; its marker in this partition may have been lost"
+            )
+        what = "offsets count" if one.of_offsets else "records visible"
+        raise HapaxError(
+            f"{told}: --outcome commit makes its {what}, --outcome abort drops them permanently"
+        )
+    question = (
+        f"{'Commit' if commit else 'Roll back'} what producer {producer_id} (epoch"
+        f" {one.epoch}) has open in {partition} from {one.start} on, last written"
+        f" {_since(one)} ago? No coordinator knows of it."
+    )
+    screen.confirm(question, yes=yes)
     how = "committed" if commit else "rolled back"
     told = f"the transaction of producer {producer_id} in {partition} is {how}"
     return not commit, told, asked.end_hanging(one, commit=commit)
 
 
-# -- rows, sentences and JSON ------------------------------------------------------------------
-
-
 def _since(one: Holder) -> str:
     return screen.age_text((time.time() * 1000 - one.last_ms) / 1000)
-
-
-def question(transactional_id: str, state: TransactionState | None) -> str:
-    what = "whatever it has open"
-    if state is not None:
-        age = screen.age_text(state.age_s(int(time.time() * 1000)))
-        what = f"its transaction of {age} in {_places(state)}"
-    return (
-        f"End {what} by fencing {screen.printable(transactional_id)}? A live worker with this id "
-        "repeats its batch."
-    )
-
-
-def marker_question(one: Holder, partition: str, *, commit: bool) -> str:
-    return (
-        f"{'Commit' if commit else 'Roll back'} what producer {one.producer_id} (epoch"
-        f" {one.epoch}) has open in {partition} from {one.start} on, last written"
-        f" {_since(one)} ago? No coordinator knows of it."
-    )
-
-
-def must_choose(one: Holder) -> str:
-    told = f"what the coordinator of {one.transactional_id} decided is no longer in its log"
-    if one.decided:
-        told = (
-            f"the coordinator of {one.transactional_id} reports that its last transaction here was"
-            f" {one.decided}; its marker in this partition may have been lost"
-        )
-    what = "offsets count" if one.of_offsets else "records visible"
-    return f"{told}: --outcome commit makes its {what}, --outcome abort drops them permanently"
-
-
-def _columns(found: Open, now_ms: int) -> dict[str, Callable[[TransactionState], Cell]]:
-    live = found.live
-    return {
-        "transactional id": lambda one: one.transactional_id,
-        "state": lambda one: f"{one.state} OVERDUE" if one.overdue(now_ms) else one.state,
-        "age": lambda one: screen.age_text(one.age_s(now_ms)) if one.undecided else "",
-        "timeout": lambda one: screen.age_text(one.timeout_ms / 1000),
-        "producer": lambda one: f"{one.producer_id}/{one.epoch}",
-        "last": lambda one: screen.moment_text(one.updated_ms),
-        "alive": lambda one: "?" if live is None else live.get(one.transactional_id, ""),
-        "open in": lambda one: _places(one) if one.undecided else "",
-    }
 
 
 def _places(one: TransactionState) -> str:
@@ -238,16 +217,14 @@ def show_gaps(gaps: list[Gap]) -> None:
             what = f"offsets of {who} are held back: the group cannot read them and waits"
         screen.say(f"{gap.topic}/{gap.partition}: {what}")
         for one in gap.holders or ():
-            known = one.transactional_id or "unknown transactional id"
+            state = one.transactional_id or "unknown transactional id"
+            if one.hanging:
+                was = f", it was {one.decided}" if one.decided else ""
+                state = f"HANGING, no coordinator knows of it{was}; end it: {way_out(one)}"
             screen.say(
                 f"  producer {one.producer_id}, epoch {one.epoch}, from {one.start:,} on, last"
-                f" written {_since(one)} ago: {_hangs(one) if one.hanging else known}"
+                f" written {_since(one)} ago: {state}"
             )
-
-
-def _hangs(one: Holder) -> str:
-    was = f", it was {one.decided}" if one.decided else ""
-    return f"HANGING, no coordinator knows of it{was}; end it: {way_out(one)}"
 
 
 def way_out(one: Holder) -> str:

@@ -78,7 +78,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     claims_new_or_own    ids claimed by their own records, new or seen before
     claims_taken_over    ids among them that belonged to records that are gone (deduplicate.py)
     ids                  what is wrong with the ids of this batch; None: nothing
-    bytes_in             values of the input, in bytes
+    bytes_in             of keys, values and headers of the input
     phases_s             seconds of this thread by step: identify, claim, transform, plan, send,
                          send_offsets, commit; a step that did not happen may be left out. The way
                          of a claim that travels while another batch is in work is not in ``claim``

@@ -42,7 +42,7 @@ from hapax.core.transform import (
     OUTPUT_BYTES_MAX,
     Undecided,
     ended,
-    outputs_of,
+    sized_outputs,
 )
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Call(msgspec.Struct, eq=False):
     dropped   its result is not wanted any more
     taken_over  its claim belonged to a record that is gone
     room      where its bytes are counted while it is ``inside`` a window; None: nowhere
+    first     of its partition in the window: all results after it wait for its own
     size      bytes of its record, and of its outputs when it has them
     """
 
@@ -123,6 +124,7 @@ class Call(msgspec.Struct, eq=False):
     taken_over: bool = False
     room: Room | None = None
     inside: bool = False
+    first: bool = False
     size: int = 0
     where: TopicPartition = ("", 0)
 
@@ -134,10 +136,10 @@ class Call(msgspec.Struct, eq=False):
     def done(self) -> bool:
         return self.result is not PENDING or self.fate is not PENDING
 
-    def answer(self, result: Result | None) -> None:
-        """Take the result, on whatever thread it came."""
-        if self.room is not None and isinstance(result, tuple) and result:
-            self.room.count(self, more=sum(map(size_of, result)))
+    def answer(self, result: Result | None, size: int = 0) -> None:
+        """Take the result and the bytes of its outputs, on whatever thread they came."""
+        if self.room is not None and size:
+            self.room.count(self, more=size)
         self.result = result
 
     @property
@@ -155,23 +157,35 @@ def key_of(record: Record) -> Hashable:
 class Room:
     """Bytes of the records and outputs in a window, in all and by partition. For any thread.
 
-    ``share``: what a partition may hold while more than half of ``bytes_max`` is taken.
+    share  what a partition may hold while more than half of ``bytes_max`` is taken
+    most   beyond it only a call begins for which its partition's results wait
     """
 
+    LESS = 0.99
+    """Of the largest outputs of a call that are expected, with each call that has less."""
+
     def __init__(self) -> None:
-        self.bytes_max = self.share = 1 << 62
+        self.bytes_max = self.share = self.most = 1 << 62
         self.bytes = 0
+        self._largest = 0.0
         self.of: dict[TopicPartition, int] = defaultdict(int)
         self._lock = threading.Lock()
 
     def full(self, where: TopicPartition) -> bool:
         return 2 * self.bytes >= self.bytes_max and self.of[where] >= self.share
 
+    def over(self, begun: int) -> bool:
+        """Whether one more call, with those that have begun, may bring more than there is room."""
+        expected = self._largest * (begun + 1) if begun else 0
+        return self.bytes + expected > self.most
+
     def count(self, call: Call, *, more: int = 0, inside: bool | None = None) -> None:
         """Take note that a call has grown, or is inside from here on, or no longer."""
         with self._lock:
             before = call.size if call.inside else 0
             call.size += more
+            if more:
+                self._largest = max(more, self.LESS * self._largest)
             call.inside = call.inside if inside is None else inside
             change = (call.size if call.inside else 0) - before
             self.bytes += change
@@ -195,6 +209,7 @@ class CallQueue:
         self.aside: dict[TopicPartition, deque[Call]] = {}
         """Of partitions that hold their share of the room: they have one call at a time."""
         self._begun: dict[TopicPartition, int] = defaultdict(int)
+        self._running = 0
 
     def __len__(self) -> int:
         return len(self._ready) + len(self.aside)
@@ -228,6 +243,7 @@ class CallQueue:
             self._follow(call, unit)
             for each in unit[at:]:
                 self._begun[each.where] += 1
+            self._running += len(unit) - at
         return unit
 
     def _first(self) -> Call | None:
@@ -237,21 +253,29 @@ class CallQueue:
         is never kept from its turn.
         """
         for where, aside in self.aside.items():
-            if aside[0].dropped or not self._kept(aside[0]):
-                call = aside.popleft()
+            room, at = aside[0].room, 0
+            if room is not None and room.over(self._running):
+                at = next((at for at, call in enumerate(aside) if call.first), 0)
+            call = aside[at]
+            if call.dropped or not self._kept(call):
+                del aside[at]
                 if not aside:
                     del self.aside[where]
                 return call
         while self._ready:
             call = self._ready.popleft()
-            if call.room is None or not (call.where in self.aside or self._kept(call)):
+            if not ((call.where in self.aside and not call.first) or self._kept(call)):
                 return call
             self.aside.setdefault(call.where, deque()).append(call)
         return None
 
     def _kept(self, call: Call) -> bool:
         room = call.room
-        return room is not None and room.full(call.where) and self._begun[call.where] > 0
+        if room is None:
+            return False
+        if not call.first and room.over(self._running):
+            return True
+        return room.full(call.where) and self._begun[call.where] > 0
 
     def _follow(self, call: Call, unit: Unit) -> None:
         """Let the calls after one of the same key join its list: their order is the list's."""
@@ -265,6 +289,7 @@ class CallQueue:
         """Let the next of each key begin: these have ended for good."""
         for call in unit:
             self._begun[call.where] -= 1
+        self._running -= len(unit)
         if not self._ordered:
             return
         for call in {call.key: call for call in unit}.values() if len(unit) > 1 else unit:
@@ -304,7 +329,7 @@ def _settle_one(call: Call, answer: object, limits: CallLimits) -> list[Unit]:
     if isinstance(answer, BaseException):
         return fail([call], answer, limits)
     try:
-        call.answer(outputs_of(answer, limits.output_bytes_max))
+        call.answer(*sized_outputs(answer, limits.output_bytes_max))
     except BaseException as error:  # noqa: BLE001 - whatever business code answers or raises
         return fail([call], error, limits)
     return []
@@ -415,7 +440,9 @@ class Window:
             call.unchecked = unchecked
             call.taken_over |= index in taken_over
             call.fate = fates.get(index, PENDING)
-            self._lines.setdefault(where, deque()).append(call)
+            line = self._lines.setdefault(where, deque())
+            call.first = not line
+            line.append(call)
             if not (call.started or call.done):
                 new.append(call)
             self.records += 1
@@ -429,11 +456,11 @@ class Window:
         records: list[Record] = []
         begun = Begun(Identified([], [], {}, {}), None, {"identify": 0.0}, results=[])
         batch = Batch(records, {}, {})
-        unchecked = None
+        unchecked, size = None, 0
         taken_over: list[int] = []
         for where, line in self._lines.items():
             for count, call in enumerate(line):
-                if not call.done or len(records) >= records_max:
+                if not call.done or len(records) >= records_max or size > self.room.most:
                     break
                 if unchecked is None:
                     unchecked = call.unchecked
@@ -441,6 +468,7 @@ class Window:
                     break
                 if call.taken_over:
                     taken_over.append(len(records))
+                size += call.size
                 records.append(call.record)
                 begun.add(call.id, call.outcome)
                 last = count + 1 == len(line)
@@ -470,7 +498,9 @@ class Window:
             line = self._lines.get(where)
             while line and line[0].record.offset < offset:
                 self._leave(line.popleft())
-            if not line:
+            if line:
+                line[0].first = True
+            else:
                 self._lines.pop(where, None)
                 if self._ends.get(where, offset + 1) <= offset:
                     del self._ends[where]

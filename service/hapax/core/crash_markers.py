@@ -28,6 +28,7 @@ import msgspec
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.offset_commit import CommittedMetadata
+from hapax.core.records import size_of_all
 from hapax.core.transform import Failure
 
 if TYPE_CHECKING:
@@ -194,14 +195,17 @@ class Isolation:
         When their process dies each is called alone, from the first on: that names the culprit.
         Raises BatchAbortedError where there is no such process: they wait until there is one.
         """
+        results: list[Result | None] = []
         if len(records) > 1:
             with suppress(Death):
-                return list(self._call(records))
-        results: list[Result | None] = []
+                results += self._call(records)
+                interrupt.weigh(interrupt.bytes + size_of_results(results))
+                return results
         for record in records:
             if results and interrupt.due:
                 break
             results.append(self._apply(record, interrupt))
+            interrupt.weigh(interrupt.bytes + size_of_results(results[-1:]))
         return results
 
     def _apply(self, record: Record, interrupt: Interrupt) -> Result | None:
@@ -237,3 +241,8 @@ class Isolation:
 
     def _here(self, record: Record, interrupt: Interrupt) -> Result | None:
         return self._transformer.apply_all([record], interrupt, {})[0]
+
+
+def size_of_results(results: Sequence[Result | None]) -> int:
+    """Return the bytes of their outputs, as a call that is made here counts them."""
+    return sum(size_of_all(result) for result in results if isinstance(result, tuple))

@@ -167,6 +167,7 @@ class Pace:
     COMMITS_MIN = 20
     """Full batches after which a size that failed comes within reach again."""
     SECOND_TRY = 1.5
+    OUTPUTS = 4
 
     def __init__(
         self,
@@ -179,7 +180,7 @@ class Pace:
     ) -> None:
         self._interval_s = interval_s
         self._records_max = records_max
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._half_s = transaction_timeout_s / 2
         self._bytes_each = 0.0
         self._ceiling: int | None = None
@@ -190,15 +191,24 @@ class Pace:
         self._slow: tuple[int, float] | None = None
         self.records = max(1, min(start, records_max))
 
+    @property
+    def output_bytes_max(self) -> int:
+        """A batch ends with the record with which its outputs exceed these bytes.
+
+        No content of records decides how much a process holds. Outputs of their size never do.
+        """
+        return self.OUTPUTS * self.bytes_max
+
     def record_commit(
-        self, records: int, duration_s: float, bytes_in: int, transaction_s: float
+        self, records: int, duration_s: float, size: int, transaction_s: float
     ) -> None:
         """Learn from a committed batch.
 
+        size           bytes of its records or of its outputs, whichever are more
         duration_s     its own work, until its transaction began
         transaction_s  from begin to the end of the commit
         """
-        self._bytes_each = max(0.5 * self._bytes_each, bytes_in / records)
+        self._bytes_each = max(0.5 * self._bytes_each, size / records)
         full = records >= self.records
         interval_s = self._interval_s
         aimed_s = min(max(interval_s, transaction_s), self.STRETCH_MAX * interval_s)
@@ -213,11 +223,11 @@ class Pace:
             aimed = int(self.records * max(1.0, min(self.GROWTH, room)))
             self._slow = None
         else:
-            return
+            aimed = self.records
         if full and self._ceiling is not None:
             aimed = min(aimed, self._ceiling)
             self._lift(self._ceiling)
-        by_bytes = int(self._bytes_max / self._bytes_each) if self._bytes_each else aimed
+        by_bytes = int(self.bytes_max / self._bytes_each) if self._bytes_each else aimed
         self.records = max(1, min(aimed, by_bytes, self._records_max))
 
     def fail(self, records: int, transaction_s: float) -> bool:

@@ -68,13 +68,21 @@ class Interrupt:
     record    whose call is made: the watchdog counts the time of its attempt
     attempts  begun after the first ones; ``pausing``: between two of them
     long      the record whose call has taken so long that no further attempt may begin
+    bytes     of the outputs so far; beyond ``bytes_max`` it is due
     """
 
     def __init__(self) -> None:
         self.due = self.pausing = False
+        self.bytes, self.bytes_max = 0, 1 << 62
         self.record: Record | None = None
         self.long: Record | None = None
         self.attempts = 0
+
+    def weigh(self, size: int) -> None:
+        """Take note of how many bytes the outputs have by now."""
+        self.bytes = size
+        if size > self.bytes_max:
+            self.due = True
 
     def again(self, pause_s: float) -> bool:
         """Pause before another attempt at the record; False: there is no time for one."""

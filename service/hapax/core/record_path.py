@@ -100,7 +100,7 @@ class RecordPath(Sequence[Record]):
 
     @abstractmethod
     def facts(self, done: int) -> tuple[int, int, int, int]:
-        """Return of the first ``done``: bytes of values, oldest and newest timestamp, ids."""
+        """Return of the first ``done``: their sizes, oldest and newest timestamp, ids."""
 
 
 class Prepared(Sequence["Message"]):
@@ -158,10 +158,17 @@ class Facts(msgspec.Struct, frozen=True):
             done,
             _inputs(batch, records, done),
             sum([not each for each in ids[:done]]),
-            sum([len(record.value or b"") for record in records]),
+            _bytes_of(records),
             min(timestamps_ms, default=0),
             max(timestamps_ms, default=0),
         )
+
+
+def _bytes_of(records: Sequence[Record]) -> int:
+    """Return those of keys, values and headers: the sum of ``size_of``, at a third of its cost."""
+    fields = sum([len(record.value or b"") + len(record.key or b"") for record in records])
+    headers = [record.headers for record in records if record.headers]
+    return fields + sum([len(name) + len(value or b"") for each in headers for name, value in each])
 
 
 def _inputs(batch: Batch, records: Sequence[Record], done: int) -> dict[str, int]:

@@ -8,6 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 if TYPE_CHECKING:  # unparametrised, its data may be anything
+    from collections.abc import Sequence
+
     from typing_extensions import TypeVar
 
     Data = TypeVar("Data", default=Any)
@@ -120,3 +122,13 @@ def size_of(one: Record | Output) -> int:
     if one.headers:
         size += sum(len(name) + len(value or b"") for name, value in one.headers)
     return size
+
+
+OUTPUT_BYTES = 900
+"""What an output costs beyond its value, in Python and in the client: 1.2 million small ones of one
+record took 1,079 MiB."""
+
+
+def size_of_all(outputs: Sequence[Output]) -> int:
+    """Return what the outputs of one record cost in bytes; one alone costs what it holds."""
+    return OUTPUT_BYTES * max(0, len(outputs) - 1) + sum(map(size_of, outputs))

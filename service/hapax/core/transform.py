@@ -40,7 +40,7 @@ from hapax.core.errors import (
 from hapax.core.headers import is_header, is_text
 from hapax.core.ports import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
-from hapax.core.records import Output, Record, size_of
+from hapax.core.records import OUTPUT_BYTES, Output, Record, size_of
 from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
 from hapax.core.working_folder import import_own, shadowed_files
 
@@ -57,9 +57,6 @@ PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 OUTPUT_BYTES_MAX = 128 << 20
 """Of one record. The process holds them until their transaction has ended."""
-OUTPUT_BYTES = 900
-"""What an output costs beyond its value, in Python and in the client: 1.2 million small ones of one
-record took 1,079 MiB."""
 FINAL = (Poison, RetryLater, SchemasUnavailableError)
 """After these a record is not called again at once."""
 _LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
@@ -162,16 +159,19 @@ class Transformer:
             function = None if self._function is identity else self._function
             return records.apply(function, self._judge, interrupt, fates)
         results: list[Result | None] = []
-        apply, called = self.apply, False
+        apply, called, size, size_max = self._apply, False, interrupt.bytes, interrupt.bytes_max
         for index, record in enumerate(records):
             if fates and index in fates:
                 results.append(fates[index])
                 continue
-            if interrupt.due and called:
+            if called and (interrupt.due or size > size_max):
                 break
             interrupt.record, called = record, True
-            results.append(apply(record))
+            result, more = apply(record)
+            results.append(result)
+            size += more
         interrupt.record = None
+        interrupt.weigh(size)
         return results
 
     def apply(self, record: Record) -> Result:
@@ -181,32 +181,38 @@ class Transformer:
         two outputs and then raises leaves nothing but its dead letter. The function sees a record
         that has waited as it first came.
         """
+        return self._apply(record)[0]
+
+    def _apply(self, record: Record) -> tuple[Result, int]:
         if self._retrying.topic is not None:
             record = self._retrying.topic.restored(record)
         try:
-            return outputs_of(self._function(record), self._output_bytes_max)
+            return sized_outputs(self._function(record), self._output_bytes_max)
         except BaseException as error:  # noqa: BLE001 - whatever it raises, also SystemExit
             return self._again(record, error)
 
     def _judge(self, record: Record, answer: object, error: BaseException | None) -> Result:
-        if error is None:
-            try:
-                return outputs_of(answer, self._output_bytes_max)
-            except BaseException as wrong:  # noqa: BLE001 - as in apply
-                error = wrong
-        return self._again(record, error)
+        result, size = self._judged(record, answer) if error is None else self._again(record, error)
+        self._interrupt.weigh(self._interrupt.bytes + size)
+        return result
 
-    def _again(self, record: Record, error: BaseException) -> Result:
+    def _judged(self, record: Record, answer: object) -> tuple[Result, int]:
+        try:
+            return sized_outputs(answer, self._output_bytes_max)
+        except BaseException as error:  # noqa: BLE001 - as in apply
+            return self._again(record, error)
+
+    def _again(self, record: Record, error: BaseException) -> tuple[Result, int]:
         attempts, retrying = 1, self._retrying
         while attempts < self._attempts_max and not is_final(error):
             if not self._interrupt.again(retrying.pause_s(attempts)):
                 break
             attempts += 1
             try:
-                return outputs_of(self._function(record), self._output_bytes_max)
+                return sized_outputs(self._function(record), self._output_bytes_max)
             except BaseException as newer:  # noqa: BLE001 - as in apply
                 error = newer
-        return ended(error, attempts, retrying)
+        return ended(error, attempts, retrying), 0
 
 
 def ended(
@@ -240,15 +246,21 @@ def _text(error: BaseException) -> str:
         return "(its text cannot be shown)"
 
 
-def outputs_of(answer: object, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[Output, ...]:
-    """Return what business code answered for a record; raise Poison when that is no answer.
+def sized_outputs(
+    answer: object, bytes_max: int = OUTPUT_BYTES_MAX
+) -> tuple[tuple[Output, ...], int]:
+    """Return what business code answered for a record, and its bytes; raise Poison when it is none.
 
     Bytes, and text in UTF-8, are outputs with that value. A generator is asked for no more once its
-    outputs are larger than ``bytes_max``.
+    outputs are larger than ``bytes_max``. All but the first are counted with OUTPUT_BYTES more.
     """
     if answer is None:
-        return ()
-    outputs = (answer,) if type(answer) is Output else _collected(answer, bytes_max)
+        return (), 0
+    if type(answer) is Output:
+        outputs: tuple[Output, ...] = (answer,)
+        size = 0
+    else:
+        outputs, size = _collected(answer, bytes_max)
     for output in outputs:
         value = output.value
         if value is not None and type(value) is not bytes:
@@ -263,12 +275,16 @@ def outputs_of(answer: object, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[Outpu
             or output.timestamp_ms is not None
         ):
             _check_rest(output)
-    return outputs
+        elif output is answer:  # the rule
+            return outputs, len(value or b"")
+    if len(outputs) == 1:
+        size = size_of(outputs[0])
+    return outputs, size
 
 
-def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
+def _collected(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]:
     if isinstance(answer, bytes | str | dict):
-        return (_output(answer),)
+        return (_output(answer),), 0
     if not isinstance(answer, Iterable):
         raise Poison(f"a transform returns Output, several, or None, not {type(answer).__name__}")
     outputs: list[Output] = []
@@ -276,7 +292,7 @@ def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
     for one in answer:
         output = one if type(one) is Output else _output(one)
         size += OUTPUT_BYTES
-        with suppress(TypeError, ValueError):  # what is ill-formed is refused by outputs_of
+        with suppress(TypeError, ValueError):  # what is ill-formed is refused by sized_outputs
             size += size_of(output)
         if size > bytes_max:
             raise OutputsTooLarge(
@@ -285,7 +301,7 @@ def _collected(answer: object, bytes_max: int) -> tuple[Output, ...]:
                 " or raise HAPAX_CALL__OUTPUT_BYTES_MAX"
             )
         outputs.append(output)
-    return tuple(outputs)
+    return tuple(outputs), max(0, size - OUTPUT_BYTES)
 
 
 def _output(answer: object) -> Output:

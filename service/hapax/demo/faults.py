@@ -13,13 +13,7 @@ import msgspec
 
 from hapax.core.headers import SOURCE, coordinates
 from hapax.demo.orders import ORDINARY_PRICED, PARTITIONS
-from hapax.demo.stage import (
-    OUTPUTS,
-    SESSION_TIMEOUT_S,
-    TRANSACTION_TIMEOUT_S,
-    Stage,
-    committed,
-)
+from hapax.demo.stage import OUTPUTS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Stage, committed
 from hapax.operations.reading import read_ranges, undecided
 
 if TYPE_CHECKING:
@@ -37,7 +31,6 @@ class DemoFault(msgspec.Struct):
     """One fault that really struck.
 
     kind          kill or freeze; of Spark: driver kill or Python worker kill
-    target        the process
     while_doing   what is known to have gone on at that moment
     back_after_s  until the process itself committed again; None for the ordinary loop
     """
@@ -65,36 +58,25 @@ def break_workers(stage: Stage, until_s: float) -> list[DemoFault]:
 def _round(stage: Stage, first: ManagedProcess, second: ManagedProcess) -> list[DemoFault]:
     phase = stage.screen.phase
     phase(f"kill -9 {first.name}, and the ordinary loop")
-    struck = kill_inside(stage, first)
+    # Both are frozen first, for as long as it takes to see that transactions exist.
+    other = freeze_uncommitted(stage)
+    struck = kill(
+        stage, other, [DemoFault("kill", first.name, freeze_inside(stage, first))], [first]
+    )
     phase(f"Freezing {second.name} for more than {SESSION_TIMEOUT_S} s")
     struck += freeze(stage, second)
     phase("kill -9 both workers at once, and the ordinary loop")
-    return struck + kill_both(stage, first, second)
+    other, workers = freeze_uncommitted(stage), [first, second]
+    for worker in workers:  # each right after a commit of its own
+        stage.await_commit(worker, worker.position())
+    faults = [DemoFault("kill", worker.name, "committing batch after batch") for worker in workers]
+    return struck + kill(stage, other, faults, workers)
 
 
 def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
     for fault in faults:
         stage.screen.note(fault.sentence)
     return list(faults)
-
-
-# -- Faults ------------------------------------------------------------------------------------
-
-
-def kill_inside(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
-    """Freeze worker and loop first, for as long as it takes to see that transactions exist."""
-    other = freeze_uncommitted(stage)
-    inside = freeze_inside(stage, worker)
-    return kill(stage, other, [DemoFault("kill", worker.name, _where(inside=inside))], [worker])
-
-
-def kill_both(stage: Stage, *workers: ManagedProcess) -> list[DemoFault]:
-    """Kill workers, each right after a commit of its own, and the ordinary loop with them."""
-    other = freeze_uncommitted(stage)
-    for worker in workers:
-        stage.await_commit(worker, worker.position())
-    faults = [DemoFault("kill", worker.name, "committing batch after batch") for worker in workers]
-    return kill(stage, other, faults, workers)
 
 
 def kill(
@@ -119,7 +101,7 @@ def freeze(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
 
     Returns when another worker has gone on in its place and it has found its way back.
     """
-    inside = freeze_inside(stage, worker)
+    where = freeze_inside(stage, worker)
     past_s = time.monotonic() + max(SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S) + 1.0
     stage.struck += 1
     before = committed(stage.offsets)
@@ -136,32 +118,25 @@ def freeze(stage: Stage, worker: ManagedProcess) -> list[DemoFault]:
     thawed_s = time.monotonic()
     stage.await_commit(worker, since)
     back_after_s = elapsed_s(thawed_s)
-    return noted(stage, DemoFault("freeze", worker.name, _where(inside=inside), back_after_s))
+    return noted(stage, DemoFault("freeze", worker.name, where, back_after_s))
 
 
 def elapsed_s(began_s: float) -> float:
     return round(time.monotonic() - began_s, 1)
 
 
-def _where(*, inside: bool) -> str:
-    return "inside a transaction" if inside else "between two transactions"
-
-
-# -- The right moment --------------------------------------------------------------------------
-
-
-def freeze_inside(stage: Stage, worker: ManagedProcess) -> bool:
-    """Freeze; when no transaction of it is open, thaw and try again. Return whether one is open."""
+def freeze_inside(stage: Stage, worker: ManagedProcess) -> str:
+    """Freeze; when no transaction of it is open, thaw and try again. Return where it was caught."""
     for number in range(_TRIES):
         stage.await_commit(worker, worker.position())
         # Each try strikes at another moment of what follows the commit.
         time.sleep(number * _STEP_S)
         worker.pause()
         if is_inside(stage):
-            return True
+            return "inside a transaction"
         worker.resume()
     worker.pause()
-    return False
+    return "between two transactions"
 
 
 def is_inside(stage: Stage) -> bool:
@@ -175,8 +150,7 @@ def is_inside(stage: Stage) -> bool:
 
 
 def _open(stage: Stage) -> set[tuple[tuple[str, int], int]]:
-    found = undecided(stage.offsets, OUTPUTS)
-    return {(where, stable) for where, (stable, _high) in found.items()}
+    return {(where, ends[0]) for where, ends in undecided(stage.offsets, OUTPUTS).items()}
 
 
 def freeze_uncommitted(stage: Stage) -> DemoFault:

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.demo.faults import (
-    DemoFault,
-    elapsed_s,
-    freeze_uncommitted,
-    is_inside,
-    kill,
-    noted,
-)
+from hapax.demo.faults import DemoFault, elapsed_s, freeze_uncommitted, is_inside, kill, noted
 from hapax.demo.stage import APP, OUTPUTS, RUN, DemoError, Stage
 from hapax.operations.reading import undecided
 from hapax.sandbox.processes import ManagedProcess
@@ -78,9 +71,6 @@ class HandOver(msgspec.Struct):
             f"{self.successor} commits after {self.commits_after_s} s; "
             f"{self.published:,} records came in meanwhile"
         )
-
-
-# -- Its processes -----------------------------------------------------------------------------
 
 
 class LiveProcess(NamedTuple):
@@ -181,9 +171,6 @@ def send(pid: int, number: signal.Signals) -> bool:
     return True
 
 
-# -- What is done to it ------------------------------------------------------------------------
-
-
 class SparkStage(Stage):
     """Spark begins; the worker is started when Spark hands over to it."""
 
@@ -221,7 +208,7 @@ def check_spark() -> None:
 
 def break_spark(stage: SparkStage, until_s: float) -> tuple[list[DemoFault], list[HandOver]]:
     """Start Spark; kill parts of it, hand over and back, again and again until the time is up."""
-    screen = stage.screen
+    screen, spark = stage.screen, stage.application
     screen.phase(f"Publishing; Spark and an ordinary loop start. Spark needs {_START}")
     screen.note(f"Spark commits {stage.begin():.1f} s after its start")
     faults: list[DemoFault] = []
@@ -230,7 +217,9 @@ def break_spark(stage: SparkStage, until_s: float) -> tuple[list[DemoFault], lis
         screen.phase("kill -9 a Python worker in the middle of its range, and the ordinary loop")
         faults += kill_python_worker(stage)
         screen.phase(f"kill -9 Spark as a whole, and the ordinary loop. It starts again: {_START}")
-        faults += kill_spark(stage)
+        other = freeze_uncommitted(stage)
+        freeze_in_range(stage, "Spark", spark.everything)
+        faults += kill(stage, other, [DemoFault("driver kill", spark.name, _INSIDE)], [spark])
         screen.phase("Hand-over under load: SIGTERM to Spark, then a worker of the same name")
         hand_overs.append(hand_over(stage, stage.worker))
         screen.phase(f"Hand-over back: SIGTERM to the worker, then Spark starts: {_START}")
@@ -255,13 +244,6 @@ def kill_python_worker(stage: SparkStage) -> list[DemoFault]:
     stage.struck += 1
     fault = DemoFault("Python worker kill", spark.name, _INSIDE, elapsed_s(killed_s))
     return noted(stage, fault, other)
-
-
-def kill_spark(stage: SparkStage) -> list[DemoFault]:
-    spark = stage.application
-    other = freeze_uncommitted(stage)
-    freeze_in_range(stage, "Spark", spark.everything)
-    return kill(stage, other, [DemoFault("driver kill", spark.name, _INSIDE)], [spark])
 
 
 def hand_over(stage: SparkStage, successor: ManagedProcess) -> HandOver:

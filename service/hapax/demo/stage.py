@@ -244,9 +244,6 @@ def ended_by_itself(process: ManagedProcess) -> DemoError:
     )
 
 
-# -- What is published -------------------------------------------------------------------------
-
-
 class Fate(Enum):
     """How a burst is sent."""
 
@@ -284,18 +281,15 @@ class Traffic:
 
     def _event(self) -> Event:
         if self._recent and self._random.random() < _REPEAT:
-            return self._repeat()
+            event = self._random.choice(self._recent)
+            if self._random.random() < _ELSEWHERE:
+                return event._replace(partition=self._random.randrange(PARTITIONS))
+            return event
         self._number += 1
         name = f"order-{self._number:07}"
         customer = f"customer-{self._random.randrange(_CUSTOMERS)}"
         event = Event(name.encode(), customer.encode(), self._value(name, customer))
         self._recent.append(event)
-        return event
-
-    def _repeat(self) -> Event:
-        event = self._random.choice(self._recent)
-        if self._random.random() < _ELSEWHERE:
-            return event._replace(partition=self._random.randrange(PARTITIONS))
         return event
 
     def _value(self, name: str, customer: str) -> bytes:

@@ -126,7 +126,12 @@ def tell(stage: Stage, seconds: float) -> DemoSummary:
         faults, hand_overs = break_spark(stage, until_s)
     else:
         faults, hand_overs = break_workers(stage, until_s), []
-    _publish_until(stage, until_s)
+    stage.screen.phase("Publishing on, without faults")
+    left_s = max(0.0, until_s - time.monotonic())
+    stage.wait(lambda: time.monotonic() > until_s, "time passes", left_s + 1.0)
+    stage.publisher.stop()
+    if stage.publisher.error is not None:
+        raise DemoError(f"publishing failed: {stage.publisher.error}")
     exit_codes = _drain(stage)
     hapax, loop = _judged(stage)
     publisher, ordinary = stage.publisher, stage.ordinary.name
@@ -142,15 +147,6 @@ def tell(stage: Stage, seconds: float) -> DemoSummary:
         hapax=hapax,
         ordinary=loop,
     )
-
-
-def _publish_until(stage: Stage, until_s: float) -> None:
-    stage.screen.phase("Publishing on, without faults")
-    left_s = until_s - time.monotonic()
-    stage.wait(lambda: time.monotonic() > until_s, "time passes", max(0.0, left_s) + 1.0)
-    stage.publisher.stop()
-    if stage.publisher.error is not None:
-        raise DemoError(f"publishing failed: {stage.publisher.error}")
 
 
 def _drain(stage: Stage) -> list[int]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.batch_result import Begun
+from hapax.core.crash_markers import size_of_results
 from hapax.core.deduplicate import Claimed
 from hapax.core.identity import Identified
 from hapax.core.ports import Batch
@@ -171,7 +172,8 @@ class BatchRunner:
 
     def _arm(self, stopping: Callable[[], bool]) -> None:
         """Let the calls of this run end early: at once while stopping, else when it is time."""
-        self._interrupt.due = False
+        interrupt, self._interrupt.due = self._interrupt, False
+        interrupt.bytes, interrupt.bytes_max = 0, self._pace.output_bytes_max
         if stopping():  # asked after it: a signal in between sets it, too
             self._interrupt.due = True
         self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
@@ -200,9 +202,8 @@ class BatchRunner:
         self.source.mark_processed(result.progress)
         self.suspects.record_progress(result.progress, batch)
         self.sizing.bounds.count(result.records)
-        self._pace.record_commit(
-            result.records, result.working_s, result.bytes_in, result.transaction_s
-        )
+        size = max(result.bytes_in, self._interrupt.bytes)
+        self._pace.record_commit(result.records, result.working_s, size, result.transaction_s)
 
     def end(self, progress: Progress) -> None:
         self._core.end(progress)
@@ -251,6 +252,7 @@ class WindowRunner(BatchRunner):
         self._limits = windowing
         self._window = windowing.window
         self._window.room.bytes_max = windowing.bytes_max
+        self._window.room.most = self._pace.output_bytes_max
         self._calls = windowing.calls
         self._isolation = windowing.isolation
         self._intake = Batch([], {}, {})
@@ -381,7 +383,7 @@ class WindowRunner(BatchRunner):
     def _call_suspects(self, group: list[Call]) -> None:
         results = self._isolation.call([call.record for call in group], self._interrupt)
         for call, result in zip(group, results, strict=False):
-            call.answer(result)
+            call.answer(result, size_of_results([result]))
         self._unstarted.extendleft(reversed(group[len(results) :]))
 
     # -- room -------------------------------------------------------------------------------

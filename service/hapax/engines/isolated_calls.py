@@ -55,8 +55,8 @@ class IsolatedCalls:
 
     transform  ``package.module:function``; None: the identity
     limits     how calls are made
-    limit_s    longest attempt, by the other process's own watchdog; loading has ``LOAD_S``
-    whole_s    what all attempts at a record may take
+    limit_s    longest attempt, by the other process's own watchdog
+    whole_s    what all attempts at a record may take, and loading, which has at least ``LOAD_S``
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class IsolatedCalls:
         self._limits = msgspec.msgpack.encode((limits, limit_s, whole_s))
         self._transform = transform or ""
         self._limit_s = limit_s
+        self._load_s = max(LOAD_S, whole_s if math.isfinite(whole_s) else limit_s)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
 
@@ -97,7 +98,7 @@ class IsolatedCalls:
             except TimeoutError:
                 silent_s += TICK_S
                 continue
-            channel.settimeout(max(LOAD_S, self._limit_s))
+            channel.settimeout(self._load_s)
             frame, silent_s = receive(channel), 0.0
             if frame == HUNG:
                 break
@@ -131,16 +132,18 @@ class IsolatedCalls:
             raise IsolationError(f"no process for isolated calls: {error}") from error
         finally:
             theirs.close()
-        ours.settimeout(max(LOAD_S, self._limit_s))
+        ours.settimeout(self._load_s)
         self._channel = ours
         try:
             send(ours, self._limits)
             receive(ours)
         except (EOFError, OSError) as error:
+            within = ""
             if isinstance(error, TimeoutError):
                 self._process.kill()
+                within = f" within {self._load_s:g} s (of HAPAX_GROUP__MAX_POLL_INTERVAL)"
             raise IsolationError(
-                f"a process for isolated calls did not load the transform: {self._end()}"
+                f"a process for isolated calls did not load the transform{within}: {self._end()}"
             ) from error
         return ours
 

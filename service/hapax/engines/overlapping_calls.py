@@ -24,6 +24,7 @@ from hapax.core.call_window import (
     CallLimits,
     CallQueue,
     CallTimeoutError,
+    Room,
     Slot,
     key_of,
 )
@@ -518,8 +519,11 @@ class GatheredCalls:
         fates: dict[int, Result | None],
     ) -> list[Result | None]:
         """Return the results in order; when the interrupt is due, a prefix of at least one call."""
+        room, before = Room(), interrupt.bytes
+        room.most = interrupt.bytes_max - before
         calls = [
-            Call(record, record.event_id, key_of(record), unchecked=False) for record in records
+            Call(record, record.event_id, key_of(record), unchecked=False, room=room, inside=True)
+            for record in records
         ]
         for index, fate in fates.items():
             calls[index].fate = fate
@@ -528,6 +532,7 @@ class GatheredCalls:
         stopped = False
         while not all(call.done for call in made):
             self.calls.wait(WAIT_S)
+            interrupt.weigh(before + room.bytes)
             if interrupt.due and not stopped:
                 stopped = True
                 made = self._stop(made)

@@ -76,7 +76,7 @@ def new_client_answered(properties: Mapping[str, Any], timeout_s: float) -> bool
 def no_broker(settings: Settings, error: KafkaException | None = None) -> PreflightError:
     """Return the one sentence of a command, after ``error`` or because nothing listens."""
     servers = settings.kafka.bootstrap_servers
-    reason = told(bootstrap(servers)) if error is None else diagnose_connection(settings)
+    reason = unanswered(servers) if error is None else diagnose_connection(settings)
     if reason is None and error is not None:
         reason = describe(error.args[0])
     problem = (
@@ -113,9 +113,7 @@ def access(settings: Settings) -> Access:
         if answers(admin, TURN_S):
             return Access()
         admin.poll(0)
-        causes = [error for error in heard if _tells(error)]
-        if causes:
-            cause = causes[0]
+        for cause in filter(_tells, heard):
             return Access(
                 _printable(f"{describe(cause)}{_hint(cause)}"),
                 refused=cause.code() in _REFUSALS,
@@ -142,11 +140,8 @@ def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)[:TEXT_MAX]
 
 
-# -- listeners: name resolution and TCP, nothing sent ------------------------------------------
-
-
 def probe(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[str, Address]:
-    """Try all ``host:port`` at once; takes so long at most, however dead they are."""
+    """Try all ``host:port`` at once, nothing sent; takes so long at most, however dead they are."""
     wanted = list(dict.fromkeys(places))
     answers: queue.SimpleQueue[Address] = queue.SimpleQueue()
     for place in wanted:

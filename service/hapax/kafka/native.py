@@ -20,19 +20,18 @@ from msgspec import UNSET
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.headers import PREFIX
 from hapax.core.identity import Identity, id_source
-from hapax.core.record_path import UNCHANGED, Ids, RecordPath
+from hapax.core.record_path import UNCHANGED, Ids, Prepared, RecordPath
 from hapax.core.records import Output, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.ports import Message
-    from hapax.core.record_path import Prepared
     from hapax.settings import Settings
 
 TESTED: Final = ("2.16.",)
 """Versions of librdkafka that the tests ran on, by how they begin; others take the reference."""
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 """Of hapax_fast: that of another release is not called, for it may want what this one lacks."""
 _KNOWN: Final = (b"", b"1", b"cloudevents\0a\0b", b"x" * 127, b"x" * 128, b"x" * 129, b"x" * 1000)
 _SALT: Final = bytes(range(16))
@@ -73,23 +72,18 @@ class NativePath:
         native = prepared.records
         found = self._identity.identify(records)
         digests = b"".join(_digest(claim) if claim else bytes(16) for claim in found.claims)
+        outputs = range(len(prepared.results))
+        previews = [self.module.preview(native, prepared.results, index) for index in outputs]
         same = {
             "ids": list(islice(native.ids, len(records))) == found.ids,
             "claims": list(islice(native.claims, len(records))) == found.claims,
             "digests": native.claims.digests(_SALT)[: len(digests)] == digests,
-            "outputs": self._previews(prepared) == [_fields(message) for message in prepared],
+            "outputs": [one for one in previews if one is not None] == list(map(_fields, prepared)),
         }
         if not all(same.values()):
             what = ", ".join(name for name, is_so in same.items() if not is_so)
             self.left = f"the native path has other {what} than the reference"
             raise BatchAbortedError(f"{self.left}; the batch is taken again in Python")
-
-    def _previews(self, prepared: Prepared) -> list[tuple[Any, ...]]:
-        found = (
-            self.module.preview(prepared.records, prepared.results, index)
-            for index in range(len(prepared.results))
-        )
-        return [preview for preview in found if preview is not None]
 
 
 def _fields(message: Message) -> tuple[Any, ...]:

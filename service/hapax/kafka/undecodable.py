@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from hapax.core.ports import Stuck
+from hapax.core.ports import Clock, Stuck
 from hapax.kafka.properties import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from hapax.core.ports import Clock
     from hapax.core.records import TopicPartition as Where
 
 UNDECODABLE = {

@@ -63,9 +63,6 @@ class ClaimSources:
         return unproven[0] if len(unproven) == 1 else None
 
 
-# -- Claims of a pipeline ----------------------------------------------------------------------
-
-
 class Rebuilt(msgspec.Struct, kw_only=True):
     """What became of the outputs and dead letters that were read.
 
@@ -183,9 +180,6 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
     asked = PipelineClaims(settings, store)
     with closing(store):
         yield asked
-
-
-# -- Claims and offsets move to the present cluster --------------------------------------------
 
 
 class Adoption(msgspec.Struct, kw_only=True):

@@ -78,10 +78,8 @@ class DeadLetters(Operation):
 
     def letters(self, bounds: Bounds) -> Iterator[DeadLetter]:
         """Yield the dead letters in the bounds, those of a partition in order."""
-        for seen in self._each(bounds, "reading dead letters"):
-            one = dead_letter(seen.record, readable=seen.readable)
-            if one is not None:
-                yield one
+        found = self._each(bounds, "reading dead letters")
+        yield from filter(None, (dead_letter(one.record, readable=one.readable) for one in found))
 
     def notes(self, bounds: Bounds) -> Replayed:
         replayed = Replayed()
@@ -135,9 +133,6 @@ class DeadLetters(Operation):
     def _each(self, bounds: Bounds, what: str) -> Iterator[ReadRecord]:
         for chunk in read_ranges(self._settings, bounds, self._tell, what):
             yield from chunk
-
-
-# -- Replay ------------------------------------------------------------------------------------
 
 
 class ReplaySummary(msgspec.Struct, kw_only=True):

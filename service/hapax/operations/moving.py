@@ -19,42 +19,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ConfigurationError,
-    HapaxError,
-    PreflightError,
-)
+from hapax.core.errors import BatchAbortedError, ConfigurationError, HapaxError, PreflightError
 from hapax.core.group_start import began, of_another_client, partly_begun
 from hapax.core.headers import TRUNCATED
 from hapax.core.identity import Identity
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.offset_moves import (
-    Move,
-    Placed,
-    Skip,
-    Target,
-    Unreadable,
-    moved_back,
-    moved_to,
-)
+from hapax.core.offset_moves import Move, Placed, Skip, Target, Unreadable, moved_back, moved_to
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.transform import Cut, Failure
 from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
-from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import first_from
 from hapax.operations.reading import Operation, read_ranges
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from hapax.core.ports import Message
     from hapax.core.records import TopicPartition
-    from hapax.kafka.read.range_reader import ReadRecord
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
@@ -99,9 +85,6 @@ def skip_of(at: Coordinates, found: tuple[Record, bool] | Unreadable | None) -> 
         )
     first = at._replace(offset=found.first)
     return Skip(at=first, next=found.last + 1, record=None, reason=found.reason)
-
-
-# -- Offsets of another group ------------------------------------------------------------------
 
 
 class GroupAdoption:
@@ -173,9 +156,6 @@ class GroupAdoption:
         }
 
 
-# -- Moves -------------------------------------------------------------------------------------
-
-
 class Moving(Operation):
     """Moves the offsets of one pipeline's group."""
 
@@ -196,8 +176,6 @@ class Moving(Operation):
         self._topic_ids = topic_ids(settings)
         self._group = GroupOffsets(settings)
         super().__init__(settings, tell)
-
-    # -- looking ----------------------------------------------------------------------------
 
     def set(self, target: Target, to: str | int) -> list[Move]:
         """Return the moves to a goal.
@@ -244,8 +222,6 @@ class Moving(Operation):
         found = [adopted for one in ours if (adopted := adopting.placed(one)) is not None]
         return [moved_to(*adopted) for adopted in found], adopting
 
-    # -- carrying out -------------------------------------------------------------------------
-
     def members(self) -> dict[str, str]:
         return self._group.members()
 
@@ -288,26 +264,21 @@ class Moving(Operation):
             if move.skipped
         }
         identity, forgotten = Identity(self._settings.dedup.id), 0
-        with closing(store):
-            for chunk in self._passed(spans):
-                records = [seen.record for seen in chunk]
-                claimed = zip(identity.identify(records).claims, records, strict=True)
-                forgotten += store.release(
-                    [(claim, record.coordinates) for claim, record in claimed if claim]
-                )
-        return forgotten
-
-    def _passed(self, spans: dict[TopicPartition, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
         what = "reading records to forget their claims"
         try:
-            yield from read_ranges(self._settings, spans, self._tell, what)
+            with closing(store):
+                for chunk in read_ranges(self._settings, spans, self._tell, what):
+                    records = [seen.record for seen in chunk]
+                    claimed = zip(identity.identify(records).claims, records, strict=True)
+                    forgotten += store.release(
+                        [(claim, record.coordinates) for claim, record in claimed if claim]
+                    )
         except PreflightError as error:
             raise HapaxError(
                 f"the records that are passed cannot be read to forget their claims ({error});"
                 " nothing was moved. --keep-claims moves without it"
             ) from error
-
-    # -- inside -------------------------------------------------------------------------------
+        return forgotten
 
     def _placed(self, target: Target) -> list[Placed]:
         if target.topic not in self._settings.read_topics:
@@ -329,7 +300,7 @@ class Moving(Operation):
             Placed(
                 topic=where[0],
                 partition=where[1],
-                committed=answers[where].offset if answers[where].offset >= 0 else None,
+                committed=offset_or_none(answers[where]),
                 # A partition that gets its first offset began with the others of its topic.
                 beside=(
                     msgspec.structs.replace(texts[where], began=count)

@@ -30,7 +30,7 @@ from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.produce.target import target_progress
 from hapax.kafka.read.group_start import positions
-from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import COUNTING, RangeReader, count_records
 from hapax.operations.reading import MARGIN_S, Operation, await_decided
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
-    from hapax.core.records import TopicPartition
+    from hapax.core.records import Progress, TopicPartition
     from hapax.kafka.read.offsets_client import OffsetsClient
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
@@ -88,14 +88,11 @@ class Looks(Operation):
                 topic=where[0],
                 partition=where[1],
                 log=logs[where],
-                committed=answers[where].offset if answers[where].offset >= 0 else None,
+                committed=offset_or_none(answers[where]),
                 position=nexts[where],
             )
             for where in places
         ]
-        return self._dated(found)
-
-    def _dated(self, found: list[Look]) -> list[Look]:
         unread = {
             one.where: (max(one.position or 0, one.log.log_start), one.log.last_stable)
             for one in found
@@ -113,9 +110,6 @@ class Looks(Operation):
             for one in found
             for first in (oldest.get(one.where),)
         ]
-
-
-# -- Lag of a reader in records ----------------------------------------------------------------
 
 
 def reader_lags(
@@ -186,9 +180,6 @@ def _lags(
     return found
 
 
-# -- Offsets of a mirror -----------------------------------------------------------------------
-
-
 def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
     """Return the places of a group's committed offsets, by partition.
 
@@ -197,7 +188,7 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
     """
     topic = _mirrored(settings)
     with (
-        closing(BlockingOffsets(_of_group(settings, group))) as source,
+        closing(BlockingOffsets(settings.model_copy(update={"app": group}))) as source,
         closing(BlockingOffsets(settings.target)) as target,
     ):
         places = source.partitions([topic])
@@ -213,7 +204,18 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
         if not committed:
             raise PreflightError([f"group {group} has no committed offset in {topic}"])
         _require_mirrored(settings, committed)
-        _decide(settings, target, there, tell)
+        timeout_ms = settings.transaction.timeout_ms
+        _ends, open_ = await_decided(
+            target, there, timeout_ms, lambda: tell("waiting for transactions on the mirror")
+        )
+        if open_:
+            raise PreflightError(
+                [
+                    f"{name}/{number}: a transaction is open since {MARGIN_S:g} s and more: hapax"
+                    " transactions names it"
+                    for name, number in open_
+                ]
+            )
         ends, starts = target.last_stable(there), target.log_starts(there)
         return _places(settings, committed, starts, ends)
 
@@ -221,7 +223,7 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
 def commit_translated(
     settings: Settings, group: str, found: Sequence[Translated], tell: Tell
 ) -> None:
-    offsets = GroupOffsets(_of_group(settings.target, group))
+    offsets = GroupOffsets(settings.target.model_copy(update={"app": group}))
     offsets.await_empty(tell)
     offsets.commit(
         {(one.target, one.partition): (one.offset, CommittedMetadata()) for one in found}
@@ -247,11 +249,7 @@ def _mirrored(settings: Settings) -> str:
     return settings.input.topics[0]
 
 
-def _of_group(settings: Settings, group: str) -> Settings:
-    return settings.model_copy(update={"app": group})
-
-
-def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int]) -> None:
+def _require_mirrored(settings: Settings, committed: Progress) -> None:
     """Raise HapaxError where the mirror has not come as far as the group."""
     behind = []
     for where, offset in committed.items():
@@ -266,28 +264,8 @@ def _require_mirrored(settings: Settings, committed: Mapping[TopicPartition, int
         )
 
 
-def _decide(
-    settings: Settings, target: BlockingOffsets, there: Sequence[TopicPartition], tell: Tell
-) -> None:
-    timeout_ms = settings.transaction.timeout_ms
-    _ends, open_ = await_decided(
-        target, there, timeout_ms, lambda: tell("waiting for transactions on the mirror")
-    )
-    if open_:
-        raise PreflightError(
-            [
-                f"{topic}/{number}: a transaction is open since {MARGIN_S:g} s and more: hapax"
-                " transactions names it"
-                for topic, number in open_
-            ]
-        )
-
-
 def _places(
-    settings: Settings,
-    committed: Mapping[TopicPartition, int],
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
+    settings: Settings, committed: Progress, starts: Progress, ends: Progress
 ) -> list[Translated]:
     topic = settings.output.topic
     searches = {

@@ -12,6 +12,7 @@ import signal
 import stat
 import time
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -187,32 +188,27 @@ class _HeldRow(NamedTuple):
     place: FilePosition
 
 
+@dataclass(eq=False)
 class SpooledReader:
     """Brings the rows of one source into a spool, after those that it has already.
 
     stopping  whether to read no more; asked between rows, and while there is nothing to read
     """
 
-    def __init__(
-        self,
-        publisher: Publisher,
-        how: Lines,
-        *,
-        skip_bad: bool,
-        show: Tell,
-        warn: Tell,
-        stopping: Callable[[], bool],
-    ) -> None:
-        self._publisher = publisher
-        self._skip_bad = skip_bad
-        self._show, self._warn = show, warn
-        self._stopping = stopping
-        self._make = how.maker()
+    publisher: Publisher
+    how: Lines
+    _: KW_ONLY
+    skip_bad: bool
+    show: Tell
+    warn: Tell
+    stopping: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._make = self.how.maker()
         self._held: list[_HeldRow] = []
         self._held_bytes = 0
         self._given_up = False
-        self.accepted = 0
-        self.skipped = 0
+        self.accepted = self.skipped = 0
 
     def read(self, descriptor: int, place: FilePosition) -> HapaxError | None:
         """Return what ended it early: FileChangedError, HapaxError for a line without a record."""
@@ -236,7 +232,7 @@ class SpooledReader:
             place.form, lines(), line=place.line, offset=place.offset, columns=place.columns
         )
         for row in rows:
-            if self._stopping():
+            if self.stopping():
                 return
             message = self._message(row)
             if place.path:
@@ -254,8 +250,8 @@ class SpooledReader:
         wait_s = 0.0
         while not select.select([descriptor], [], [], wait_s)[0]:
             self._flush()
-            self._show("")
-            if self._stopping():
+            self.show("")
+            if self.stopping():
                 return None
             wait_s = POLL_S
         return os.read(descriptor, CHUNK_BYTES)
@@ -264,14 +260,14 @@ class SpooledReader:
         try:
             return self._make(row, None)  # the time is that of the acceptance
         except LineError as error:
-            if not self._skip_bad:
+            if not self.skip_bad:
                 self._flush()
                 raise HapaxError(
                     f"{error}: everything before it was accepted and nothing after it is read."
                     " Correct the writer, and to leave such lines out start with --skip-bad-lines"
                 ) from error
             self.skipped += 1
-            self._warn(f"left out: {error}")
+            self.warn(f"left out: {error}")
             return None
 
     def _flush(self) -> None:
@@ -291,18 +287,18 @@ class SpooledReader:
                         f"line {one.line}: {error}; everything before it was accepted and nothing"
                         " after it is read"
                     ) from error
-        self._show("")
+        self.show("")
 
     def _accept(self, messages: Sequence[Message], place: FilePosition) -> None:
         """Accept rows together. What is not accepted at a stop is read by the next process."""
         position = msgspec.msgpack.encode(place)
         while not self._given_up:
             try:
-                self.accepted += len(self._publisher.publish_many(messages, position=position))
+                self.accepted += len(self.publisher.publish_many(messages, position=position))
             except SpoolFullError:
                 # Nothing later may be accepted then, or these rows would be missing before it.
-                self._given_up = self._stopping()
-                self._show("the spool is full, reading waits")
+                self._given_up = self.stopping()
+                self.show("the spool is full, reading waits")
             else:
                 return
 

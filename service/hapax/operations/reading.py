@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Self
 
 from hapax.kafka.read.offsets_client import BlockingOffsets
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     Undecided = dict[TopicPartition, tuple[int, int]]
 
 TELL_S = 1.0
-
 MARGIN_S, REST_S = 12.0, 0.1
 """Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
 FOLLOW_S = 0.2
@@ -41,6 +41,24 @@ class Operation:
 
     def __exit__(self, *_error: object) -> None:
         self._client.close()
+
+
+@contextmanager
+def repeated(action: Callable[[], None], interval_s: float) -> Iterator[None]:
+    """Run an action every so many seconds, in a thread of its own, while the block runs."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(interval_s):
+            action()
+
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def read_ranges(

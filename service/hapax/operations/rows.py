@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -55,6 +56,7 @@ class SourceRow(msgspec.Struct, frozen=True, gc=False):
     problem: str = ""
 
 
+@dataclass(eq=False)
 class SourceRows:
     """Iterates over the rows of one file; empty lines are none.
 
@@ -62,49 +64,34 @@ class SourceRows:
     ``columns``: of a CSV file whose header was read before; a file that begins has its own.
     """
 
-    def __init__(
-        self,
-        form: RowForm,
-        lines: Iterable[bytes],
-        *,
-        line: int = 0,
-        offset: int = 0,
-        columns: tuple[str, ...] = (),
-    ) -> None:
-        self._form = form
-        self._lines = lines
-        self.line = line
-        self.offset = offset
-        self.columns = columns
+    form: RowForm
+    lines: Iterable[bytes]
+    _: KW_ONLY
+    line: int = 0
+    offset: int = 0
+    columns: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[SourceRow]:
-        if self._form == "csv":
+        if self.form == "csv":
             yield from self._csv()
             return
         for text in self._counted():
-            value, problem = text.rstrip(b"\r\n"), ""
-            if self._form == "json-lines":
-                if self.line == 1:  # a byte-order mark is the file's, as in CSV
-                    value = unmarked(value)
-                problem = _json_problem(value) if value else ""
-            if value:
+            if value := text.rstrip(b"\r\n"):
+                problem = _json_problem(value) if self.form == "json-lines" else ""
                 yield SourceRow(value, self.line, self.offset, problem)
 
     def _counted(self) -> Iterator[bytes]:
-        for text in self._lines:
+        for text in self.lines:
             self.line += 1
             self.offset += len(text)
-            yield text
-
-    def _texts(self) -> Iterator[str]:
-        for text in self._counted():
-            # What is no UTF-8 is found in its row, which then names the line.
-            decoded = text.decode("utf-8", "surrogateescape")
-            yield decoded.removeprefix("\ufeff") if self.line == 1 else decoded
+            # A byte-order mark is the file's; lines that are taken as they are keep it.
+            yield unmarked(text) if self.line == 1 and self.form != "lines" else text
 
     def _csv(self) -> Iterator[SourceRow]:
         csv.field_size_limit(FIELD_BYTES_MAX)
-        found = csv.reader(self._texts(), strict=True)
+        # What is no UTF-8 is found in its row, which then names the line.
+        texts = (text.decode("utf-8", "surrogateescape") for text in self._counted())
+        found = csv.reader(texts, strict=True)
         while True:
             before, value = self.line, b""
             problem, fields = "", list[str]()

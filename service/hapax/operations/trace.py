@@ -28,7 +28,7 @@ from hapax.wiring.claims import claim_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hapax.core.records import Coordinates, Record, TopicPartition
+    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
     from hapax.operations.local_process import LocalProcess
     from hapax.operations.reading import Tell
     from hapax.settings import Settings
@@ -58,7 +58,6 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 class Within(msgspec.Struct, frozen=True, kw_only=True):
     """What a process says of a record in ``/status.json``.
 
-    instance   its name
     assigned   whether it has the partition
     read       whether it has read the record
     in_call_s  for how long the record has been in a call of the transform; None: it is not
@@ -127,8 +126,7 @@ class Sighting(msgspec.Struct, kw_only=True):
     @property
     def owner(self) -> Coordinates | None:
         own = {self.at, self.original}
-        others = [one for one in (self.owners or {}).values() if one not in own]
-        return others[0] if others else None
+        return next((one for one in (self.owners or {}).values() if one not in own), None)
 
 
 def verdict(one: Sighting) -> str:
@@ -185,12 +183,6 @@ def _without_effect(one: Sighting) -> str:
     )
 
 
-def _parts_due(part: str) -> int:
-    """Return the n of ``i/n``; 1 for whatever else a header may hold."""
-    count = part.partition("/")[2]
-    return int(count) if count.isdecimal() and len(count) < _DIGITS_MAX else 1
-
-
 def _done(visible: list[Effect]) -> str:
     letters = [effect for effect in visible if effect.error]
     outputs = [effect for effect in visible if not effect.error]
@@ -199,15 +191,13 @@ def _done(visible: list[Effect]) -> str:
     if letters:
         return "BROKEN: more than one effect, a dead letter among them; run hapax audit"
     parts = sorted(effect.part for effect in outputs)
-    due = _parts_due(parts[0])
+    count = parts[0].partition("/")[2]  # of i/n, or of whatever else a header may hold
+    due = int(count) if count.isdecimal() and len(count) < _DIGITS_MAX else 1
     if len(outputs) == due and len(set(parts)) == due:
         return f"done: {due} output{'s' if due > 1 else ''}"
     if len(outputs) < due:
         return f"{len(outputs)} of {due} outputs were found; the others may be outside the search"
     return f"BROKEN: {len(outputs)} outputs of {due}; run hapax audit"
-
-
-# -- The search --------------------------------------------------------------------------------
 
 
 class Trace(Operation):
@@ -234,9 +224,9 @@ class Trace(Operation):
 
     @cached_property
     def _outputs(self) -> list[TopicPartition]:
-        dead = self._settings.dead_letter.topic
-        topics = [self._settings.output.topic, *self._more_topics, *([dead] if dead else [])]
-        return self._client.partitions(dict.fromkeys(topics))
+        settings = self._settings
+        topics = [settings.output.topic, *self._more_topics, settings.dead_letter.topic]
+        return self._client.partitions(dict.fromkeys(filter(None, topics)))
 
     @cached_property
     def _retry(self) -> list[TopicPartition]:
@@ -340,22 +330,14 @@ class Trace(Operation):
     def _effects(self, since_ms: int) -> Iterator[Effect]:
         stable = self._client.last_stable(self._outputs)
         for chunk in self._read(self._outputs, since_ms, "outputs", stable):
-            for record in chunk:
-                if (effect := _effect(record, visible=True)) is not None:
-                    yield effect
+            yield from filter(None, (_effect(record, visible=True) for record in chunk))
         highs = self._client.high_watermarks(self._outputs)
         undecided = {where: (stable[where], highs[where]) for where in self._outputs}
         for seen in RangeReader(self._settings, "read_uncommitted").read(undecided):
-            for record, _ in seen:
-                if (effect := _effect(record, visible=False)) is not None:
-                    yield effect
+            yield from filter(None, (_effect(record, visible=False) for record, _ in seen))
 
     def _read(
-        self,
-        places: list[TopicPartition],
-        since_ms: int,
-        what: str,
-        ends: dict[TopicPartition, int] | None = None,
+        self, places: list[TopicPartition], since_ms: int, what: str, ends: Progress | None = None
     ) -> Iterator[list[Record]]:
         ends = ends or self._client.last_stable(places)
         starts = self._client.at_time(places, since_ms)

@@ -127,9 +127,8 @@ class Transactions(Operation):
         app = self._settings.app
         if not foreign and not ours(transactional_id, app):
             problem = (
-                f"{transactional_id} is no transactional id of {app}: its ids begin with {app}- "
-                f"or {app}/;"
-                " see hapax transactions list. --foreign ends that of another program"
+                f"{transactional_id} is no transactional id of {app}: its ids begin with {app}- or"
+                f" {app}/; see hapax transactions list. --foreign ends that of another program"
             )
             raise ConfigurationError([problem])
         try:
@@ -208,9 +207,8 @@ class Transactions(Operation):
 
     def _gaps(self) -> tuple[Undecided, list[str]]:
         settings = self._settings
-        topics = dict.fromkeys([*settings.input.topics, settings.output.topic])
-        if settings.dead_letter.topic:
-            topics[settings.dead_letter.topic] = None
+        named = [*settings.input.topics, settings.output.topic, settings.dead_letter.topic]
+        topics = dict.fromkeys(filter(None, named))
         absent = self._client.absent(topics)
         # Inputs and outputs may be on two clusters; of one without any the client says why.
         there = [one for one in topics if one not in absent] or topics

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from functools import partial
@@ -104,18 +103,8 @@ def _run_spark(recording: tuple[str, ...]) -> None:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_SUBMIT_OPTS": " ".join((java_options(), *recording)),
         }
-        done = subprocess.run(
-            [home / "bin" / "spark-submit", "--master", "local[2]", script],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            cwd=folder,
-            env=environment,
-            timeout=_SPARK_TIMEOUT_S,
-            check=False,
-        )
+        command: list[str | Path] = [home / "bin" / "spark-submit", "--master", "local[2]", script]
+        done = machine.run(command, _SPARK_TIMEOUT_S, cwd=folder, env=environment)
     if done.returncode:
         raise SandboxError(f"Spark's classes could not be archived:\n{done.stdout[-2000:]}")
 

@@ -15,25 +15,22 @@ from base64 import urlsafe_b64encode
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, STDOUT, run
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from confluent_kafka.admin._metadata import ClusterMetadata
 
     from hapax.sandbox.guard import Guard
-    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _FORMAT_TIMEOUT_S = 120.0
@@ -60,10 +57,6 @@ class Extra(NamedTuple):
     properties: Mapping[str, str] = MappingProxyType({})
     kafka: str | None = None
     options: tuple[str, ...] = ()
-
-    @property
-    def java_options(self) -> tuple[str, ...]:
-        return (*self.options, *(self.guard.java_options if self.guard else ()))
 
 
 class Broker(ManagedProcess):
@@ -95,10 +88,10 @@ class Broker(ManagedProcess):
         self._kafka = jars.chosen(extra.kafka)
         self.configuration = folder / "server.properties"
         self._data = folder / "data"
-        folder.mkdir(parents=True, exist_ok=True)
+        options = (*extra.options, *(extra.guard.java_options if extra.guard else ()))
         super().__init__(
             f"Kafka broker {node_id}",
-            java("kafka.Kafka", self.configuration, options=extra.java_options, kafka=self._kafka),
+            java("kafka.Kafka", self.configuration, options=options, kafka=self._kafka),
             folder / "broker.log",
             watchdog,
         )
@@ -143,23 +136,16 @@ class Broker(ManagedProcess):
             )
             return
         tool = java("kafka.tools.StorageTool", "format", kafka=self._kafka)
-        done = run(
-            [*tool, "-t", cluster_id, "-c", self.configuration],
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-            text=True,
-            timeout=_FORMAT_TIMEOUT_S,
-            check=False,
-        )
+        command = [*tool, "-t", cluster_id, "-c", self.configuration]
+        done = machine.run(command, _FORMAT_TIMEOUT_S)
         if done.returncode:
             raise SandboxError(f"{self.name} cannot format its folder:\n{done.stdout[-2000:]}")
         keep_formatted(self._data, template)
 
-    def await_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until this broker itself answers a metadata request: then it has caught up."""
-        admin = metadata_client(self.address)
-        self.wait_until(lambda: self.node_id in known_brokers(admin), timeout_s)
+    def await_ready(self, timeout_s: float = READY_TIMEOUT_S, known: Collection[int] = ()) -> None:
+        """Wait until this broker itself names ``known``, or itself: then it has caught up."""
+        admin, wanted = metadata_client(self.address), set(known or [self.node_id])
+        self.wait_until(lambda: wanted <= known_brokers(admin), timeout_s)
 
 
 class SandboxTopic(NamedTuple):
@@ -209,9 +195,7 @@ class KafkaCluster:
         deadline = time.monotonic() + timeout_s
         everybody = {broker.node_id for broker in self.brokers}
         for broker in self.brokers:
-            asked = metadata_client(broker.address)
-            left_s = max(0.0, deadline - time.monotonic())
-            broker.wait_until(partial(_names, asked, everybody), left_s)
+            broker.await_ready(max(0.0, deadline - time.monotonic()), everybody)
 
     def has_topic(self, name: str) -> bool:
         """Return whether a topic exists, with a leader for one partition at least."""
@@ -267,10 +251,6 @@ class KafkaCluster:
         client.delete_records([target], operation_timeout=_REQUEST_TIMEOUT_S)[target].result()
 
 
-def _names(asked: AdminClient, everybody: set[int]) -> bool:
-    return known_brokers(asked) == everybody
-
-
 def java(
     main: str, *words: str | Path, options: Sequence[str] = (), kafka: str | None = None
 ) -> list[str | Path]:
@@ -322,9 +302,6 @@ def _replication(nodes: int) -> Mapping[str, object]:
 
 def _listeners(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
-
-
-# -- Data folders ----------------------------------------------------------------------------------
 
 
 def new_id() -> str:

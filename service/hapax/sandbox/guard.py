@@ -6,7 +6,7 @@ own requests. Users connect to LOGIN, by SCRAM-SHA-512, and have the rights that
 
 from __future__ import annotations
 
-import subprocess
+from subprocess import PIPE
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,9 +65,6 @@ class Guard:
         }
 
 
-# -- An authority of the sandbox's own, and the certificates that it signs; made by openssl --------
-
-
 class IssuedCertificate(NamedTuple):
     """Two PEM files."""
 
@@ -114,12 +111,6 @@ class Authority:
 
 
 def openssl(*words: str | Path) -> None:
-    done = subprocess.run(
-        [machine.openssl(), *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    done = machine.run([machine.openssl(), *words], _TIMEOUT_S, stderr=PIPE)
     if done.returncode:
-        raise SandboxError(f"openssl {words[0]} failed: {done.stderr.decode()[-500:]}")
+        raise SandboxError(f"openssl {words[0]} failed: {done.stderr[-500:]}")

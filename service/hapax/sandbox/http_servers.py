@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING
 
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import (
-    LOOPBACK,
-    ManagedProcess,
-    http_answer,
-    workplace,
-)
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, http_answer, workplace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +41,6 @@ class RegistryServer(ManagedProcess):
     """
 
     def __init__(self, folder: Path, ports: Ports, watchdog: ChildWatchdog) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.port = ports.reserve()
         self.url = f"http://{LOOPBACK}:{self.port}{_API}"
         super().__init__("Schema registry", self._command_in(folder), folder / "log", watchdog)

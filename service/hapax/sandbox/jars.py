@@ -17,6 +17,7 @@ import tempfile
 import urllib.request
 import zipfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from threading import Timer
@@ -31,7 +32,6 @@ from hapax.sandbox.machine import SandboxError, counted, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hapax.jars import Jar
 
 VARIABLE = "SANDBOX_KAFKA"
 """Names the version of Kafka where a sandbox is given none: 4.1.2, or 4.1."""
@@ -134,13 +134,13 @@ def _fetch(lock: Lock, jars: Path) -> None:
         target.rename(jars)
 
 
-def _maven_with_settings() -> Path | None:
+def _maven_with_settings() -> str | None:
     if os.environ.get(REPOSITORY) or not (Path.home() / ".m2" / "settings.xml").is_file():
         return None
-    return machine.maven()
+    return shutil.which("mvn")
 
 
-def _by_maven(lock: Lock, maven: Path, target: Path) -> None:
+def _by_maven(lock: Lock, maven: str, target: Path) -> None:
     pom, first = target.with_name("pom.xml"), locked(lock)[0]
     jars = "".join(_POM_DEPENDENCY.format(**jar._asdict()) for jar in locked(lock))
     pom.write_text(_POM.format(dependencies="" if first.classifier else jars), encoding="utf-8")
@@ -243,11 +243,9 @@ def _central() -> str:
 def _fetch_from(repository: str) -> Callable[[Jar, Path], None]:
     """Return what fetches a file; one that is not as locked is left, for ``check`` to refuse."""
     trust = ssl.create_default_context()
-    try:
+    with suppress(ModuleNotFoundError):  # the authorities of the system have to do
         import certifi
-    except ModuleNotFoundError:
-        pass  # the authorities of the system have to do
-    else:
+
         trust.load_verify_locations(certifi.where())
 
     def fetch(jar: Jar, path: Path) -> None:

@@ -19,8 +19,10 @@ import tempfile
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from subprocess import DEVNULL, PIPE, STDOUT
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -28,7 +30,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hapax.core.errors import ExitCode, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from subprocess import CompletedProcess
 
 _LINES_PER_COUNT = 5
 JAVA_MIN = 17
@@ -58,6 +61,23 @@ def say(sentence: str) -> None:
     Console(stderr=True, highlight=False).print(sentence, soft_wrap=True, markup=False)
 
 
+def run(
+    command: Sequence[str | Path], timeout_s: float, *, stderr: int = STDOUT, **more: Any
+) -> CompletedProcess[str]:
+    """Run a program without input to its end; its output has its errors, unless ``stderr``."""
+    return subprocess.run(
+        command,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=stderr,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+        **more,
+    )
+
+
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[], None]]:
     """Give a function to call once for each of ``total`` things done."""
@@ -67,21 +87,15 @@ def counted(what: str, total: int) -> Iterator[Callable[[], None]]:
         with Progress(*columns, console=console) as progress:
             task = progress.add_task(what, total=total)
             yield lambda: progress.advance(task)
-    else:
-        yield _lines(what, total)
-
-
-def _lines(what: str, total: int) -> Callable[[], None]:
-    done = 0
-    step = -(-total // _LINES_PER_COUNT)
+        return
+    step, numbers = -(-total // _LINES_PER_COUNT), count(1)
 
     def advance() -> None:
-        nonlocal done
-        done += 1
+        done = next(numbers)
         if done % step == 0 or done == total:
             say(f"{what}: {done} of {total}")
 
-    return advance
+    yield advance
 
 
 class SandboxError(StopError):
@@ -154,10 +168,6 @@ def prometheus() -> Path:
 
 def promtool() -> Path:
     return _program("promtool", "prometheus", _OF_A_RELEASE)
-
-
-def maven() -> Path | None:
-    return _on_path("mvn")
 
 
 def spark_home() -> Path:
@@ -234,14 +244,8 @@ def _java_version(java: Path) -> int:
 
 @cache  # a JVM each time
 def _answered_version(java: Path, _changed_ns: int) -> int:
-    answer = subprocess.run(
-        [java, "-version"],
-        capture_output=True,
-        text=True,
-        timeout=_QUESTION_TIMEOUT_S,
-        check=False,
-    )
-    version = re.search(r'version "(\d+)', answer.stderr)
+    answer = run([java, "-version"], _QUESTION_TIMEOUT_S)
+    version = re.search(r'version "(\d+)', answer.stdout)
     return int(version[1]) if version else 0
 
 
@@ -280,15 +284,8 @@ def _install(packages: tuple[str, ...]) -> bool:
 
 def _apt(apt: str, *words: str) -> bool:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
-        [apt, "-qq", "-o", "DPkg::Lock::Timeout=300", *words],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_APT_TIMEOUT_S,
-        check=False,
-    )
+    command = [apt, "-qq", "-o", "DPkg::Lock::Timeout=300", *words]
+    done = run(command, _APT_TIMEOUT_S, stderr=PIPE, env=environment)
     if done.returncode:
         say(f"apt-get {words[0]} failed: {done.stderr.strip()[-500:]}")
     return done.returncode == 0
@@ -332,13 +329,8 @@ def _make_java(home: Path, real: Path) -> None:
         program = work / "bin" / "java"
         program.parent.mkdir(parents=True)
         options = f"-XX:SharedArchiveFile={shlex.quote(str(home / 'java.jsa'))}"
-        dumped = subprocess.run(
-            [real, "-Xshare:dump", f"-XX:SharedArchiveFile={work / 'java.jsa'}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_DUMP_TIMEOUT_S,
-            check=False,
-        )
+        archive = f"-XX:SharedArchiveFile={work / 'java.jsa'}"
+        dumped = run([real, "-Xshare:dump", archive], _DUMP_TIMEOUT_S)
         program.write_text(
             _JAVA_SCRIPT.format(
                 module=_SPARK_MODULE,

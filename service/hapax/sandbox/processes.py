@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -49,6 +49,8 @@ class ManagedProcess:
     ) -> None:
         self.name = name
         self._log = log
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
         self.command = command
         self._environment = environment
         self._watchdog = watchdog
@@ -83,11 +85,18 @@ class ManagedProcess:
         if self.running:
             raise SandboxError(f"{self.name} runs already.")
         self._environment = environment or self._environment
-        if self._log is None:
-            self._process = self._started(sys.stderr.fileno())
-        else:
-            with self._log.open("ab") as log:
-                self._process = self._started(log.fileno())
+        with ExitStack() as opened:
+            log = self._log
+            output: IO[Any] = sys.stderr if log is None else opened.enter_context(log.open("ab"))
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output.fileno(),
+                stderr=output.fileno(),
+                env=self._environment,
+                cwd=None if log is None else log.parent,
+                start_new_session=True,
+            )
         self._watchdog.watch(self._process.pid)
 
     def kill(self) -> bool:
@@ -147,17 +156,6 @@ class ManagedProcess:
     def last_words(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(line[:_LINE_MAX] for line in lines[-_LAST_WORDS:])
-
-    def _started(self, output: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            self.command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=self._environment,
-            cwd=None if self._log is None else self._log.parent,
-            start_new_session=True,
-        )
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -230,12 +228,11 @@ def workplace(data_dir: Path | None = None) -> Iterator[tuple[Path, Ports, Child
 
 def http_answer(port: int, path: str, timeout_s: float) -> bytes | None:
     """Return what a server of this machine answers with status 200; None: it does not."""
-    connection = HTTPConnection(LOOPBACK, port, timeout=timeout_s)
-    try:
+    with (
+        closing(HTTPConnection(LOOPBACK, port, timeout=timeout_s)) as connection,
+        suppress(OSError, HTTPException),
+    ):
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.read() if answer.status == HTTPStatus.OK else None
-    except (OSError, HTTPException):
-        return None
-    finally:
-        connection.close()
+    return None

@@ -9,13 +9,12 @@ import redis
 
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import LOOPBACK, ManagedProcess
+from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hapax.sandbox.guard import Guard
-    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _ANSWER_TIMEOUT_S = 1.0
@@ -36,7 +35,6 @@ class Redis(ManagedProcess):
         guard: Guard | None = None,
         port: int = 0,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.port = ports.reserve(port)
         self.tls_port = ports.reserve() if guard else None
         self._guard = guard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from hapax.sandbox.broker import Extra, KafkaCluster
+from hapax.sandbox.broker import Extra, KafkaCluster, SandboxTopic
 from hapax.sandbox.http_servers import RegistryServer
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import workplace
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hapax.sandbox.broker import SandboxTopic
     from hapax.sandbox.guard import Guard
 
 Part = TypeVar("Part")

@@ -7,13 +7,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hapax.sandbox import machine
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, http_answer
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports, http_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hapax.sandbox.processes import Ports
     from hapax.sandbox.watchdog import ChildWatchdog
 
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -48,7 +47,6 @@ class SparkDaemon(ManagedProcess):
     def __init__(
         self, kind: str, words: Sequence[str | Path], folder: Path, watchdog: ChildWatchdog
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         home = machine.spark_home()
         options = [
             f"-Dspark.worker.timeout={_WORKER_TIMEOUT_S}",

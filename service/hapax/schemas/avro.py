@@ -102,24 +102,24 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
     node, ambiguous = with_branches(written, known, marked=False)
     branches, shape = _held(node.schema, {}), node.written
 
-    def exactly(data: Any) -> bytes:
+    def written_by(schema: Any, data: Any, **options: bool) -> bytes:
         out = BytesIO()
         out.write(prefix)
-        schemaless_writer(out, branches, {_VALUE: shape(data)})
+        schemaless_writer(out, schema, {_VALUE: data}, **options)
         return out.getvalue()
+
+    def exactly(data: Any) -> bytes:
+        return written_by(branches, shape(data))
 
     if ambiguous:
         return exactly
     given = _held(json.loads(schema.text), known, optional=True)
 
     def encode(data: Any) -> bytes:
-        out = BytesIO()
-        out.write(prefix)
         try:
-            schemaless_writer(out, given, {_VALUE: data}, strict_allow_default=True)
+            return written_by(given, data, strict_allow_default=True)
         except Exception:  # noqa: BLE001 - this one names what is wrong, and takes ``-type``
             return exactly(data)
-        return out.getvalue()
 
     return partial(plain_first, encode)
 
@@ -153,14 +153,17 @@ def _held(
     fastavro parses unions and names again for each value, and loses the types that they refer to.
     ``optional``: of a member that may be null none is null, as without ``strict_allow_default``.
     """
-    held = {"type": "record", "name": "hapax_held", "fields": [{"name": _VALUE, "type": schema}]}
     named = dict(known)
-    made = _parsed(held, named, defaults=defaults)
+    made = _parsed(_box("hapax_held", schema), named, defaults=defaults)
     fields = [field for one in named.values() for field in one.get("fields", ())]
     for field in fields if optional else ():
         if "null" in field["type"]:
             field.setdefault("default", None)
     return made
+
+
+def _box(name: str, schema: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": _VALUE, "type": schema}]}
 
 
 def _one(held: Any) -> Any:
@@ -169,9 +172,6 @@ def _one(held: Any) -> Any:
 
 def _is_bytes(schema: Any) -> bool:
     return schema == "bytes" or (isinstance(schema, dict) and schema.get("type") == "bytes")
-
-
-# -- places of a schema: what fits, and how data is read and written ------------------------
 
 
 def _is_int(value: object) -> bool:
@@ -288,9 +288,6 @@ def members_of(data: Any) -> Any:
     return data if members is None else {name: getattr(data, name) for name in members}
 
 
-# -- unions ----------------------------------------------------------------------------------
-
-
 class _Union(Node):
     """A union; ``marked``: pairs are returned where plain data would take another branch."""
 
@@ -299,14 +296,7 @@ class _Union(Node):
         self._marked = marked
         self._names = [f"hapax_u{number}_{at}" for at in range(len(branches))]
         schemas = [
-            schema
-            if schema == "null"
-            else {
-                "type": "record",
-                "name": name,
-                "namespace": "",
-                "fields": [{"name": _VALUE, "type": schema}],
-            }
+            schema if schema == "null" else {**_box(name, schema), "namespace": ""}
             for name, (schema, _) in zip(self._names, branches, strict=True)
         ]
         super().__init__(schemas, "union")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hapax.core.errors import ConfigurationError, HapaxError, Poison, SchemasUnavailableError
-from hapax.core.formats import WITH_REGISTRY
+from hapax.core.formats import WITH_REGISTRY, FormatOptions
 from hapax.core.headers import VALUE_SCHEMA
 from hapax.core.json_pointer import unmarked
 from hapax.schemas import avro, json_schema, protobuf, typed
@@ -26,7 +26,6 @@ from hapax.schemas.registry import Schema, UnknownSchemaError, tls
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hapax.core.formats import FormatOptions
     from hapax.core.records import Headers, Record
     from hapax.schemas.lookup import Lookup
 
@@ -109,9 +108,10 @@ class Decoder:
         self._short: dict[bytes, Short] = {}
         self._head_bytes = ID_BYTES + (formats.input == "protobuf")
         self._json = typed.json_reader(kind if formats.input == "json" else Any)
-        self.decode: Callable[[Record], Any] = {"bytes": _nothing, "json": self._of_json}.get(
-            formats.input, self._of_schema
-        )
+        self.decode: Callable[[Record], Any] = {
+            "bytes": lambda _record: None,
+            "json": self._of_json,
+        }.get(formats.input, self._of_schema)
 
     def _of_json(self, record: Record) -> Any:
         if record.value is None:
@@ -149,14 +149,11 @@ class Decoder:
         made: Reader = self._checked(self._made, found, f"schema {schema} cannot be used")
         self._readers[schema] = made
         if isinstance(schema, int):
-            self._keep_short(schema, made)
+            path = protobuf.FIRST_BYTES if self._format == "protobuf" else b""
+            generated = bool(path) and protobuf.is_message(self._kind)
+            short = self._kind.FromString if generated else partial(made, path)
+            self._short[prefix_of(schema) + path] = short
         return made
-
-    def _keep_short(self, schema: int, read: Reader) -> None:
-        path = protobuf.FIRST_BYTES if self._format == "protobuf" else b""
-        generated = bool(path) and protobuf.is_message(self._kind)
-        short = self._kind.FromString if generated else partial(read, path)
-        self._short[prefix_of(schema) + path] = short
 
     def _made(self, schema: Schema) -> Reader:
         shape = self._shape
@@ -260,9 +257,6 @@ class Encoder:
 
 def key_of(schema: str | int) -> str:
     return f"{'id' if isinstance(schema, int) else 'guid'}:{schema}"
-
-
-def _nothing(_record: Record) -> None: ...
 
 
 def text_of(path: str, side: str) -> str:

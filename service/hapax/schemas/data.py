@@ -7,7 +7,7 @@ has its data while business code has the record, no longer: a batch keeps bytes 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,18 +16,13 @@ from msgspec.structs import force_setattr, replace
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import VALUE_SCHEMA
-from hapax.core.records import Output
-from hapax.core.transform import data_type, identity
+from hapax.core.records import Output, Record
+from hapax.core.transform import TransformForm, data_type, identity
 from hapax.schemas.codec import Decoder, Encoder, head_of, key_of, require, split
-from hapax.schemas.lookup import lookup_of
+from hapax.schemas.lookup import Lookup, lookup_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hapax.core.formats import FormatOptions
-    from hapax.core.records import Record
-    from hapax.core.transform import TransformForm
-    from hapax.schemas.lookup import Lookup
     from hapax.schemas.registry import Schema
 
 

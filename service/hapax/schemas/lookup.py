@@ -117,9 +117,8 @@ class Lookup:
         self._registry = Registry(options)
         self._monotonic = monotonic
         self.on_trouble: Callable[[str], object] = bool
-        self._cache: SchemaCache | None = None
-        if options.cache is not None:
-            self._cache = SchemaCache(options.cache, options.urls, self._trouble)
+        kept = options.cache
+        self._cache = None if kept is None else SchemaCache(kept, options.urls, self._trouble)
         self._known: dict[str, Schema] = {}
         self._missing: dict[str, str] = {}
         self._unknown_since_s: dict[str, float] = {}

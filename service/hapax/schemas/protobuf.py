@@ -181,9 +181,6 @@ def _known(name: str) -> Any:
     return _file(name, module.DESCRIPTOR.serialized_pb)
 
 
-# -- the path to a message, before its content ---------------------------------------------
-
-
 def path_of(text: bytes) -> tuple[tuple[int, ...], int]:
     """Return the path to a message and how many bytes it took; raise Poison."""
     count, at = _varint(text, 0)

@@ -189,8 +189,6 @@ class Registry:
             settings["ssl.key.password"] = _password(options)
         return SchemaRegistryClient(settings)
 
-    # -- what belongs to a schema -------------------------------------------------------------
-
     def _version(self, subject: str, version: int | str) -> Schema:
         return self._schema(f"{subject}, version {version}", partial(_version, subject, version))
 

@@ -7,7 +7,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Union, cast, get_args, get_origin
 from uuid import UUID
 
 import msgspec
@@ -47,8 +47,7 @@ def json_bytes(data: Any) -> bytes:
 def json_reader(kind: Any) -> Callable[[bytes], Any]:
     """Return what makes data of a type of JSON; of any type where the type is that of Protobuf."""
     if hasattr(kind, "model_validate_json"):
-        checked: Callable[[bytes], Any] = kind.model_validate_json
-        return checked
+        return cast("Callable[[bytes], Any]", kind.model_validate_json)
     return msgspec.json.Decoder(Any if protobuf.is_message(kind) else kind).decode
 
 
@@ -59,8 +58,7 @@ def shape(kind: Any, *, strict: bool) -> Callable[[Any], Any]:
     if (named := _by_name(kind, strict=strict)) is not None:
         return named
     if hasattr(kind, "model_validate"):
-        checked: Callable[[Any], Any] = kind.model_validate
-        return checked
+        return cast("Callable[[Any], Any]", kind.model_validate)
     return partial(msgspec.convert, type=kind, builtin_types=_BUILTIN, strict=strict)
 
 
@@ -71,8 +69,8 @@ def _by_name(kind: Any, *, strict: bool) -> Callable[[Any], Any] | None:
     """
     kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else ()
     classes = [each for each in kinds if isinstance(each, type) and _has_members(each)]
-    tagged = [each for each in classes if getattr(_config(each), "tag", None) is not None]
-    if not classes[1:] or tagged:
+    configs = [getattr(each, "__struct_config__", None) for each in classes]
+    if not classes[1:] or any(getattr(each, "tag", None) is not None for each in configs):
         return None
     shapes = {each.__name__: shape(each, strict=strict) for each in classes}
 
@@ -85,10 +83,6 @@ def _by_name(kind: Any, *, strict: bool) -> Callable[[Any], Any] | None:
         return of({name: value for name, value in data.items() if name != TYPE})
 
     return made
-
-
-def _config(kind: type) -> Any:
-    return getattr(kind, "__struct_config__", None)
 
 
 def _has_members(kind: type) -> bool:

@@ -100,7 +100,8 @@ class TransactionSettings(SettingsGroup):
     """Most records of one batch: bounds memory, and what an abort repeats. With claims a process
     holds two batches under a backlog."""
     bytes_max: Annotated[int, size("1KiB", "1GiB")] = 16 << 20
-    """Most bytes of keys and values of one batch; a larger single record still goes through."""
+    """Most bytes of keys and values of one batch; a larger single record still goes through. It
+    ends with the record with which its outputs exceed four times as much."""
     timeout_ms: Annotated[int, duration("1s", "15m")] = 10_000
     """After this long the brokers abort the transaction of a process that is gone; readers of the
     output wait for it."""

@@ -195,12 +195,9 @@ class Health:
     def livez(self) -> ProbeResult:
         loop_s = self.loop_s
         age_s = 0.0 if loop_s is None else self.monotonic_s() - loop_s
-        if age_s <= self.loop_limit_s:
-            return ProbeResult(ok=True, reasons=[])
-        return ProbeResult(
-            ok=False,
-            reasons=[f"the loop has not moved for {age_s:.1f} s (limit {self.loop_limit_s:g} s)"],
-        )
+        late = f"the loop has not moved for {age_s:.1f} s (limit {self.loop_limit_s:g} s)"
+        reasons = [late] if age_s > self.loop_limit_s else []
+        return ProbeResult(not reasons, reasons)
 
     def readyz(self) -> ProbeResult:
         """Say whether records are being processed, or would be if there were any."""

@@ -116,7 +116,7 @@ def write_within(write: Callable[[], object], seconds: float = FLUSH_S) -> None:
     """Write last words, and wait no longer than so many seconds for who reads them."""
 
     def written() -> None:
-        with suppress(OSError, ValueError):
+        with suppress(Exception):  # what cannot be written, or exported, is lost
             write()
 
     thread = threading.Thread(target=written, daemon=True)

@@ -140,8 +140,8 @@ PHASES = ("identify", "claim", "transform", "plan", "send", "send_offsets", "com
 MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 
 _TOPIC = Label("topic", limit=1_000)
-_PARTITION = Label("partition", limit=10_000)
-_READER = (Label("group", limit=100), _TOPIC, _PARTITION)
+_PARTITION = (_TOPIC, Label("partition", limit=10_000))
+_READER = (Label("group", limit=100), *_PARTITION)
 
 
 class _Table:
@@ -185,7 +185,9 @@ class Metrics(_Table):
     records_unchecked = Row(
         Counter, "Records processed without the claim store, under the policy pass."
     )
-    bytes_consumed = Row(Counter, "Bytes of input values of committed transactions.")
+    bytes_consumed = Row(
+        Counter, "Bytes of keys, values and headers of the input of committed transactions."
+    )
     transactions = Row(
         Counter,
         "Transactions by how they ended; fenced and fatal cost the producer.",
@@ -316,43 +318,37 @@ class Metrics(_Table):
         Gauge,
         "Last stable offset minus committed offset, of assigned partitions; control records "
         "count. Of a DataFrame pipeline: records it has not read.",
-        _TOPIC,
-        _PARTITION,
+        *_PARTITION,
     )
     consumer_lag_seconds = Row(
         Gauge,
         "Age of the oldest unread record, of assigned partitions, at least: that of the newest "
         "record known to be read before it. 0 when nothing is unread.",
-        _TOPIC,
-        _PARTITION,
+        *_PARTITION,
     )
     retention_margin_seconds = Row(
         Gauge,
         "Seconds until retention deletes the next unread record, at the least; 0 or less: now. "
         "+Inf when nothing is unread or nothing is deleted.",
-        _TOPIC,
-        _PARTITION,
+        *_PARTITION,
     )
     open_transaction_seconds = Row(
         Gauge,
         "For how long the last stable offset has not moved below the end of the log, of inputs "
         "and outputs; 0 when no transaction is open.",
-        _TOPIC,
-        _PARTITION,
+        *_PARTITION,
     )
     last_stable_offset_lag = Row(
         Gauge,
         "Offsets between the last stable offset and the end of the log, of inputs and outputs.",
-        _TOPIC,
-        _PARTITION,
+        *_PARTITION,
     )
     paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
     partition_stuck = Row(
         Gauge,
         "1 for an assigned partition before a set of records that cannot be read; offset is that "
         "of its first record. The series disappears when the partition moves.",
-        _TOPIC,
-        _PARTITION,
+        *_PARTITION,
         Label("offset", limit=10_000),
     )
     executors = Row(Gauge, "Executors of Spark that can run tasks.")

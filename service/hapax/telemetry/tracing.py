@@ -9,9 +9,7 @@ messaging; what they have no word for begins with ``hapax``.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from importlib.metadata import entry_points
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,9 +24,10 @@ from hapax.core.errors import (
     ProducerDeadError,
 )
 from hapax.telemetry.events.base import printable
+from hapax.telemetry.line_queue import write_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from opentelemetry.trace import Span, TracerProvider
 
@@ -183,10 +182,7 @@ def open_tracing(app: str, instance: str, version: str) -> TracerProvider:
 def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> TracerProvider:
     try:
         from opentelemetry.sdk import trace as sdk
-        from opentelemetry.sdk.resources import (
-            OTELResourceDetector,
-            Resource,
-        )
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ConfigurationError([_MISSING]) from error
@@ -200,26 +196,12 @@ def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> 
 
 
 def close_tracing(provider: TracerProvider) -> None:
-    _bounded(getattr(provider, "shutdown", None))
+    write_within(getattr(provider, "shutdown", bool), FLUSH_MAX_S)
 
 
 def flush_tracing(provider: TracerProvider) -> None:
-    """Export what is left, within ``FLUSH_MAX_S``."""
-    _bounded(getattr(provider, "force_flush", None))
-
-
-def _bounded(call: Callable[[], object] | None) -> None:
-    """Call on a thread: exporters repeat what a collector does not take, for too long."""
-    if call is None:
-        return
-
-    def run() -> None:
-        with suppress(Exception):  # spans are lost then, and the exporter has logged why
-            call()
-
-    thread = Thread(target=run, name="tracing", daemon=True)
-    thread.start()
-    thread.join(FLUSH_MAX_S)
+    """Export what is left; exporters repeat what a collector does not take, for too long."""
+    write_within(getattr(provider, "force_flush", bool), FLUSH_MAX_S)
 
 
 def _exporter(environ: Mapping[str, str]) -> Any:

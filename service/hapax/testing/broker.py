@@ -17,14 +17,13 @@ from zlib import crc32
 import msgspec
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.records import Record
+from hapax.core.records import Headers, Progress, Record, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.crash_markers import Marks
     from hapax.core.ports import Clock, Message
-    from hapax.core.records import Headers, Progress, TopicPartition
 
     Place = TopicPartition | str
     Name = tuple[str, int]
@@ -411,8 +410,6 @@ class MemoryBroker:
             self.beside.update(marks)
             self.watch(visible, offsets)
 
-    # -- logs -----------------------------------------------------------------------------
-
     def write(
         self,
         topic: str,
@@ -443,8 +440,6 @@ class MemoryBroker:
         self.expire()
         return {where: self.logs[where].stable_end for where in self.inputs}
 
-    # -- group ----------------------------------------------------------------------------
-
     def shift(self, name: str, owned: frozenset[TopicPartition]) -> Shift:
         """Return what a member gives up and what it gets: only what no other member still holds."""
         return self.group.shift(name, owned)
@@ -457,8 +452,10 @@ class MemoryBroker:
     def by_partition(self, messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
         found: dict[TopicPartition, list[Message]] = {}
         for message in messages:
-            partition = message.partition
-            if partition < 0:
-                partition = crc32(message.key or b"") % self._partitions[message.topic]
-            found.setdefault((message.topic, partition), []).append(message)
+            found.setdefault(self._place(message), []).append(message)
         return found
+
+    def _place(self, message: Message) -> TopicPartition:
+        if message.partition >= 0:
+            return (message.topic, message.partition)
+        return (message.topic, crc32(message.key or b"") % self._partitions[message.topic])

@@ -13,12 +13,11 @@ from hapax.core.errors import (
     OtherClusterError,
     other_cluster,
 )
-from hapax.core.ports import Batch
+from hapax.core.ports import Batch, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from hapax.core.ports import Clock
     from hapax.core.records import Coordinates, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
 
@@ -91,7 +90,9 @@ class MemoryClaims:
         if not ids:
             return {}
         self._begin()
-        self._notice()
+        emptied, self._emptied = self._emptied, False
+        if emptied and self._on_emptied is not None:
+            self._on_emptied()
         foreign = {}
         newest = self._newest()
         for index, (each, record) in enumerate(zip(ids, records, strict=True)):
@@ -227,11 +228,6 @@ class MemoryClaims:
             raise OtherClusterError(other_cluster("the claims", there, here))
         if not self._called:
             self._called, self.fresh = True, not self._kept.generations
-
-    def _notice(self) -> None:
-        emptied, self._emptied = self._emptied, False
-        if emptied and self._on_emptied is not None:
-            self._on_emptied()
 
 
 class MemoryOwners:

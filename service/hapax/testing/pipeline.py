@@ -6,10 +6,12 @@ Records go through identify, claim, transform, plan and a transaction, as in ``h
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections import Counter
 from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,27 +27,27 @@ from hapax.core.identity import Identity
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Interrupt
-from hapax.core.records import Coordinates, Record
+from hapax.core.ports import AppliesAll, Interrupt, Message
+from hapax.core.records import Coordinates, Record, TopicPartition
 from hapax.core.retry_later import LEVELS
-from hapax.core.transform import form_of, load_form
+from hapax.core.transform import Result, TransformForm, form_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
-from hapax.settings import load_settings
+from hapax.schemas.codec import KINDS, Decoder, Encoder
+from hapax.schemas.lookup import lookup_of
+from hapax.schemas.registry import Schema
+from hapax.settings import Settings, load_settings
 from hapax.settings.env_file import read_env_file
 from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.schemas import Given, schemas_of
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hapax.core.ports import AppliesAll, Message
-    from hapax.core.records import TopicPartition
-    from hapax.core.transform import Result, TransformForm
-    from hapax.settings import Settings
+    from hapax.core.formats import Format, FormatOptions
+
 
 DEFAULTS = {
     "HAPAX_APP": "test",
@@ -59,6 +61,9 @@ DEFAULTS = {
 """Settings of a pipeline in memory that are not given."""
 PARTITIONS = 8
 """Of each input topic."""
+_NUMBERS = count()
+Given = dict[str, Any] | str | Path
+"""A schema: as data, as text, or the file that has it."""
 
 
 class _ManualClock:
@@ -105,17 +110,61 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
         return [one.value for one in self.outputs if topic in {None, one.topic}]
 
 
-class _AnyTopicBroker(MemoryBroker):
-    """A broker that creates a partition when something is written to it."""
+class TestSchemas:
+    """What a pipeline in memory looks up, by subject: ``orders-value`` is of the topic orders."""
 
-    def by_partition(self, messages: Iterable[Message]) -> dict[TopicPartition, list[Message]]:
-        """Return messages by partition: the one that they name, else the first."""
-        found: dict[TopicPartition, list[Message]] = {}
-        for message in messages:
-            where = (message.topic, max(0, message.partition))
-            self.logs.setdefault(where, MemoryLog(where))
-            found.setdefault(where, []).append(message)
-        return found
+    __test__ = False  # no class of tests, whatever pytest makes of its name
+
+    def __init__(self, formats: FormatOptions, schemas: Mapping[str, Given]) -> None:
+        self._formats = formats
+        self._lookup = lookup_of(formats)
+        for number, (subject, given) in enumerate(schemas.items(), 1):
+            text = _text(given)
+            kind = KINDS.get(self._format(subject), "AVRO")
+            schema = Schema(text=text, kind=kind, id=number, guid=f"{number:032x}")
+            for key in (f"subject:{subject}", f"id:{number}", f"guid:{number:032x}"):
+                self._lookup.add(key, schema)
+
+    def value(self, data: Any, topic: str) -> bytes | None:
+        """Return the value of an input record with this data."""
+        if data is None or isinstance(data, bytes):
+            return data
+        formats = self._formats
+        written = replace(formats, output=formats.input, schema=None, topic=topic)
+        return Encoder(written, self._lookup).encode(data, topic)[0]
+
+    def data(self, record: Record[Any]) -> Any:
+        """Return the data of an output."""
+        read = replace(self._formats, input=self._formats.output, reader=None)
+        return Decoder(read, self._lookup, Any).decode(record)
+
+    def _format(self, subject: str) -> Format:
+        output = subject == f"{self._formats.topic}-value"
+        return self._formats.output if output else self._formats.input
+
+
+def schemas_of(
+    formats: FormatOptions, schemas: Mapping[str, Given]
+) -> tuple[FormatOptions, TestSchemas]:
+    """Return formats whose registry is memory of this pipeline alone, and what it holds."""
+    urls = (f"memory:{next(_NUMBERS)}",)
+    ours = replace(formats, registry=replace(formats.registry, url=urls))
+    return ours, TestSchemas(ours, schemas)
+
+
+def _text(given: Given) -> str:
+    if isinstance(given, Path):
+        return given.read_text(encoding="utf-8")
+    return given if isinstance(given, str) else json.dumps(given)
+
+
+class _AnyTopicBroker(MemoryBroker):
+    """A broker that creates a partition when something is written: the first, or the named."""
+
+    def _place(self, message: Message) -> TopicPartition:
+        where = (message.topic, max(0, message.partition))
+        self.logs.setdefault(where, MemoryLog(where))
+        return where
 
 
 class _CallWatch(Watchdog):

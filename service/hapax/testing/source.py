@@ -6,23 +6,19 @@ raise there: nothing of the batch visible before the commit, an open outcome fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hapax.core.crash_markers import marked
+from hapax.core.crash_markers import Mark, Marks, marked
 from hapax.core.errors import BatchAbortedError, MemberFencedError
 from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit, require_assigned
-from hapax.core.ports import Batch, Changes, Stuck
+from hapax.core.ports import Batch, Changes, Stuck, Why
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from hapax.core.crash_markers import Mark, Marks
-    from hapax.core.ports import Why
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
 
@@ -83,7 +79,9 @@ class MemorySource:
         """Return what has arrived; without records all of ``wait_s`` is spent."""
         with self._step("take"):
             self._shift()
-            batch = self._fetch(Batch([], {}, {}), records_max)
+            batch = Batch([], {}, {})
+            for where in sorted(self._position.keys() - self.paused):
+                self._read(where, batch, records_max - len(batch.records))
             if not batch.records:
                 self._wait(wait_s)
             return batch
@@ -202,11 +200,6 @@ class MemorySource:
             _raise(fault, step)
         yield
         _raise(fault, step)
-
-    def _fetch(self, batch: Batch, records_max: int) -> Batch:
-        for where in sorted(self._position.keys() - self.paused):
-            self._read(where, batch, records_max - len(batch.records))
-        return batch
 
     def _read(self, where: TopicPartition, batch: Batch, records_max: int) -> None:
         found = self._broker.fetch(where, self._position[where], records_max)

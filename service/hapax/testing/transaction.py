@@ -6,25 +6,19 @@ faults that this one can play is one that Kafka can play too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from hapax.core.crash_markers import Mark
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.ports import IN_DOUBT
-from hapax.testing.broker import OFFSETS, InvalidTransactionStateError
-from hapax.testing.source import no_faults
+from hapax.core.offset_commit import CommittedMetadata, OffsetCommit
+from hapax.core.ports import IN_DOUBT, Clock, Message
+from hapax.testing.broker import OFFSETS, InvalidTransactionStateError, MemoryBroker
+from hapax.testing.source import Faults, InjectedFault, no_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hapax.core.offset_commit import OffsetCommit
-    from hapax.core.ports import Clock, Message
     from hapax.core.records import Progress, TopicPartition
-    from hapax.testing.broker import MemoryBroker
-    from hapax.testing.source import Faults, InjectedFault
 
 
 Wire = Callable[[str, Callable[[], None], Callable[[], None]], None]
@@ -216,12 +210,9 @@ class MemoryTransaction:
         try:
             again = partial(self._new_doubts.append, f"{kind}: sent twice")
             self._wire(kind, partial(request, name), again)
-        except InvalidTransactionStateError:
-            if kind != "Produce":
+        except ProducerDeadError as error:
+            if kind != "Produce" or not isinstance(error, InvalidTransactionStateError):
                 self._epoch = None
-            raise
-        except ProducerDeadError:
-            self._epoch = None
             raise
 
     def _name(self) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.jobs import SparkJobs
 from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.session import SparkOptions, open_context
-from hapax.kafka.consume.group_member import KafkaMember
+from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import LaneFences
 from hapax.kafka.read.group_start import start_remarks
 from hapax.kafka.read.lag_probe import TaskProgress

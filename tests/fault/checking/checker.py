@@ -287,11 +287,6 @@ class Accounts:
         return int(self.still[partition])
 
 
-def judge_records(history: History, matched: Matched, findings: Findings) -> Accounts:
-    """Find what is lost, doubled, repeated, torn; return what became of the rest."""
-    return _Records(history, matched, findings).judge()
-
-
 class _Records:
     def __init__(self, history: History, matched: Matched, findings: Findings) -> None:
         self._history = history
@@ -396,7 +391,7 @@ def check(history: History) -> Judgement:
     """Return what the history shows; every class has a number, 0 where nothing was found."""
     findings = Findings()
     matched = match(history)
-    accounts = judge_records(history, matched, findings)
+    accounts = _Records(history, matched, findings).judge()
     judge_effects(history, matched, findings)
     judge_ends(history, matched, findings)
     judge_live(history, findings)

@@ -43,14 +43,18 @@ def _changed(
     return bool(found)
 
 
+def _stamped(
+    world: World, stamp: dict[str, bytes], fits: Callable[[Effect], bool] = lambda _effect: True
+) -> bool:
+    return _changed(world, lambda one: replace(one, headers=one.headers | stamp), fits)
+
+
 def from_elsewhere(world: World) -> bool:
     def alone(one: Effect) -> bool:
         return len(due(one.given)) == 1 and len(world.copies(one.given)) == 1
 
     named = world.rng.choice([b"x", b"other/0/1", b"in/0/x", b"in/7/1", b"in/0/-1"])
-    return _changed(
-        world, lambda one: replace(one, headers=one.headers | {"hapax-source": named}), alone
-    )
+    return _stamped(world, {"hapax-source": named}, alone)
 
 
 def wrong_value(world: World) -> bool:
@@ -74,11 +78,11 @@ def wrong_key(world: World) -> bool:
 
 
 def wrong_id(world: World) -> bool:
-    return _changed(world, lambda one: replace(one, headers=one.headers | {"hapax-id": b"r-1-777"}))
+    return _stamped(world, {"hapax-id": b"r-1-777"})
 
 
 def wrong_header(world: World) -> bool:
-    return _changed(world, lambda one: replace(one, headers=one.headers | {"dup": b"7"}))
+    return _stamped(world, {"dup": b"7"})
 
 
 def header_missing(world: World) -> bool:
@@ -90,19 +94,14 @@ def header_missing(world: World) -> bool:
 
 
 def header_too_many(world: World) -> bool:
-    return _changed(
-        world,
-        lambda one: replace(one, headers=one.headers | {"more": b"1"}),
-        lambda one: one.slot > 0,
-    )
+    return _stamped(world, {"more": b"1"}, lambda one: one.slot > 0)
 
 
 def part_of_one(world: World) -> bool:
-    return _changed(
-        world,
-        lambda one: replace(one, headers=one.headers | {"hapax-part": b"1/1"}),
-        lambda one: one.slot > 0 and "hapax-part" not in one.headers,
-    )
+    def bare(one: Effect) -> bool:
+        return one.slot > 0 and "hapax-part" not in one.headers
+
+    return _stamped(world, {"hapax-part": b"1/1"}, bare)
 
 
 def wrong_attempts(world: World) -> bool:
@@ -118,11 +117,7 @@ def no_app(world: World) -> bool:
 
 
 def _dead_letter(world: World, wrong: dict[str, bytes]) -> bool:
-    return _changed(
-        world,
-        lambda one: replace(one, headers=one.headers | wrong),
-        lambda one: one.way == DEAD_WAY,
-    )
+    return _stamped(world, wrong, lambda one: one.way == DEAD_WAY)
 
 
 def wrong_parts(world: World) -> bool:

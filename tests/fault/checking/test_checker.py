@@ -32,12 +32,10 @@ from tests.fault.feeding.ledger import COPIES, Fate, Ledger
 from tests.fault.results import VIOLATIONS
 from tests.fault.watching.live import MOMENT, SEEN, LiveHistory, LiveReader
 from tests.kit.managed_process import WorkerProcess
+from tests.kit.mutants import Mutant, in_place_of, replaced
 from tests.kit.topics import lag, transaction
 from tests.kit.turn import of_this_turn
 from tests.kit.waiting import await_
-
-Break = Callable[[pytest.MonkeyPatch], None]
-
 
 BY_CAMPAIGNS = {"hang", "undefined-exit", "row-demand"}
 SEEDS = of_this_turn(40, 40)
@@ -82,24 +80,15 @@ BROKEN_SEEDS = range(6)
 NOTHING = np.zeros(0, np.int64)
 
 
-def _replaced(owner: Any, name: str, value: Any) -> Break:
-    return lambda patch: patch.setattr(owner, name, value)
+def _matched(**fields: Callable[[checker.Matched], Any]) -> Mutant:
+    @in_place_of(checker, "match")
+    def match(whole: Any, given: Any) -> Any:
+        found = whole(given)
+        for name, value in fields.items():
+            object.__setattr__(found, name, value(found))
+        return found
 
-
-def _matched(**fields: Callable[[checker.Matched], Any]) -> Break:
-
-    def apply(patch: pytest.MonkeyPatch) -> None:
-        whole = checker.match
-
-        def match(given: Any) -> Any:
-            found = whole(given)
-            for name, value in fields.items():
-                object.__setattr__(found, name, value(found))
-            return found
-
-        patch.setattr(checker, "match", match)
-
-    return apply
+    return match
 
 
 def _only_the_first_found(self: Findings, name: str, found: Any, describe: Any) -> None:
@@ -107,13 +96,13 @@ def _only_the_first_found(self: Findings, name: str, found: Any, describe: Any) 
         self.counts[name] += len(found)
 
 
-BROKEN: dict[str, tuple[Break, Plant]] = {
+BROKEN: dict[str, tuple[Mutant, Plant]] = {
     "takes every effect for the first output": (
-        _replaced(checker, "_slots", lambda _history, effects: np.ones(len(effects), int)),
+        replaced(checker, "_slots", lambda _history, effects: np.ones(len(effects), int)),
         anomalies.torn_txn,
     ),
     "confuses partitions": (
-        _replaced(checker, "place_keys", lambda _lane, offset: np.sort(offset)),
+        replaced(checker, "place_keys", lambda _lane, offset: np.sort(offset)),
         anomalies.lost,
     ),
     "forgets how often an effect is there": (
@@ -135,35 +124,35 @@ BROKEN: dict[str, tuple[Break, Plant]] = {
         anomalies.aborted_read,
     ),
     "takes an event that is there once for one that is owned": (
-        _replaced(checker._Records, "_events", lambda self, _records: np.ones(self._size, int)),
+        replaced(checker._Records, "_events", lambda self, _records: np.ones(self._size, int)),
         anomalies.dedup_loss,
     ),
     "looks for no torn transactions": (
-        _replaced(checker._Records, "_torn", lambda _self: None),
+        replaced(checker._Records, "_torn", lambda _self: None),
         anomalies.torn_txn,
     ),
     "asks no ledger": (
-        _replaced(checker._Records, "_written", lambda _self: None),
+        replaced(checker._Records, "_written", lambda _self: None),
         anomalies.lost_write,
     ),
     "knows no order": (
-        _replaced(checker, "_behind", lambda _groups, _ranks: NOTHING),
+        replaced(checker, "_behind", lambda _groups, _ranks: NOTHING),
         anomalies.order,
     ),
     "compares no values": (
-        _replaced(checker, "_wrong", lambda _way, effects, _inputs: np.zeros(len(effects), bool)),
+        replaced(checker, "_wrong", lambda _way, effects, _inputs: np.zeros(len(effects), bool)),
         anomalies.wrong_value,
     ),
     "asks no live reader": (
-        _replaced(checker, "judge_live", lambda *_: None),
+        replaced(checker, "judge_live", lambda *_: None),
         anomalies.poll_skip,
     ),
     "looks at no ends": (
-        _replaced(checker, "judge_ends", lambda *_: None),
+        replaced(checker, "judge_ends", lambda *_: None),
         anomalies.stuck,
     ),
     "stops at what it finds first": (
-        _replaced(Findings, "add", _only_the_first_found),
+        replaced(Findings, "add", _only_the_first_found),
         anomalies.dead_letter_and_outputs,
     ),
 }
@@ -173,7 +162,7 @@ BROKEN: dict[str, tuple[Break, Plant]] = {
 def test_a_broken_checker_misses_what_is_planted(name, monkeypatch):
     break_, plant = BROKEN[name]
     expected = dict(PLANTS)[plant]
-    break_(monkeypatch)
+    break_(monkeypatch.setattr)
     answers = []
     for seed in BROKEN_SEEDS:
         world = right(seed)

@@ -5,14 +5,11 @@
 
 import random
 import time
-from collections.abc import Callable
 
 from tests.fault.controls.stand import PATIENCE_S, Stand
 from tests.kit.faults import ALWAYS, Rule
 from tests.kit.topics import unmarked
 from tests.kit.waiting import reaches
-
-Recipe = Callable[["Stand"], int]
 
 ILLEGAL_GENERATION = 22
 INVALID_RECORD = 87

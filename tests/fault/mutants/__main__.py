@@ -7,11 +7,11 @@ faults strike the service as it is, which must be clean.
 
 import inspect
 import sys
-from collections.abc import Callable
 
 from tests.fault.mutants import patches
+from tests.kit.mutants import Mutant
 
-MUTANTS: dict[str, Callable[[], None]] = {
+MUTANTS: dict[str, Mutant] = {
     name.replace("_", "-"): patch
     for name, patch in inspect.getmembers(patches, inspect.isfunction)
     if patch.__module__ == patches.__name__ and not name.startswith("_")
@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
 def be(name: str) -> int:
     """Run the service with one rule broken; return its exit code."""
     if name != "none":
-        MUTANTS[name]()
+        MUTANTS[name](setattr)
     from hapax.commands.run import run  # noqa: PLC0415 - only now: what it reads is changed
 
     return run()

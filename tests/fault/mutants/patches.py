@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError
-
 from hapax.claims.redis import RedisClaims
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import OffsetCommit
@@ -23,16 +21,17 @@ from hapax.kafka.produce.transaction import CALL_TIMEOUT_S, KafkaTransaction
 from hapax.testing.claims import AskedBefore
 from hapax.wiring import builders as parts
 from tests.kit import mutants
+from tests.kit.mutants import Patch, in_place_of
 
 # -- Mutants of what the service decides: progress, rewinds, fences, claims ----------------
 
 
-def no_rewind() -> None:
+def no_rewind(patch: Patch) -> None:
     """Go on behind a batch that was aborted."""
-    mutants.no_rewind(setattr)
+    mutants.no_rewind(patch)
 
 
-def no_fence_on_doubt() -> None:
+def no_fence_on_doubt(patch: Patch) -> None:
     """Keep the producer although a request of it may still be on its way."""
     begin = KafkaTransaction.begin
 
@@ -40,21 +39,21 @@ def no_fence_on_doubt() -> None:
         self.doubts = []
         begin(self)
 
-    mutants.no_fence_on_doubt(setattr)
-    KafkaTransaction.begin = careless  # type: ignore[method-assign]
+    mutants.no_fence_on_doubt(patch)
+    patch(KafkaTransaction, "begin", careless)
 
 
-def progress_one_too_far() -> None:
+def progress_one_too_far(patch: Patch) -> None:
     """Commit the offset behind the next record."""
-    mutants.progress_by(1, setattr)
+    mutants.progress_by(1, patch)
 
 
-def progress_one_too_short() -> None:
+def progress_one_too_short(patch: Patch) -> None:
     """Commit the offset of the last record, not the one behind it."""
-    mutants.progress_by(-1, setattr)
+    mutants.progress_by(-1, patch)
 
 
-def claim_then_drop() -> None:
+def claim_then_drop(patch: Patch) -> None:
     """Claim as ``SET NX`` does: an id that is there already is a duplicate, whoever owns it."""
 
     def claim(
@@ -78,27 +77,23 @@ def claim_then_drop() -> None:
     ) -> Asked:
         return AskedBefore(claim(self, ids, records, replays))
 
-    RedisClaims.claim = claim  # type: ignore[method-assign]
-    RedisClaims.ask = ask  # type: ignore[method-assign]
+    patch(RedisClaims, "claim", claim)
+    patch(RedisClaims, "ask", ask)
 
 
 # -- A mutant that commits batch n while n + 1 is under way, and lets neither wait for the other.
 
 
-def two_transactions_without_gate() -> None:
+@in_place_of(parts, "transaction")
+def two_transactions_without_gate(transaction: Any, shared: Any, source: Any) -> Any:
     """Two producers take turns; a commit that fails is found out too late."""
-    transaction = parts.transaction
-
-    def both(shared: Any, source: Any) -> Any:
-        lanes: list[Any] = [transaction(shared, source) for _ in range(2)]
-        for number, lane in enumerate(lanes):
-            properties: Any = lane._properties
-            lane._properties = properties | {
-                "transactional.id": f"{properties['transactional.id']}-lane-{number}"
-            }
-        return _TakingTurns(lanes)
-
-    parts.transaction = both
+    lanes: list[Any] = [transaction(shared, source) for _ in range(2)]
+    for number, lane in enumerate(lanes):
+        properties: Any = lane._properties
+        lane._properties = properties | {
+            "transactional.id": f"{properties['transactional.id']}-lane-{number}"
+        }
+    return _TakingTurns(lanes)
 
 
 class _TakingTurns:
@@ -163,7 +158,7 @@ def _commit(lane: KafkaTransaction) -> None:
 # -- Mutants of the talk with Kafka: transactions, group metadata, positions ---------------
 
 
-def offsets_outside_the_transaction() -> None:
+def offsets_outside_the_transaction(patch: Patch) -> None:
     """Commit the offsets through the consumer, just before the transaction."""
 
     def offset_commit(
@@ -173,23 +168,17 @@ def offsets_outside_the_transaction() -> None:
         self.commit(commit)
         return commit
 
-    def send_offsets(self: KafkaTransaction, commit: OffsetCommit) -> None:
-        pass
-
-    KafkaSource.offset_commit = offset_commit  # type: ignore[method-assign]
-    KafkaTransaction.send_offsets = send_offsets  # type: ignore[method-assign]
+    patch(KafkaSource, "offset_commit", offset_commit)
+    patch(KafkaTransaction, "send_offsets", lambda _self, _commit: None)
 
 
-def no_group_metadata() -> None:
+@in_place_of(KafkaSource, "member")
+def no_group_metadata(_real: Any, self: KafkaSource) -> bytes:
     """Name the group, but neither member nor generation, as before KIP-447."""
-
-    def member(self: KafkaSource) -> bytes:
-        return b"CGMDv2:" + struct.pack("=i", -1) + self._consumer.group.encode() + b"\0\0\1"
-
-    KafkaSource.member = member  # type: ignore[method-assign]
+    return b"CGMDv2:" + struct.pack("=i", -1) + self._consumer.group.encode() + b"\0\0\1"
 
 
-def generation_minus_one() -> None:
+def generation_minus_one(patch: Patch) -> None:
     """Read the group metadata once, before the group has given any."""
     subscribe = KafkaSource.subscribe
     early: list[bytes] = []
@@ -202,45 +191,31 @@ def generation_minus_one() -> None:
         assert parse_metadata(early[0])[0] == -1
         return early[0]
 
-    KafkaSource.subscribe = noting  # type: ignore[method-assign]
-    KafkaSource.member = member  # type: ignore[method-assign]
+    patch(KafkaSource, "subscribe", noting)
+    patch(KafkaSource, "member", member)
 
 
-def read_uncommitted() -> None:
-    _change_consumer({"isolation.level": "read_uncommitted"})
+def read_uncommitted(patch: Patch) -> None:
+    _change_consumer(patch, {"isolation.level": "read_uncommitted"})
 
 
-def reset_to_latest() -> None:
+def reset_to_latest(patch: Patch) -> None:
     """Let the client jump to the end where the group has no offset, and do not look where it is."""
-    _change_consumer({"auto.offset.reset": "latest"})
-
-    def trust(self: TopicIdentity, partitions: object) -> None:
-        pass
-
-    TopicIdentity.check = trust  # type: ignore[method-assign]
+    _change_consumer(patch, {"auto.offset.reset": "latest"})
+    patch(TopicIdentity, "check", lambda _self, _partitions: None)
 
 
-def random_transactional_id() -> None:
+@in_place_of(parts, "producer_properties")
+def random_transactional_id(properties: Any, settings: Any, **how: Any) -> Any:
     """Take a new transactional id with every start: correct, but nobody ends what a kill left."""
-    properties = kafka_clients.producer_properties
-
-    def changed(settings: Any, **how: Any) -> dict[str, Any]:
-        return properties(settings, **how) | {
-            "transactional.id": f"{settings.app}-{uuid.uuid4().hex}"
-        }
-
-    parts.producer_properties = changed  # type: ignore[attr-defined]
+    return properties(settings, **how) | {"transactional.id": f"{settings.app}-{uuid.uuid4().hex}"}
 
 
-def ignored_produce_exceptions() -> None:
+@in_place_of(Outbox, "__init__")
+def ignored_produce_exceptions(begin: Any, self: Outbox, *arguments: Any, **named: Any) -> None:
     """Go on when the client refuses a record, as when its queue is full."""
-    begin = Outbox.__init__
-
-    def careless(self: Outbox, *arguments: Any, **named: Any) -> None:
-        begin(self, *arguments, **named)
-        self.producer = _Careless(self.producer)  # type: ignore[assignment]
-
-    Outbox.__init__ = careless  # type: ignore[method-assign]
+    begin(self, *arguments, **named)
+    self.producer = _Careless(self.producer)  # type: ignore[assignment]
 
 
 class _Careless:
@@ -255,38 +230,25 @@ class _Careless:
             self._producer.produce(*arguments)
 
 
-def ignored_delivery_reports() -> None:
+@in_place_of(Outbox, "_reporter")
+def ignored_delivery_reports(_real: Any, *_message: object) -> Callable[..., None]:
     """Never look at what became of a record: harmless, because the commit fails then."""
-
-    def deaf(_error: KafkaError | None, _message: object) -> None:
-        return
-
-    def reporter(self: Outbox, index: int, topic: str, placed: object) -> Callable[..., None]:
-        return deaf
-
-    Outbox._reporter = reporter  # type: ignore[method-assign]
+    return lambda _error, _message: None
 
 
-def abort_after_commit_timeout() -> None:
+@in_place_of(KafkaTransaction, "commit")
+def abort_after_commit_timeout(_real: Any, self: KafkaTransaction) -> None:
     """Take a commit without answer for one that has failed."""
-
-    def commit(self: KafkaTransaction) -> None:
-        outbox = self._producer()
-        error = self._call(outbox, "commit_transaction", CALL_TIMEOUT_S)
-        if error is None:
-            self.doubts = outbox.log.end()
-            return
-        self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
-        self.doubts = ["a new producer, so that only the wrong belief is wrong"]
-        raise BatchAbortedError("the commit has failed", resolved=True)
-
-    KafkaTransaction.commit = commit  # type: ignore[method-assign]
+    outbox = self._producer()
+    error = self._call(outbox, "commit_transaction", CALL_TIMEOUT_S)
+    if error is None:
+        self.doubts = outbox.log.end()
+        return
+    self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
+    self.doubts = ["a new producer, so that only the wrong belief is wrong"]
+    raise BatchAbortedError("the commit has failed", resolved=True)
 
 
-def _change_consumer(more: dict[str, Any]) -> None:
+def _change_consumer(patch: Patch, more: dict[str, Any]) -> None:
     properties = kafka_clients.consumer_properties
-
-    def changed(settings: Any) -> dict[str, Any]:
-        return properties(settings) | more
-
-    parts.consumer_properties = changed  # type: ignore[attr-defined]
+    patch(parts, "consumer_properties", lambda settings: properties(settings) | more)

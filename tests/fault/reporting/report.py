@@ -38,7 +38,9 @@ def page(runs: Sequence[Run], cases: Sequence[Case]) -> str:
     values = {
         "summary": tables.summary(service, cases),
         "consume_counts": _consume_counts(service),
-        "pictures": _pictures(service),
+        "pictures": "\n\n".join(
+            f"![{run.name}](proof/{_picture(run)})" for run in _pictured(service)
+        ),
         "runs": tables.runs_table(service),
         "machine": _machine(runs),
         "violations": tables.violations_list(service),
@@ -76,10 +78,6 @@ def keep(runs: Sequence[Run], cases: Sequence[Case]) -> None:
 def _pictured(runs: Sequence[Run]) -> list[Run]:
     drawable = [run for run in runs if run.kind == "service" and run.samples]
     return sorted(drawable, key=lambda run: -run.seconds)[:PICTURES_MAX]
-
-
-def _pictures(runs: Sequence[Run]) -> str:
-    return "\n\n".join(f"![{run.name}](proof/{_picture(run)})" for run in _pictured(runs))
 
 
 def _picture(run: Run) -> str:

@@ -30,15 +30,9 @@ def kill_at(scene: Scene, api: str, moment: Moment, *, nth: int = 1, away: bool 
     rule.discard()
     scene.stage.proxy.remove(rule)
     scene.hit(rule.hits)
-    _come_back(scene, victim, away=away)
-
-
-def _come_back(scene: Scene, victim: Member, *, away: bool) -> None:
     if away:
         scene.await_recovery()
-        scene.since = "kill, to another instance"
-    else:
-        scene.since = "kill, same instance at once"
+    scene.since = "kill, to another instance" if away else "kill, same instance at once"
     victim.start()
 
 

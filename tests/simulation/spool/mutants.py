@@ -1,83 +1,67 @@
 """Spools that are broken on purpose: the judge must find out about each within a few schedules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import pytest
 
 from hapax.publish.drainer import Drainer
 from hapax.spool import spool
 from hapax.spool.spool import SpoolRow, SpoolStore
+from tests.kit.mutants import Mutant, Patch, in_place_of
 from tests.simulation.spool.disk import ModelDisk
 
-Mutant = Callable[[pytest.MonkeyPatch], None]
 
-_append, _publish, _go_on = SpoolStore.append, Drainer._publish, Drainer._go_on
-
-
-def does_not_sync_commits(patch: pytest.MonkeyPatch) -> None:
+def does_not_sync_commits(patch: Patch) -> None:
     pragmas = [each.replace("synchronous=FULL", "synchronous=NORMAL") for each in spool._PRAGMAS]
-    patch.setattr(spool, "_PRAGMAS", pragmas)
+    patch(spool, "_PRAGMAS", pragmas)
 
 
-def acknowledges_without_writing_it_down(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SpoolStore, "_acknowledge", lambda _self, _sequence: None)
+def acknowledges_without_writing_it_down(patch: Patch) -> None:
+    patch(SpoolStore, "_acknowledge", lambda _self, _sequence: None)
 
 
-def writes_down_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: SpoolStore, records: Sequence[bytes], *more: Any) -> int:
-        self._acknowledge(self.next + len(records))
-        return _append(self, records, *more)
-
-    patch.setattr(SpoolStore, "append", broken)
-
-
-def never_syncs_the_folder(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ModelDisk, "sync", lambda _self: None)
+@in_place_of(SpoolStore, "append")
+def writes_down_what_is_not_committed(
+    append: Any, self: SpoolStore, records: Sequence[bytes], *more: Any
+) -> Any:
+    self._acknowledge(self.next + len(records))
+    return append(self, records, *more)
 
 
-def deletes_before_the_marker(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: Drainer, taken: Any) -> None:
-        self._spool.delete_below(taken.following)
-        _publish(self, taken)
-
-    patch.setattr(Drainer, "_publish", broken)
+def never_syncs_the_folder(patch: Patch) -> None:
+    patch(ModelDisk, "sync", lambda _self: None)
 
 
-def deletes_the_newest_record(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: SpoolStore, sequence: int) -> None:
-        with self._mutex, self._transaction():
-            self._connection.execute("DELETE FROM records WHERE first < ?", (sequence,))
-
-    patch.setattr(SpoolStore, "delete_below", broken)
+@in_place_of(Drainer, "_publish")
+def deletes_before_the_marker(publish: Any, self: Drainer, taken: Any) -> None:
+    self._spool.delete_below(taken.following)
+    publish(self, taken)
 
 
-def believes_what_is_in_the_tables(patch: pytest.MonkeyPatch) -> None:
-    def broken(row: Any, _first: int) -> SpoolRow:
-        return SpoolRow(row[0], row[1], row[4])
-
-    patch.setattr(spool, "_sound", broken)
-
-
-def takes_what_is_there_for_all(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: SpoolStore) -> int | None:
-        found = acknowledged(self)
-        return None if found is None else spool.FIRST
-
-    acknowledged = SpoolStore._acknowledged
-    patch.setattr(SpoolStore, "_acknowledged", broken)
+@in_place_of(SpoolStore, "delete_below")
+def deletes_the_newest_record(_real: Any, self: SpoolStore, sequence: int) -> None:
+    with self._mutex, self._transaction():
+        self._connection.execute("DELETE FROM records WHERE first < ?", (sequence,))
 
 
-def believes_the_cache_after_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SpoolStore, "_write_log_again", lambda _self: None)
+@in_place_of(spool, "_sound")
+def believes_what_is_in_the_tables(_real: Any, row: Any, _first: int) -> SpoolRow:
+    return SpoolRow(row[0], row[1], row[4])
 
 
-def does_not_read_the_marker_after_a_doubt(patch: pytest.MonkeyPatch) -> None:
-    def broken(self: Drainer, marked: Any) -> None:
-        if not self.next:
-            _go_on(self, marked)
+@in_place_of(SpoolStore, "_acknowledged")
+def takes_what_is_there_for_all(acknowledged: Any, self: SpoolStore) -> int | None:
+    found = acknowledged(self)
+    return None if found is None else spool.FIRST
 
-    patch.setattr(Drainer, "_go_on", broken)
+
+def believes_the_cache_after_a_failed_sync(patch: Patch) -> None:
+    patch(SpoolStore, "_write_log_again", lambda _self: None)
+
+
+@in_place_of(Drainer, "_go_on")
+def does_not_read_the_marker_after_a_doubt(go_on: Any, self: Drainer, marked: Any) -> None:
+    if not self.next:
+        go_on(self, marked)
 
 
 MUTANTS: dict[Mutant, int] = {

@@ -1,7 +1,6 @@
 """Which record path a process takes, and why."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -16,12 +15,12 @@ from hapax.core.record_path import Prepared
 from hapax.core.records import Output
 from hapax.kafka import native
 from hapax.kafka.native import Choice
+from tests.kit.commands import run_captured
 from tests.kit.managed_process import required
 from tests.kit.native import Raw
 from tests.kit.parts import settings_of
 
 hapax_fast: Any = pytest.importorskip("hapax_fast")
-Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +76,7 @@ def test_nine_sources_of_ids_take_the_reference():
 
 
 DIGESTS = "hapax_fast computes other digests than hashlib"
-RELEASE = "hapax_fast is that of another release (interface 99, not 2)"
+RELEASE = "hapax_fast is that of another release (interface 99, not 3)"
 UNTESTED = "librdkafka 2.99.1 is not among those tested (2.16.x)"
 
 
@@ -122,13 +121,8 @@ def test_a_plugin_that_is_not_loaded_takes_the_reference(monkeypatch):
 
 def test_a_worker_that_must_be_native_and_cannot_ends_with_2():
     values = required(DEDUP__ID="json:/id", FAST="on", TELEMETRY__PORT="0")
-    ended = subprocess.run(
-        [sys.executable, "-m", "hapax", "run"],
-        env=os.environ | values,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    ended = run_captured(
+        [sys.executable, "-m", "hapax", "run"], env=os.environ | values, timeout=60
     )
     assert ended.returncode == 2, ended.stderr
     assert "json:/id is looked up in Python" in ended.stdout + ended.stderr

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hapax.core.identity import Identity
-from hapax.core.ports import Batch
+from hapax.core.ports import Batch, Interrupt
 from hapax.core.record_path import Facts, RecordPath
 from hapax.core.records import Coordinates
-from hapax.kafka.consume.decode import read_native
-from hapax.kafka.consume.native_intake import messages_of
+from hapax.kafka.consume.decode import messages_of, read_native
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.errors import NAME_UNREADABLE
 from tests.kit.doubles import Ticking
@@ -194,7 +193,7 @@ def test_records_that_were_given_back_are_no_empty_batch(stage):
         lambda: native.tally([]),
         native.messages,
         lambda: native.headers(0),
-        lambda: native.apply(None, None, Ticking(), {}),
+        lambda: native.apply(None, None, Interrupt(), {}),
         lambda: stage.path.module.preview(native, [()], 0),
         lambda: stage.path.module.send(stage.client, "orders", native, [()], 0),
     ):

@@ -157,9 +157,11 @@ def played(
     script: Sequence[tuple[str, str]],
     due_after: int,
     fates: dict[int, Result | None],
-) -> tuple[Any, list[Record], object]:
-    """Return results or the error that ended them, the calls, and what the interrupt names."""
+    bytes_max: int = 1 << 62,
+) -> tuple[Any, list[Record], object, int]:
+    """Return results or the error that ended them, the calls, and what the interrupt has."""
     interrupt = Interrupt()
+    interrupt.bytes_max = bytes_max
     business = Business(script, records[0], due_after, interrupt)
     transformer = Transformer(business, attempts_max=2)
     result: Any
@@ -167,7 +169,7 @@ def played(
         result = transformer.apply_all(records, interrupt, fates)
     except BaseException as error:  # noqa: BLE001 - both paths must end with the same
         result = (type(error), str(error))
-    return result, business.calls, interrupt.record
+    return result, business.calls, interrupt.record, interrupt.bytes
 
 
 def scripts(*tables: dict[str, Any]) -> st.SearchStrategy[list[tuple[str, str]]]:
@@ -185,19 +187,20 @@ fated = st.dictionaries(
     script=scripts(PLAIN) | scripts(ODD) | scripts(ODD, LAST),
     due_after=st.integers(1, 12),
     fates=fated,
+    bytes_max=st.sampled_from([1, 10, 1000, 1 << 62]),
 )
 @settings(max_examples=few(300), deadline=None)
 def test_business_code_meets_the_same_records_and_its_answers_mean_the_same(
-    stage, records, script, due_after, fates
+    stage, records, script, due_after, fates, bytes_max
 ):
     for native, batch in stage.play(records, []):
-        mine = played(native, script, due_after, fates)
-        theirs = played(list(batch.records), script, due_after, fates)
+        mine = played(native, script, due_after, fates, bytes_max)
+        theirs = played(list(batch.records), script, due_after, fates, bytes_max)
         if isinstance(mine[0], list):
             assert by_reference(mine[0], native) == theirs[0]
             assert mine[1:] == theirs[1:]
         else:
-            assert mine == theirs
+            assert mine[:3] == theirs[:3]
 
 
 PLANNER = Planner(Destinations("app", "out", "dead"))

@@ -7,8 +7,7 @@ examination of a dead cluster takes seconds, like one of a live cluster.
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +37,7 @@ from hapax.core.cluster_state import (
 from hapax.core.errors import PreflightError
 from hapax.core.group_start import client_of
 from hapax.core.offset_commit import CommittedMetadata, text_of
-from hapax.core.partition_offsets import position
+from hapax.core.partition_offsets import LogOffsets, position
 from hapax.kafka.admin.preflight import ApiVersionsLog, telling_client
 from hapax.kafka.admin.second_client import RequestError, value_in_file
 from hapax.kafka.admin.topics import values_of
@@ -51,10 +50,8 @@ from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Future
 
     from hapax.core.cluster_state import LastRecords, Sampled
-    from hapax.core.partition_offsets import LogOffsets
     from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
@@ -102,18 +99,17 @@ class Logs:
         self._queries.close()
 
     def look(self) -> dict[Where, Log]:
-        places = self._places
         # The committed offset first, the ends after it: so an offset is never beyond its log.
         committed = self._committed()
         # The high watermark first, the stable end after it, and the stable end again at the very
         # end: a transaction that is seen open was open all the time.
-        logs = self._queries.log_offsets(places)
+        logs = self._queries.log_offsets(self._places)
         seen_s = time.monotonic()
         since = self._since(logs)
         later: dict[Where, int | None] = {}
         if any(log.last_stable_offset_lag for log in logs.values()):
             time.sleep(max(0.0, PAUSE_S - (time.monotonic() - seen_s)))
-            later = self._queries.offsets(dict.fromkeys(places, LATEST), committed=True)
+            later = self._queries.offsets(dict.fromkeys(self._places, LATEST), committed=True)
         for one in self._queries.take_errors():
             name = f"broker {one.leader}" if one.where is None else f"{one.where[0]}/{one.where[1]}"
             self.untold[f"offsets of {name}"] = describe(one.error)
@@ -126,7 +122,7 @@ class Logs:
                 cluster_id=self._clusters.get(where),
                 foreign=self._foreign.get(where),
             )
-            for where in places
+            for where in self._places
         }
 
     def _since(self, logs: Mapping[Where, LogOffsets]) -> dict[Where, dict[int, int]]:
@@ -217,9 +213,6 @@ def readers_at_rest(
     return tuple(one for one in before if last.get(one[1:3]) and one.committed == ends[one[1:3]])
 
 
-# -- One query of a cluster -------------------------------------------------------------------
-
-
 Ages = tuple[int, ...]
 
 
@@ -249,16 +242,14 @@ class ClusterLook(NamedTuple):
 
 
 class _Look:
-    """One pass over a cluster."""
-
     def __init__(self, asked: ClusterLook) -> None:
         self._asked = asked
         self._settings = asked.settings
         self._topics = list(dict.fromkeys((*asked.settings.input.topics, *asked.outputs)))
         self._client_log = ApiVersionsLog()
-        base = reader_properties(asked.settings) | {"client.id": f"{asked.settings.app}-doctor"}
-        self._properties = base
-        self._admin = telling_client(base, self._client_log)
+        own = {"client.id": f"{asked.settings.app}-doctor"}
+        self._properties = reader_properties(asked.settings) | own
+        self._admin = telling_client(self._properties, self._client_log)
         self._untold: dict[str, str] = {}
         self._overridden: dict[int, str] = {}
 
@@ -425,16 +416,13 @@ class _Look:
         )
 
 
-# -- Answers of the admin client as facts, and a trial ------------------------------------------
-
-
 def waited(answer: Future[Any], until_s: float) -> tuple[Any, str | None]:
     """Wait for an answer; return it, or None and why there is none."""
     try:
         return answer.result(max(0.0, until_s - time.monotonic())), None
     except KafkaException as error:
         return None, describe(error.args[0])
-    except (TimeoutError, FutureTimeoutError):
+    except TimeoutError:
         return None, f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.cluster_state import BrokerAnswers
+from hapax.core.cluster_state import Address, BrokerAnswers
 from hapax.core.retry_later import LEVELS, create_command
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
@@ -23,7 +23,6 @@ from hapax.kafka.read.offsets_client import reader_properties
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hapax.core.cluster_state import Address
     from hapax.settings import Settings
 
 BROKERS_TIMEOUT_S = 1.5
@@ -125,9 +124,6 @@ class KafkaPreflight:
         return f"{', '.join(tls)} speaks TLS, and {wrong}" if tls else ""
 
 
-# -- What settings need of one cluster ---------------------------------------------------------
-
-
 def target_settings(settings: Settings) -> Settings:
     target = settings.target
     nothing = target.input.model_copy(update={"topics": ()})
@@ -157,9 +153,6 @@ def required_topics(settings: Settings) -> dict[str, str]:
 def protocol_unserved(settings: Settings, apis: Mapping[str, int]) -> bool:
     joins = settings.group.protocol == "consumer"
     return joins and apis.get(CONSUMER_PROTOCOL, -1) < KIP_848
-
-
-# -- Which requests the brokers serve ------------------------------------------------------------
 
 
 def request_versions(settings: Settings) -> dict[str, int]:

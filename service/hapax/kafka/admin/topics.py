@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from hapax.core.errors import PreflightError
-from hapax.core.topic_rules import TopicRules, TopicTakes, row_problems
+from hapax.core.topic_rules import RowNeeds, TopicRules, TopicTakes, row_problems
 from hapax.kafka.client_log import kafkas_id
 from hapax.kafka.connection import no_broker
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.topic_rules import RowNeeds
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S, IDS_TIMEOUT_S = 5.0, 30.0

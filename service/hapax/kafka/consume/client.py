@@ -14,13 +14,13 @@ import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
-from hapax.core.ports import Changes
+from hapax.core.ports import Changes, Clock, Watch, Why
 from hapax.kafka.client_log import DEBUG, ClientLogMonitor
 from hapax.kafka.connection import answers, new_client_answered
-from hapax.kafka.consume.native_intake import NativeIntake
+from hapax.kafka.consume.decode import NativeIntake
 from hapax.kafka.errors import (
     COORDINATOR_MOVES,
     LINE_IS_NO_TEXT,
@@ -30,13 +30,12 @@ from hapax.kafka.errors import (
     place_of,
 )
 from hapax.kafka.properties import build
-from hapax.kafka.read.offsets_client import list_offsets
+from hapax.kafka.read.offsets_client import NO_EPOCH, list_offsets
 from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hapax.core.ports import Clock, Watch, Why
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
@@ -52,7 +51,6 @@ PENDING_TIMEOUT_S = 1.0
 """Longest wait for offsets that hang in a transaction, where not knowing them is an answer."""
 SERVE_TIMEOUT_S = 2.0
 """Longest service of what is queued before a client is closed."""
-NO_EPOCH = -1
 PASSING_S = 5.0
 """A coordinator that loads or moves answers within a moment; after that it is worth a warning."""
 
@@ -215,8 +213,6 @@ class GroupConsumer:
             raise PreflightError([problem])
         raise StopError(f"the consumer is dead: {text}")
 
-    # -- the group ------------------------------------------------------------------------
-
     def assignment(self) -> frozenset[Where]:
         with self.asking("assignment"):
             return frozenset(places(self.client.assignment()))
@@ -255,8 +251,6 @@ class GroupConsumer:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
         return {(answer.topic, answer.partition): answer for answer in answers}
 
-    # -- the log --------------------------------------------------------------------------
-
     def numbers(self, topic: str) -> list[int]:
         with self.asking("list_topics"):
             metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
@@ -273,8 +267,6 @@ class GroupConsumer:
             text = f"offsets of {topic}/{number}: {describe(error)}"
             raise BatchAbortedError(text, resolved=False)
         return {where: offset for where, offset in found.items() if offset is not None}
-
-    # -- reading --------------------------------------------------------------------------
 
     def seek(self, where: Where, offset: int, epoch: int | None = None) -> bool:
         """Read on from there. Inside of ``asking``.
@@ -311,6 +303,19 @@ class GroupConsumer:
         else:
             self._reasons.get(where, set()).discard(why)
             self.resume_returned()
+
+    def assign_held(
+        self, client: Consumer, partitions: list[TopicPartition], why: Why, at: int = OFFSET_END
+    ) -> None:
+        """Assign and hold: the client would look up and fetch what is not taken."""
+        given = [TopicPartition(*where, at) for where in places(partitions)]
+        strategy = self.properties.get("partition.assignment.strategy")
+        if self.properties.get("group.protocol") == "consumer" or strategy == "cooperative-sticky":
+            client.incremental_assign(given)
+        else:
+            client.assign(given)
+        for where in places(given):
+            self.hold(where, why, held=True)
 
     def hold_ours(self, where: Where, why: Why, *, held: bool) -> None:
         if where in self.assignment():

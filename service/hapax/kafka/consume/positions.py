@@ -12,15 +12,23 @@ later.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
 from hapax.core.group_start import began, by_start, of_another_client
 from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.span import Span, SpanWords
-from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.read.offsets_client import EARLIEST, LATEST, unjoined
+from hapax.kafka.read.offsets_client import (
+    EARLIEST,
+    LATEST,
+    client_offset,
+    offset_or_none,
+    unjoined,
+)
 from hapax.kafka.read.spans import spans
+from hapax.kafka.undecodable import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -33,6 +41,10 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.partition_state import PartitionStates
 
+LOOK_S, SEARCH_S = 0.5, 2.0
+"""Between two searches, shorter than from line to line; and how long one takes at most."""
+RETRY_LARGE_S = 60.0
+"""A property does not change while the client lives, but retention may delete the record."""
 ELECTION_S = 10.0
 LATE_S = 30.0
 """How long the group's offset may be below what it was, until it counts as lost."""
@@ -139,14 +151,10 @@ class Beginning:
         ids = self._consumer.log.topics
         bounded = self._span is not None and self._span.end is not None
         places = {where: span.start for where, span in begun.items()}
-        offsets = client_offsets(
-            ids.offset(
-                where,
-                span.start,
-                beside=CommittedMetadata(began=count, span=span if bounded else None),
-            )
-            for where, span in begun.items()
-        )
+        offsets = []
+        for where, span in begun.items():
+            beside = CommittedMetadata(began=count, span=span if bounded else None)
+            offsets.append(client_offset(ids.offset(where, span.start, beside=beside)))
         self._breaks = self._consumer.log.breaks
         with self._consumer.asking("commit"):
             answers = self._consumer.client.commit(offsets=offsets, asynchronous=False)
@@ -188,10 +196,7 @@ class Positions:
             state = self._states[where]
             state.beside = text_of(answer)
             state.drop_anchor(answer.offset, answer.leader_epoch)
-        return {
-            where: answer.offset if answer.offset >= 0 else None
-            for where, answer in answers.items()
-        }
+        return {where: offset_or_none(answer) for where, answer in answers.items()}
 
     def _compare(self, where: Where, answer: TopicPartition) -> None:
         """Compare an answer with how far the group is known to have come.
@@ -253,8 +258,6 @@ class Positions:
         self.rewind({where: offset for where, offset in stable.items() if offset is not None})
         self._begin([where for where in again if stable[where] is None])
         self._states.stale -= stale  # only now: without an answer they stay stale
-
-    # -- a log that is another one -----------------------------------------------------------
 
     def prove(self, partitions: Iterable[Where]) -> set[Where]:
         """Return those to read again: an epoch is checked by a seek alone (librdkafka 2.16)."""
@@ -330,10 +333,70 @@ class Positions:
             " start again"
         )
 
-    # -- a group that begins -----------------------------------------------------------------
-
     def _begin(self, partitions: Collection[Where]) -> None:
         if partitions:
             places = self.beginning.places(partitions)
             self.rewind(places)
             self._states.unplaced.update(where for where in partitions if where not in places)
+
+
+class HeldUpPartitions:
+    """Attends to partitions whose next records cannot be read. One thread only."""
+
+    def __init__(
+        self, consumer: GroupConsumer, states: PartitionStates, positions: Positions, clock: Clock
+    ) -> None:
+        self._consumer = consumer
+        self._states = states
+        self._positions = positions
+        self._clock = clock
+        self._due_s = 0.0
+        self._seen: Progress = {}
+        self._tries: Counter[Where] = Counter()
+        self._large: set[Where] = set()
+
+    def attend(self) -> None:
+        """Do what is due. Inside of ``asking``; costs nothing while all can be read."""
+        if self._states.stuck.known:
+            self._states.stuck.retry(self._try_again)
+        if self._consumer.log.too_large.reason and self._clock.monotonic() >= self._due_s:
+            self._search()
+
+    def _try_again(self, where: Where, offset: int) -> None:
+        """Read a set once more; one that was too large is looked at by another client first."""
+        at = max(offset, self._states[where].untaken)
+        if where not in self._large or not self._hold_large(where, at):
+            self._positions.read_on(where, at)
+            self._consumer.hold(where, "undecodable", held=False)
+
+    def _search(self) -> None:
+        """Find out which partition it is: one that makes no progress before the end of its log.
+
+        At first one of which nothing was handed out, for a task of Spark may not live for longer.
+        """
+        now_s = self._clock.monotonic()
+        self._consumer.log.too_large.reason = ""  # it comes again while one is not held
+        before, self._seen = self._seen, self._states.next_offsets()
+        still = {
+            where: at
+            for where, at in self._seen.items()
+            if before.get(where, self._states[where].settled) == at
+            and not self._states.stuck.holds(where)
+        }
+        ends: Progress = {}
+        with suppress(BatchAbortedError):  # the line comes again
+            ends = self._consumer.offsets(still, LATEST)
+        for where in sorted(ends, key=self._tries.__getitem__):
+            if ends[where] > still[where] and self._clock.monotonic() - now_s < SEARCH_S:
+                self._tries[where] += 1  # others come first the next time
+                self._hold_large(where, still[where])
+        self._due_s = self._clock.monotonic() + LOOK_S
+
+    def _hold_large(self, where: Where, offset: int) -> bool:
+        reason = too_large(unjoined(self._consumer.properties), where, offset)
+        self._large.discard(where)
+        if reason:
+            self._large.add(where)
+            self._states.stuck.meet(where, offset, reason, RETRY_LARGE_S)
+            self._consumer.hold(where, "undecodable", held=True)
+        return bool(reason)

@@ -8,39 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from hapax.core.crash_markers import marked
-from hapax.core.offset_commit import OffsetCommit, require_assigned
-from hapax.core.ports import Batch
+from hapax.core.crash_markers import Marks, marked
+from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit, require_assigned
+from hapax.core.ports import Batch, Changes, Clock, Stuck, Why
 from hapax.kafka.admin.group import orphans
-from hapax.kafka.consume.client import (
-    PENDING_TIMEOUT_S,
-    ConsumerEvents,
-    GroupConsumer,
-    places,
-)
-from hapax.kafka.consume.decode import read, read_native, without
-from hapax.kafka.consume.native_intake import messages_of
-from hapax.kafka.consume.partition_state import HeldUpPartitions, PartitionStates
-from hapax.kafka.consume.positions import Positions
+from hapax.kafka.consume.client import PENDING_TIMEOUT_S, ConsumerEvents, GroupConsumer, places
+from hapax.kafka.consume.decode import NativeIntake, messages_of, read, read_native, without
+from hapax.kafka.consume.partition_state import PartitionStates
+from hapax.kafka.consume.positions import HeldUpPartitions, Positions
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
-from hapax.kafka.offset_commit import client_offsets
-from hapax.kafka.read.offsets_client import LATEST
+from hapax.kafka.read.offsets_client import LATEST, client_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from confluent_kafka import Consumer
-
-    from hapax.core.crash_markers import Marks
-    from hapax.core.offset_commit import CommittedMetadata, GroupOffset
-    from hapax.core.ports import Changes, Clock, Stuck, Why
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.core.span import SpanWords
-    from hapax.kafka.consume.native_intake import NativeIntake
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
@@ -319,7 +306,8 @@ class KafkaSource:
     def commit(self, commit: OffsetCommit) -> None:
         """Commit offsets outside of any transaction (the weaker guarantees only)."""
         with self._consumer.asking("commit"):
-            self._consumer.client.commit(offsets=client_offsets(commit.offsets), asynchronous=False)
+            offsets = list(map(client_offset, commit.offsets))
+            self._consumer.client.commit(offsets=offsets, asynchronous=False)
 
     def group_knows(self) -> bool:
         """Return whether the group has an offset in any of the topics. Before or after joining."""
@@ -353,10 +341,12 @@ class KafkaSource:
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.revoked += places(partitions)
-        self._states.leave(places(partitions))
-        self._consumer.release(places(partitions))
+        self._leave(places(partitions))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._changes.lost += places(partitions)
-        self._states.leave(places(partitions))
-        self._consumer.release(places(partitions))
+        self._leave(places(partitions))
+
+    def _leave(self, left: list[Where]) -> None:
+        self._states.leave(left)
+        self._consumer.release(left)

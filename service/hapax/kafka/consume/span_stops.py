@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.span import SpanWords, other_span
-from hapax.kafka.consume.client import ANSWER_TIMEOUT_S
+from hapax.core.span import Span, SpanWords, other_span
+from hapax.kafka.consume.client import ANSWER_TIMEOUT_S, GroupConsumer
 from hapax.kafka.consume.decode import before
 from hapax.kafka.errors import describe
 from hapax.kafka.read.offsets_client import OffsetsClient, unjoined
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hapax.core.record_path import RecordPath
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
-    from hapax.core.span import Span
-    from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions
 
@@ -45,8 +43,6 @@ class SpanStops:
         self._positions = positions
         self._given = start if isinstance(start, SpanWords) else None
         self._words = self._given if self._given is not None and self._given.end else None
-
-    # -- what the group has -------------------------------------------------------------------
 
     def require(self, partitions: Iterable[Where]) -> None:
         """Look up the beginning; raise PreflightError when offsets are of no or another span."""
@@ -103,8 +99,6 @@ class SpanStops:
             if problem is not None:
                 raise PreflightError([problem])
         return known
-
-    # -- records --------------------------------------------------------------------------------
 
     def stop(self, where: Where) -> int | None:
         """Return the stop; where the group is further already, by workers, that offset."""

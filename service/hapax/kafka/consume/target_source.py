@@ -11,20 +11,17 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.core.offset_commit import informative
 from hapax.core.plan import OtherCluster
 from hapax.kafka.consume.client import places
-from hapax.kafka.consume.group_member import assign_unplaced
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.offset_commit import client_offsets
+from hapax.kafka.read.offsets_client import client_offset, offset_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from confluent_kafka import Consumer, TopicPartition
 
     from hapax.core.ports import Batch, Clock
     from hapax.core.records import Progress
@@ -97,7 +94,7 @@ class KafkaTargetSource(KafkaSource):
 
     def progress_of(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
         found = self.lanes.progress(partitions, frozenset())
-        return {where: one.offset if one.offset >= 0 else None for where, one in found.items()}
+        return {where: offset_or_none(one) for where, one in found.items()}
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """See the port; partitions that have come are placed first."""
@@ -150,28 +147,19 @@ class KafkaTargetSource(KafkaSource):
             if where in ours
         ]
         self._untold, self._told_s = {}, now_s
-        commit, told = self._consumer.client.commit, client_offsets(offsets)
+        commit, told = self._consumer.client.commit, list(map(client_offset, offsets))
         with suppress(KafkaException):  # a group that is changing; the next commit shows more
             if now:
                 commit(offsets=told, asynchronous=False)
             else:
                 commit(offsets=told)
 
-    # -- what the client reports ------------------------------------------------------------
-
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         super()._on_assign(consumer, partitions)
-        held = assign_unplaced(consumer, partitions, self._consumer.properties, NOWHERE)
-        came = places(held)
-        for where in came:
-            self._consumer.hold(where, "unplaced", held=True)
-        self.lanes.leave(came)
-        self._states.stale.update(came)
-
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        super()._on_revoke(consumer, partitions)
+        self._consumer.assign_held(consumer, partitions, "unplaced", NOWHERE)
         self.lanes.leave(places(partitions))
+        self._states.stale.update(places(partitions))
 
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        super()._on_lost(consumer, partitions)
-        self.lanes.leave(places(partitions))
+    def _leave(self, left: list[Where]) -> None:
+        super()._leave(left)
+        self.lanes.leave(left)

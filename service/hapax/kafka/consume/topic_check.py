@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import PositionLostError
 from hapax.core.group_start import of_another_client
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.kafka.consume.client import PENDING_TIMEOUT_S
+from hapax.kafka.consume.client import PENDING_TIMEOUT_S, GroupConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hapax.core.records import TopicPartition as Where
-    from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions
 

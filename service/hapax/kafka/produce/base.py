@@ -26,7 +26,6 @@ from hapax.kafka.produce.producer import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
 
     from hapax.core.ports import Clock, Message, Watch
     from hapax.kafka.native import NativePath
@@ -75,7 +74,7 @@ class OutputTopics:
     def meet(self, names: Collection[str]) -> None:
         self._there = frozenset(names)
 
-    def learn(self, codes: AbstractSet[int]) -> bool:
+    def learn(self, codes: set[int]) -> bool:
         """Ask; return whether settings may explain it: not where messages were judged by them."""
         if self._rules or not codes & _BY_RULES:
             return False
@@ -234,8 +233,13 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def any_cluster(_cluster_id: str | None) -> None:
-    """Accept the cluster: there are no positions that could belong to another one."""
+def answer_of(ask: Callable[[], Any]) -> Any:
+    """Raise ProducerDeadError when no broker answers."""
+    try:
+        return ask()
+    except KafkaException as error:
+        text = f"no broker answered: {describe(error.args[0])}"
+        raise ProducerDeadError(text, unanswered=True) from error
 
 
 class KafkaProducing:
@@ -248,7 +252,7 @@ class KafkaProducing:
         clock: Clock,
         forward: LogLine,
         watch: Watch,
-        meet_cluster: Callable[[str | None], None] = any_cluster,
+        meet_cluster: Callable[[str | None], None] = lambda _cluster_id: None,
     ) -> None:
         """``meet_cluster`` raises when positions belong to another cluster than the producer's."""
         self._config = config
@@ -289,11 +293,7 @@ class KafkaProducing:
             placed=config.placed,
         )
         with self._watch("list_topics"):
-            try:
-                metadata = outbox.connect()
-            except KafkaException as error:
-                text = f"no broker answered: {describe(error.args[0])}"
-                raise ProducerDeadError(text, unanswered=True) from error
+            metadata = answer_of(outbox.connect)
         self._topics.meet(metadata.topics)
         return outbox, metadata
 

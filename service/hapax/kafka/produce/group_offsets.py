@@ -5,27 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import HapaxError, PreflightError, ProducerDeadError
-from hapax.core.offset_commit import GroupOffset, OffsetCommit
+from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit
 from hapax.kafka.admin.group import members
 from hapax.kafka.admin.topics import cluster_id
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
 from hapax.kafka.produce.standalone import alone, replay_id
 from hapax.kafka.properties import admin_properties, build
-from hapax.kafka.read.offsets_client import OffsetsClient, reader_properties
+from hapax.kafka.read.offsets_client import OffsetsClient, offset_or_none, reader_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.offset_commit import CommittedMetadata
     from hapax.core.ports import Clock, Message
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
@@ -150,7 +144,7 @@ class GroupOffsets:
                 self.require_empty()
                 # Unstable: the offsets before the open transaction, which is this one.
                 now = queries.group_offsets(offsets, ANSWER_TIMEOUT_S, stable=False)
-                if {w: at.offset if at.offset >= 0 else None for w, at in now.items()} != before:
+                if {where: offset_or_none(at) for where, at in now.items()} != before:
                     raise PreflightError(["the group has moved on meanwhile: try again"])  # noqa: TRY301 - one way out
             except BaseException:
                 transaction.abort()

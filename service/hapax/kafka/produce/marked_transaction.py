@@ -29,12 +29,12 @@ from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
 from hapax.kafka.admin.topics import absent_topics
 from hapax.kafka.errors import FORBIDDEN, describe, of_group
-from hapax.kafka.produce.base import PROPAGATION_S, ProducerConfig
+from hapax.kafka.produce.base import PROPAGATION_S, ProducerConfig, answer_of
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import build, consumer_properties, producer_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.ports import Message, Watch
     from hapax.core.records import TopicPartition as Where
@@ -84,14 +84,6 @@ def _unknown(what: str, error: KafkaError) -> BatchAbortedError | StopError:
     if error.code() in _HELD_BACK:
         hint = "; if brokers answer otherwise, a transaction hangs in it: hapax transactions list"
     return BatchAbortedError(f"{what} is not known: {describe(error)}{hint}", resolved=False)
-
-
-def _answer(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except KafkaException as error:
-        text = f"no broker answered: {describe(error.args[0])}"
-        raise ProducerDeadError(text, unanswered=True) from error
 
 
 class TransactionTooLongError(StopError):
@@ -197,7 +189,7 @@ class MarkedTransaction:
     def cluster_id(self) -> str | None:
         """Return Kafka's id of the cluster; raise ProducerDeadError when no broker answers."""
         with self._renewed_after_failure():
-            metadata = _answer(lambda: self.list_topics(ANSWER_TIMEOUT_S))
+            metadata = answer_of(lambda: self.list_topics(ANSWER_TIMEOUT_S))
             if not metadata.brokers:
                 raise ProducerDeadError("the answer names no broker", unanswered=True)
         found: str | None = metadata.cluster_id
@@ -206,7 +198,7 @@ class MarkedTransaction:
     def lacks(self, topic: str) -> bool:
         """Whether no broker knows a topic, also after a while; ProducerDeadError: none answers."""
         properties = producer_properties(self._settings)
-        return bool(_answer(lambda: absent_topics(properties, {topic}, PROPAGATION_S)))
+        return bool(answer_of(lambda: absent_topics(properties, {topic}, PROPAGATION_S)))
 
     def close(self) -> None:
         self.transaction.close()

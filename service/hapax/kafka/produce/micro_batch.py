@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     Chunk = Sequence[Message]
     Chunks = Callable[[], Iterable[Chunk]]
-    Parcel = Callable[[], Iterable[Sequence[Message]]]
 
 NEAR_OFFSETS = 100
 """How far back from the last stable offset each partition is read first."""
@@ -268,7 +267,7 @@ def publish_lane(
     marked: MarkedTransaction,
     lane: int,
     manifest: str,
-    parcels: Sequence[Parcel],
+    parcels: Sequence[Chunks],
     published: LanePublished,
     *,
     attempts_max: int,
@@ -306,11 +305,11 @@ def publish_lane(
 
 
 def _part(
-    marked: MarkedTransaction, manifest: str, parcels: Sequence[Parcel], done: int
+    marked: MarkedTransaction, manifest: str, parcels: Sequence[Chunks], done: int
 ) -> tuple[int, dict[str, int]]:
     taken = done
 
-    def chunks() -> Iterator[Sequence[Message]]:
+    def chunks() -> Iterator[Chunk]:
         nonlocal taken
         for parcel in parcels[done:]:
             yield from parcel()

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.kafka.connection import no_broker, require_listener
@@ -16,8 +16,6 @@ from hapax.kafka.properties import build, producer_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from confluent_kafka import KafkaError
 
     from hapax.core.ports import Message
     from hapax.settings import Settings

@@ -34,8 +34,7 @@ from hapax.core.errors import (
 )
 from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
-from hapax.core.ports import IN_DOUBT
-from hapax.kafka.offset_commit import client_offsets
+from hapax.core.ports import IN_DOUBT, Clock, Message
 from hapax.kafka.produce.marked_transaction import (
     ANSWER_TIMEOUT_S,
     MarkedNames,
@@ -44,11 +43,11 @@ from hapax.kafka.produce.marked_transaction import (
 )
 from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import admin_properties, build, consumer_properties, transactional_id
+from hapax.kafka.read.offsets_client import client_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hapax.core.ports import Clock, Message
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
@@ -256,11 +255,8 @@ class TargetTransaction:
                 known = self._opened(where).progress
             else:
                 known, _group = target_progress(self._settings, where, self._logger)
-            found[where] = (
-                TopicPartition(*where, NOTHING_COMMITTED)
-                if known is None
-                else client_offsets([known])[0]
-            )
+            nothing = TopicPartition(*where, NOTHING_COMMITTED)
+            found[where] = nothing if known is None else client_offset(known)
         return found
 
     def keep(self) -> None:

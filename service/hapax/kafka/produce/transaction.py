@@ -9,15 +9,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    PreflightError,
-    ProducerDeadError,
-    StopError,
-)
-from hapax.core.ports import IN_DOUBT
+from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
+from hapax.core.ports import IN_DOUBT, Message
 from hapax.kafka.errors import (
     CONTENT,
     FORBIDDEN,
@@ -28,19 +23,15 @@ from hapax.kafka.errors import (
     reaction,
     transactional_error,
 )
-from hapax.kafka.offset_commit import client_offsets
 from hapax.kafka.produce.base import KafkaProducing
 from hapax.kafka.produce.call_timeout import HangingError, OffsetsCaller
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
+from hapax.kafka.read.offsets_client import client_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from confluent_kafka import TopicPartition
 
     from hapax.core.offset_commit import OffsetCommit
-    from hapax.core.ports import Message
     from hapax.kafka.produce.producer import Outbox
 
 CALL_TIMEOUT_S = 3.0
@@ -156,7 +147,7 @@ class KafkaTransaction(KafkaProducing):
     def send_offsets(self, commit: OffsetCommit) -> None:
         """Add it as its source has just checked it: the broker checks no assignment."""
         outbox = self._producer()
-        offsets = client_offsets(commit.offsets)
+        offsets = list(map(client_offset, commit.offsets))
         deadline_s = self._clock.monotonic() + self._deadline_s
         while True:
             error = self._send_offsets(outbox, offsets, commit.group_metadata)
@@ -275,9 +266,7 @@ class KafkaTransaction(KafkaProducing):
         self.abort()
         self._check_topics(outbox)
 
-    def _learn(
-        self, outbox: Outbox, step: str, codes: AbstractSet[int]
-    ) -> tuple[bool, Mapping[int, str]]:
+    def _learn(self, outbox: Outbox, step: str, codes: set[int]) -> tuple[bool, Mapping[int, str]]:
         """Return whether it was for what a message holds, and which are surely to blame."""
         self._diagnosing = True
         if not codes & CONTENT:

@@ -12,14 +12,13 @@ from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.kafka.errors import CONTENT, FORBIDDEN, LINE_IS_NO_TEXT, describe
-from hapax.kafka.produce.base import KafkaProducing
+from hapax.kafka.produce.base import KafkaProducing, ProducerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.offset_commit import OffsetCommit
     from hapax.core.ports import Message
-    from hapax.kafka.produce.base import ProducerConfig
     from hapax.kafka.produce.producer import Outbox
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, StopError
-from hapax.core.ports import Batch
+from hapax.core.ports import Batch, Watch
 from hapax.kafka.errors import (
     FORBIDDEN,
     NAME_UNREADABLE,
@@ -24,12 +24,11 @@ from hapax.kafka.errors import (
     place_of,
 )
 from hapax.kafka.read.offsets_client import OffsetsClient, offset_or_none, reader_properties
-from hapax.kafka.read.range_reader import RangeFetch, record_of
+from hapax.kafka.read.range_reader import RangeFetch, few_named, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from hapax.core.ports import Watch
     from hapax.core.records import Coordinates, Record
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
@@ -170,7 +169,7 @@ class KafkaOwners:
                 fetch = RangeFetch(client, spans, refused=_failed, over=_GONE)
                 while fetch.ends:
                     if fetch.silent(ANSWER_TIMEOUT_S):
-                        raise BatchAbortedError(f"owners in {_named(fetch.ends)}: no answer")
+                        raise BatchAbortedError(f"owners in {few_named(fetch.ends)}: no answer")
                     before = sum(map(len, left.values()))
                     for message in fetch.poll(_POLL_S, AT_ONCE):
                         where, at = place_of(message), offset_of(message)
@@ -210,10 +209,6 @@ def _reached(left: deque[int], offset: int) -> bool:
     while left and left[0] <= offset:
         last = left.popleft()
     return last == offset
-
-
-def _named(ends: dict[Where, int]) -> str:
-    return ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
 
 
 def _failed(what: str, error: KafkaError) -> BatchAbortedError | StopError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.micro_batches import InputLogs
+from hapax.core.micro_batches import Anchors, InputLogs
 from hapax.kafka.client_log import DEBUG, TopicIds
 from hapax.kafka.errors import describe, place_of
 from hapax.kafka.properties import build
@@ -22,7 +22,6 @@ from hapax.kafka.read.offsets_client import reader_properties
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hapax.core.micro_batches import Anchors
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 

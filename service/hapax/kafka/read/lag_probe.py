@@ -141,15 +141,13 @@ class KafkaLagProbe:
                     self._remark(snapshot, resource.name, describe(error.args[0]))
                 else:
                     snapshot.failures.append(f"{resource.name}: {describe(error.args[0])}")
-                continue
             except TimeoutError:
-                snapshot.failures.append(
-                    f"{resource.name}: its configuration was not returned in time"
-                )
-                continue
-            found = retention_of({name: entry.value for name, entry in entries.items()})
-            if found is not None:
-                self._retention = self._retention | {resource.name: found}
+                late = f"{resource.name}: its configuration was not returned in time"
+                snapshot.failures.append(late)
+            else:
+                found = retention_of({name: entry.value for name, entry in entries.items()})
+                if found is not None:
+                    self._retention = self._retention | {resource.name: found}
 
     def _remark(self, snapshot: OffsetSnapshot, topic: str, reason: str) -> None:
         if topic not in self._remarked:
@@ -158,9 +156,6 @@ class KafkaLagProbe:
                 f"{topic}: its retention cannot be read ({reason}); grant DescribeConfigs on the "
                 "topic for the retention metrics"
             )
-
-
-# -- Records that other groups have not read ----------------------------------------------------
 
 
 def reader_probes(settings: Settings) -> dict[str, ReaderLagProbe]:
@@ -262,14 +257,12 @@ def _committed(queries: OffsetsClient, places: list[Where]) -> dict[Where, int |
     return {where: offset_or_none(one) for where, one in answers.items() if one.error is None}
 
 
-# -- Tasks of a Spark application, before they report to their driver --------------------------
-#
-# A task that stays commits for as long as HAPAX_SPARK__RANGE_INTERVAL before it reports: by its
-# driver's word alone, whatever arrived since would pass for lag.
-
-
 class TaskProgress:
-    """Asks the group about the partitions that the driver knows of. One thread only."""
+    """Asks the group about the partitions that the driver knows of. One thread only.
+
+    A task that stays commits for as long as HAPAX_SPARK__RANGE_INTERVAL before it reports: by its
+    driver's word alone, whatever arrived since would pass for lag.
+    """
 
     def __init__(self, settings: Settings, told: Callable[[], GroupProgress]) -> None:
         """Connect to nothing yet. ``told``: what reports have said."""

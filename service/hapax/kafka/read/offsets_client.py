@@ -32,15 +32,17 @@ from hapax.kafka.properties import build, consumer_properties
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from hapax.core.offset_commit import GroupOffset
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
-    Isolation = Literal["read_committed", "read_uncommitted"]
     _Ends = tuple[Progress, list[str], Exception | None]
 
+Isolation = Literal["read_committed", "read_uncommitted"]
 EARLIEST, LATEST = -2, -1
 """Asked for in place of a time in Unix ms."""
+NO_EPOCH = -1
 REQUEST_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S, BROKERS_TIMEOUT_S = 30.0, 10.0
 EVENTS_MAX = 100
@@ -243,6 +245,14 @@ def offset_or_none(answer: TopicPartition) -> int | None:
     return answer.offset if answer.offset >= 0 else None
 
 
+def client_offset(one: GroupOffset) -> TopicPartition:
+    """Return an offset to commit, in the client's form."""
+    epoch = NO_EPOCH if one.leader_epoch is None else one.leader_epoch
+    if one.metadata is None:  # the client refuses a None
+        return TopicPartition(one.topic, one.partition, one.offset, leader_epoch=epoch)
+    return TopicPartition(one.topic, one.partition, one.offset, one.metadata, epoch)
+
+
 class BlockingOffsets(OffsetsClient):
     """Waits for partitions between two leaders and for coordinators that have just started.
 
@@ -439,9 +449,7 @@ class BackgroundEnds:
         ends: Progress = {}
         errors: list[str] = []
         try:
-            if self._client is None:
-                self._client = OffsetsClient(self._properties, self._logger)
-            client = self._client
+            client = self._client = self._client or OffsetsClient(self._properties, self._logger)
             try:
                 found = client.offsets(dict.fromkeys(partitions, LATEST), committed=True)
             except KafkaException as exception:

@@ -18,12 +18,12 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.offset_moves import Unreadable
 from hapax.core.ports import Stuck
-from hapax.core.records import Record
+from hapax.core.records import Coordinates, Record
 from hapax.kafka.errors import (
     FORBIDDEN,
     NO_TEXT,
@@ -34,18 +34,14 @@ from hapax.kafka.errors import (
     place_of,
 )
 from hapax.kafka.properties import build
-from hapax.kafka.read.offsets_client import reader_properties
+from hapax.kafka.read.offsets_client import Isolation, OffsetsClient, reader_properties
 from hapax.kafka.undecodable import UNDECODABLE, TooLarge, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from confluent_kafka import Message
-
     from hapax.core.lag import Counted
-    from hapax.core.records import Coordinates
     from hapax.core.records import TopicPartition as Where
-    from hapax.kafka.read.offsets_client import Isolation, OffsetsClient
     from hapax.settings import Settings
 
 _EOF = KafkaError._PARTITION_EOF
@@ -122,6 +118,7 @@ class RangeFetch:
         self._consumer = consumer
         self._refused = refused
         self._over = over
+        self._fetched = set(self.ends)
         consumer.assign([TopicPartition(*where, spans[where][0]) for where in self.ends])
 
     def poll(self, wait_s: float = WAIT_S, at_once: int = AT_ONCE) -> list[Message]:
@@ -151,11 +148,16 @@ class RangeFetch:
     def silent(self, timeout_s: float) -> bool:
         return bool(self.ends) and time.monotonic() - self.heard_s > timeout_s
 
-    def pause(self, places: Iterable[Where]) -> None:
-        """Fetch no more of these partitions. The pause stays as long as the consumer."""
-        done = [TopicPartition(*where) for where in places]
+    def pause_done(self) -> set[Where]:
+        """Fetch no more of partitions that are done by now; return them.
+
+        The pause stays as long as the consumer.
+        """
+        done = self._fetched - self.ends.keys()
+        self._fetched -= done
         if done:
-            self._consumer.pause(done)
+            self._consumer.pause([TopicPartition(*where) for where in done])
+        return done
 
     def _ended_by(self, error: KafkaError, where: Where, offset: int | None) -> bool:
         code, end = error.code(), self.ends[where]
@@ -219,15 +221,14 @@ class RangeReader:
         with closing(build(Consumer, properties, heard)) as consumer:
             fetch = RangeFetch(consumer, starts, refused=_refused, undecodable=self.undecodable)
             while fetch.ends and time.monotonic() < give_up_s:
-                due = set(fetch.ends)
                 for one in _records(fetch.poll(min(WAIT_S, within_s))):
                     found.setdefault((one.record.topic, one.record.partition), one)
-                found |= dict.fromkeys(due - fetch.ends.keys() - found.keys())
                 for where in found.keys() & self.undecodable.keys():
                     del self.undecodable[where]  # it comes later
                 for where in fetch.ends.keys() & (found.keys() | self.undecodable.keys()):
                     del fetch.ends[where]
-                fetch.pause(due - fetch.ends.keys())
+                for where in fetch.pause_done() - self.undecodable.keys():
+                    found.setdefault(where, None)
         for where in fetch.ends if heard.reason else ():
             if reason := too_large(properties, where, starts[where][0]):
                 self.undecodable[where] = Stuck(starts[where][0], reason)
@@ -248,11 +249,10 @@ def _read(
     with closing(build(Consumer, properties, heard)) as consumer:
         fetch = RangeFetch(consumer, spans, refused=refused, undecodable=undecodable)
         while fetch.ends:
-            due = set(fetch.ends)
             found = fetch.poll()
             for where in fetch.ends.keys() & undecodable.keys():
                 raise failed(undecodable_problem(where, undecodable[where]))
-            fetch.pause(due - fetch.ends.keys())
+            fetch.pause_done()
             if fetch.silent(silence_s):
                 raise failed(_silent(fetch.ends, silence_s, heard.reason))
             if found:
@@ -277,11 +277,11 @@ def undecodable_problem(where: Where, one: Stuck) -> str:
 
 
 def _silent(ends: Mapping[Where, int], silence_s: float, why: str = "") -> str:
-    places = ", ".join(f"{topic}/{number}" for topic, number in sorted(ends)[:3])
-    return f"{places}: nothing came for {silence_s:.0f} s; {why or 'are its brokers up?'}"
+    return f"{few_named(ends)}: nothing came for {silence_s:.0f} s; {why or 'are its brokers up?'}"
 
 
-# -- A stretch of one partition, read from its start to its end, under both isolations ---------
+def few_named(places: Iterable[Where]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(places)[:3])
 
 
 class OffsetRange(NamedTuple):
@@ -345,10 +345,6 @@ def _audit_refused(place: str, error: KafkaError) -> RangeReadError:
     return RangeReadError(f"{place}: {reason}")
 
 
-# -- Counts the records of stretches of offsets, by consumers that join nothing ----------------
-#
-# They are those by which offsets are queried, so that there is no further connection.
-
 COUNTING: Mapping[str, Any] = {
     # What is fetched beyond a stretch is thrown away.
     "queued.max.messages.kbytes": 4096,
@@ -357,7 +353,7 @@ COUNTING: Mapping[str, Any] = {
     "enable.auto.commit": False,
     "fetch.wait.max.ms": 20,
 }
-"""Properties of a consumer that counts."""
+"""Of a consumer that counts: it queries offsets as well, so there is no further connection."""
 
 
 def count_records(
@@ -385,14 +381,12 @@ def count_records(
     assigned = [TopicPartition(*where) for where in fetch.ends]
     try:
         while fetch.ends and time.monotonic() < give_up_s:
-            due = set(fetch.ends)
             found = fetch.poll(at_once=at_once)
             _add(found, counted)
-            for where in due - fetch.ends.keys():
-                counted[where].end = ends[where]
             for where in fetch.ends.keys() & fetch.undecodable.keys():
                 del fetch.ends[where]
-            fetch.pause(due - fetch.ends.keys())
+            for where in fetch.pause_done() - fetch.undecodable.keys():
+                counted[where].end = ends[where]
             tell(len(found))
             if fetch.silent(SILENCE_S):
                 raise PreflightError([_silent(fetch.ends, SILENCE_S)])
@@ -415,9 +409,6 @@ def _count_refused(place: str, error: KafkaError) -> PreflightError:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         reason = f"grant READ on topic {topic} ({reason})"
     return PreflightError([f"{place}: its records cannot be read: {reason}"])
-
-
-# -- What a reader meets first from an offset on -------------------------------------------------
 
 
 def first_from(settings: Settings, at: Coordinates, end: int) -> ReadRecord | Unreadable | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
-from hapax.core.span import Span, offsets_of, time_of
+from hapax.core.span import Span, SpanWords, offsets_of, time_of
 from hapax.kafka.errors import describe, offset_of, place_of
 from hapax.kafka.properties import build
 from hapax.kafka.read.offsets_client import EARLIEST, LATEST, OffsetsClient
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
-    from hapax.core.span import SpanWords
 
 SILENCE_S = 10.0
 ANSWER_TIMEOUT_S = 5.0
@@ -41,8 +40,6 @@ def spans(
 
 
 class _Lookup:
-    """One query of the logs."""
-
     def __init__(
         self, properties: Mapping[str, Any], queries: OffsetsClient, places: list[Where]
     ) -> None:
@@ -92,7 +89,6 @@ class _Lookup:
         with closing(build(Consumer, own, None)) as consumer:
             fetch = RangeFetch(consumer, ranges, refused=_refused)
             while fetch.ends:
-                due = set(fetch.ends)
                 for message in fetch.poll():
                     where = place_of(message)
                     if where not in found and message.timestamp()[1] >= time_ms:
@@ -101,7 +97,7 @@ class _Lookup:
                     found.setdefault(where, fetch.undecodable[where].offset)
                 for where in fetch.ends.keys() & found.keys():
                     del fetch.ends[where]
-                fetch.pause(due - fetch.ends.keys())
+                fetch.pause_done()
                 if fetch.silent(SILENCE_S):
                     raise BatchAbortedError("records of a span: nothing came", resolved=False)
         return found

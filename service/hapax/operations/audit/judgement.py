@@ -17,14 +17,10 @@ counts, and it proves that the stretch was read to its end.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hapax.operations.audit.result import (
-    NAMES,
-    Compare,
-    OutputFindings,
-    audit_of,
-)
+from hapax.operations.audit.result import NAMES, Compare, OutputFindings, audit_of
 from hapax.operations.audit.rows import DEAD_SLOT, OFFSETS, POISON, WAITING
 
 if TYPE_CHECKING:
@@ -257,14 +253,12 @@ _VIEWS = (
         """,
     ),
 )
-_CONTENTS = (
-    "g.mixed or (g.outs > 0 and i.content <> g.written)"
-    " or (i.outputs = {poison} and g.outs = 0 and g.dead > 0 and i.content <> g.letter)"
-)
 _DIFFERS = {
     Compare.NONE: "false",
     Compare.COUNTS: "g.outs > 0 and i.outputs <> g.outs",
-    Compare.VALUES: f"(g.outs > 0 and i.outputs <> g.outs) or {_CONTENTS}",
+    Compare.VALUES: "(g.outs > 0 and i.outputs <> g.outs)"
+    " or g.mixed or (g.outs > 0 and i.content <> g.written)"
+    " or (i.outputs = {poison} and g.outs = 0 and g.dead > 0 and i.content <> g.letter)",
 }
 _RECORDS = {
     "records": "real",
@@ -344,10 +338,10 @@ def judge(engine: Engine, scope: Scope) -> Audit:
 
 def _counted(engine: Engine, scope: Scope) -> dict[int, dict[str, int]]:
     sums = ", ".join(f"sum({count}) as {name}" for name, count in _COUNTS.items())
-    found: dict[int, dict[str, int]] = {}
+    found: dict[int, dict[str, int]] = defaultdict(Counter)
     for place, *counts in engine.rows(f"select place, {sums} from decided group by place"):  # noqa: S608 - own names
         named = zip(_COUNTS, counts, strict=True)
-        found[place] = {name: count for name, count in named if count}
+        found[place] = Counter({name: count for name, count in named if count})
     more = engine.rows(
         "select place, fate, count(*) from placed where fate <> 'judged' group by place, fate"
     )
@@ -359,9 +353,7 @@ def _counted(engine: Engine, scope: Scope) -> dict[int, dict[str, int]]:
         disordered = "select place, 'out_of_order', count(*) from disordered group by place"
         more += engine.rows(disordered)
     for place, fate, count in more:
-        name = "orphaned" if fate == "nowhere" else fate
-        counts_of = found.setdefault(place, {})
-        counts_of[name] = counts_of.get(name, 0) + count
+        found[place]["orphaned" if fate == "nowhere" else fate] += count
     return found
 
 

@@ -8,8 +8,8 @@ whatever is read. The database is a workspace of one thread: no journal, no comm
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
 
 from hapax.operations.audit.judgement import EFFECTS, INPUTS
 from hapax.operations.audit.result import IncompleteError
@@ -17,9 +17,7 @@ from hapax.operations.audit.result import IncompleteError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hapax.operations.audit.judgement import Ranges, Report, View
-
-    Row = tuple[Any, ...]
+    from hapax.operations.audit.judgement import Ranges, Report, Row, View
 
 CACHE_KB = 64 * 1024
 """Memory of the tables; each sort may take as much again."""
@@ -50,10 +48,8 @@ class LocalAudit:
     @contextmanager
     def opened(cls, report: Report) -> Iterator[LocalAudit]:
         audit = cls(report)
-        try:
+        with closing(audit._base):
             yield audit
-        finally:
-            audit._base.close()
 
     def read(self, table: str, task: Ranges, what: str) -> None:
         offsets = sum(one.end - one.start for one in task.stretches)

@@ -5,8 +5,9 @@ Pure values, shared by what reads topics, what judges them and what shows the re
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -25,11 +26,8 @@ class Compare(StrEnum):
     NONE = "none"
 
 
-class EngineName(StrEnum):
-    """What reads and judges: this process, or Spark."""
-
-    LOCAL = "local"
-    SPARK = "spark"
+EngineName = Literal["local", "spark"]
+"""What reads and judges: this process, or Spark."""
 
 
 class Class(NamedTuple):
@@ -169,10 +167,7 @@ def audit_of(
         InputFindings(bounds=bounds, counts={"records": 0} | counts.get(place, {}))
         for place, bounds in enumerate(scope.inputs)
     ]
-    nowhere: dict[str, int] = {}
-    for place, found in counts.items():
-        if place < 0:
-            nowhere = {name: nowhere.get(name, 0) + count for name, count in found.items()}
+    nowhere = sum((Counter(found) for place, found in counts.items() if place < 0), Counter[str]())
     return Audit(
         app=scope.app,
         compare=scope.compare.value if scope.known else "nothing",
@@ -185,8 +180,7 @@ def audit_of(
 
 
 def total(findings: list[InputFindings], more: dict[str, int]) -> dict[str, int]:
-    sums: dict[str, int] = dict.fromkeys(("records", *ACCOUNTS, *NAMES), 0)
+    sums = Counter(dict.fromkeys(("records", *ACCOUNTS, *NAMES), 0))
     for counts in [*(one.counts for one in findings), more]:
-        for name, count in counts.items():
-            sums[name] = sums.get(name, 0) + count
-    return sums
+        sums.update(counts)
+    return dict(sums)

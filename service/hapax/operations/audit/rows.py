@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 
-from hapax.core.headers import (
-    APP,
-    ERROR,
-    ID,
-    PART,
-    SOURCE,
-    TRUNCATED,
-    UNCHECKED,
-    Retried,
-    part_of,
-)
+from hapax.core.headers import APP, ERROR, ID, PART, SOURCE, TRUNCATED, UNCHECKED, Retried, part_of
 from hapax.core.identity import Identity
 from hapax.core.records import Coordinates
 from hapax.core.retry_later import Later
@@ -31,8 +21,8 @@ from hapax.operations.audit.result import Compare
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.records import Record, TopicPartition
-    from hapax.core.transform import Result, Transformer
+    from hapax.core.records import Output, Record, TopicPartition
+    from hapax.core.transform import Transformer
     from hapax.engines.overlapping_calls import GatheredCalls
     from hapax.kafka.read.range_reader import ReadRecord
 
@@ -123,7 +113,6 @@ class InputRows:
         self._transformer = transformer
         self._output_topic = output_topic
         self._values = compare is Compare.VALUES
-        self._tags: dict[bytes, bytes] = {}
 
     def rows(self, records: Sequence[ReadRecord]) -> list[InputRow]:
         found = self._identity.identify([one.record for one in records])
@@ -133,21 +122,13 @@ class InputRows:
             owner = number_of(place, record.offset)
             event_id = None
             if self._claimed and found.claims[index] and readable:
-                event_id = self._hashed(found.claims[index], found.ids[index])
+                event_id = _hashed(found.claims[index], found.ids[index])
                 if index in found.replays:
                     owner = self._owner(found.replays[index])
             poison = not readable or index in found.poison
             outputs, content, topics = self._due(record, poison=poison)
             rows.append(InputRow(record.offset, VISIBLE, owner, event_id, outputs, content, topics))
         return rows
-
-    def _hashed(self, claim: bytes, event_id: bytes) -> bytes:
-        tag = claim[: len(claim) - len(event_id)]
-        number = self._tags.get(tag)
-        if number is None:
-            # Not the order of arrival: every task must come to the same byte.
-            number = self._tags[tag] = blake2b(tag, digest_size=1).digest()
-        return id_hash(event_id) + number
 
     def _owner(self, original: Coordinates) -> int:
         place = self._places.get((original.topic, original.partition))
@@ -175,13 +156,12 @@ class InputRows:
     def _dead(self, record: Record) -> int | None:
         return content_hash(DEAD_SLOT, "", record.key, record.value) if self._values else None
 
-    def _whole(self, record: Record, result: Result) -> int:
+    def _whole(self, record: Record, outputs: tuple[Output, ...]) -> int:
         content = 0
-        if isinstance(result, tuple):
-            for slot, output in enumerate(result, 1):
-                key = record.key if output.key is UNSET else output.key
-                topic = output.topic or self._output_topic
-                content += content_hash(slot, topic, key, output.value)
+        for slot, output in enumerate(outputs, 1):
+            key = record.key if output.key is UNSET else output.key
+            topic = output.topic or self._output_topic
+            content += content_hash(slot, topic, key, output.value)
         return content
 
 
@@ -217,7 +197,9 @@ class EffectRows:
                 return None
             passed = record.offset < self._passed[(record.topic, record.partition)]
             slot = MOVED_ON if passed else WAITING
-            return self._stands_for(record, retried.of.encode(), slot, retried.move)
+            place, offset = self._source(retried.of.encode())
+            waits = record.offset, place, offset, slot, retried.move
+            return None if place == FOREIGN else EffectRow(*waits, None, unchecked=False, id=None)
         source = headers.get(SOURCE)
         dead = ERROR in headers
         if source is None or (dead and headers.get(APP, self._app) != self._app):
@@ -232,25 +214,9 @@ class EffectRows:
         elif self._values:
             topic = "" if dead else record.topic
             content = content_hash(slot, topic, record.key, record.value)
-        gone = place >= 0 and offset < self._starts[place]
-        return EffectRow(
-            record.offset,
-            place,
-            offset,
-            slot,
-            parts,
-            content,
-            UNCHECKED in headers,
-            id_hash(headers.get(ID) or b"") if gone else None,
-        )
-
-    def _stands_for(
-        self, record: Record, original: bytes, slot: int, parts: int
-    ) -> EffectRow | None:
-        place, offset = self._source(original)
-        if place == FOREIGN:
-            return None
-        return EffectRow(record.offset, place, offset, slot, parts, None, unchecked=False, id=None)
+        unchecked, gone = UNCHECKED in headers, place >= 0 and offset < self._starts[place]
+        its_id = id_hash(headers.get(ID) or b"") if gone else None
+        return EffectRow(record.offset, place, offset, slot, parts, content, unchecked, its_id)
 
     def _source(self, text: bytes) -> tuple[int, int]:
         where, _slash, offset = text.rpartition(b"/")
@@ -262,6 +228,12 @@ class EffectRows:
         except ValueError:
             return NOWHERE, -1
         return (NOWHERE, -1) if named.topic in self._topics else (FOREIGN, -1)
+
+
+def _hashed(claim: bytes, event_id: bytes) -> bytes:
+    tag = claim[: len(claim) - len(event_id)]
+    # Not the order of arrival: every task must come to the same byte.
+    return id_hash(event_id) + blake2b(tag, digest_size=1).digest()
 
 
 def id_hash(event_id: bytes) -> bytes:

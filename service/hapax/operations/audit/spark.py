@@ -6,10 +6,10 @@ Only counts and a few examples come to the driver.
 from __future__ import annotations
 
 import tempfile
-import threading
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -21,16 +21,15 @@ from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.session import SparkOptions, open_session
 from hapax.operations.audit.judgement import EFFECTS, INPUTS
 from hapax.operations.audit.result import IncompleteError
+from hapax.operations.reading import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from hapax.operations.audit.judgement import Ranges, Report, View
+    from hapax.operations.audit.judgement import Ranges, Report, Row, View
     from hapax.settings import Settings
-
-    Row = tuple[Any, ...]
 
 SHUFFLE_OFFSETS, SHUFFLE_MIN, SHUFFLE_MAX = 250_000, 2, 10_000
 CAUSE_CHARS_MAX = 300
@@ -82,7 +81,7 @@ class SparkAudit:
         """
         ranges, columns = len(task.stretches), _COLUMNS[table]
         numbers = self._spark.range(0, ranges, 1, max(1, ranges))
-        frame = numbers.mapInArrow(_Mapper(task, columns), columns).persist()
+        frame = numbers.mapInArrow(partial(_rows_of, task, columns), columns).persist()
         with self._reporting(what):
             ended = frame.where("read is not null").count()  # this also reads them all
         if ended != ranges:
@@ -96,7 +95,8 @@ class SparkAudit:
         self._spark.conf.set("spark.sql.shuffle.partitions", str(min(wanted, SHUFFLE_MAX)))
 
     def load(self, table: str, columns: str, rows: Sequence[Row]) -> None:
-        f.broadcast(rows_frame(self._spark, rows, columns)).createOrReplaceTempView(table)
+        small = pa.Table.from_batches([_batch(rows, _schema(columns))])
+        f.broadcast(self._spark.createDataFrame(small, columns)).createOrReplaceTempView(table)
 
     def define(self, view: View) -> None:
         frame = self._spark.sql(view.query)
@@ -111,50 +111,32 @@ class SparkAudit:
         context = self._spark.sparkContext
         group = f"audit: {what}"
         context.setJobGroup(group, group)
-        ended = threading.Event()
+        tracker = context.statusTracker()
 
-        def watch() -> None:
-            tracker = context.statusTracker()
-            while not ended.wait(_POLL_S):
-                infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-                stages = [
-                    known
-                    for info in infos
-                    for stage in (info.stageIds if info is not None else ())
-                    if (known := tracker.getStageInfo(stage)) is not None
-                ]
-                done = sum(stage.numCompletedTasks for stage in stages)
-                self._report(f"{what} (tasks)", done, sum(stage.numTasks for stage in stages))
+        def look() -> None:
+            infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [
+                known
+                for info in infos
+                for stage in (info.stageIds if info is not None else ())
+                if (known := tracker.getStageInfo(stage)) is not None
+            ]
+            done = sum(stage.numCompletedTasks for stage in stages)
+            self._report(f"{what} (tasks)", done, sum(stage.numTasks for stage in stages))
 
         self._report(what, 0, 0)
-        watcher = threading.Thread(target=watch, name="audit-progress", daemon=True)
-        watcher.start()
-        try:
+        with repeated(look, _POLL_S):
             yield
-        finally:
-            ended.set()
-            watcher.join()
 
 
-class _Mapper:
-    """Runs within a task: numbers of stretches in, rows out."""
-
-    def __init__(self, read: Ranges, columns: str) -> None:
-        self._read = read
-        self._columns = columns
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = _schema(self._columns)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for rows in self._read(number):
-                    if rows:
-                        yield _batch(rows, schema)
-
-
-def rows_frame(spark: SparkSession, rows: Sequence[Row], columns: str) -> DataFrame:
-    table = pa.Table.from_batches([_batch(rows, _schema(columns))])
-    return spark.createDataFrame(table, columns)
+def _rows_of(
+    read: Ranges, columns: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run within a task: numbers of stretches in, rows out."""
+    schema = _schema(columns)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from (_batch(rows, schema) for rows in read(number) if rows)
 
 
 def _schema(columns: str) -> pa.Schema:

@@ -31,7 +31,7 @@ from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import AuditRangeReader, OffsetRange
 from hapax.operations.audit.judgement import first_named, judge, named_topics
 from hapax.operations.audit.local import LocalAudit
-from hapax.operations.audit.result import Compare, EngineName, InputBounds, OutputBounds, Scope
+from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.reading import await_decided
 
@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hapax.core.records import Progress, TopicPartition
-    from hapax.operations.audit.judgement import Engine, Report
-    from hapax.operations.audit.result import Audit
+    from hapax.operations.audit.judgement import Engine, Report, Row
+    from hapax.operations.audit.result import Audit, EngineName
     from hapax.settings import Settings
-
-    Row = tuple[Any, ...]
 
 STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
 TASKS_PER_CORE = 3
@@ -69,35 +67,27 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit(
-    settings: Settings,
-    options: AuditOptions,
-    report: Report,
-    engine: EngineName = EngineName.LOCAL,
+    settings: Settings, options: AuditOptions, report: Report, engine: EngineName = "local"
 ) -> Audit:
     """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
     if options.transform:
         load_form(settings.transform)  # its errors are reported before anything starts
-    if engine is EngineName.SPARK and find_spec("pyspark") is None:
+    if engine == "spark" and find_spec("pyspark") is None:
         raise ConfigurationError(
             ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
         )
     with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
-        with _opened(engine, settings, report) as reader:
+        opened: AbstractContextManager[Engine] = LocalAudit.opened(report)
+        if engine == "spark":
+            from hapax.operations.audit import spark
+
+            opened = spark.opened(settings, report)
+        with opened as reader:
             found = topics.judged(reader)
     found.duration_s = round(time.monotonic() - began_s, 1)
     return found
-
-
-def _opened(
-    engine: EngineName, settings: Settings, report: Report
-) -> AbstractContextManager[Engine]:
-    if engine is EngineName.SPARK:
-        from hapax.operations.audit.spark import opened
-
-        return opened(settings, report)
-    return LocalAudit.opened(report)
 
 
 class AuditTopics:
@@ -118,7 +108,13 @@ class AuditTopics:
         client, places = self._client, self._places
         lows, ends = self._lows(), client.last_stable(places)  # 1
         engine.read("inputs", self._input_task(lows, ends, engine.cores), "reading input")
-        lanes = client.partitions(self._outputs(self._existing(named_topics(engine))))
+        named = named_topics(engine)
+        # With outputs on another cluster what goes to a missing topic became dead letters.
+        absent = client.absent(named)
+        self._remarks += [
+            f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
+        ]
+        lanes = client.partitions(self._outputs(named - absent))
         settled = client.last_stable(lanes)  # 2
         committed, passed = client.committed(places), self._passed()  # 3
         outputs = self._output_bounds(lanes, settled)  # 4
@@ -235,22 +231,11 @@ class AuditTopics:
             for where in lanes
         ]
 
-    def _existing(self, named: set[str]) -> set[str]:
-        """Return those that exist; with outputs on another cluster the rest became dead letters."""
-        absent = self._client.absent(named)
-        self._remarks += [
-            f"topic {topic}, which the transform names, does not exist" for topic in sorted(absent)
-        ]
-        return named - absent
-
     def _outputs(self, named: set[str]) -> list[str]:
         settings = self._settings
         more = (settings.dead_letter.topic, settings.retry_topic)
         topics = [settings.output.topic, *self._options.output_topics, *sorted(named), *more]
         return list(dict.fromkeys(topic for topic in topics if topic))
-
-
-# -- Tasks -------------------------------------------------------------------------------------
 
 
 class ReadInputs(msgspec.Struct, frozen=True):

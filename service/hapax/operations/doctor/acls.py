@@ -37,7 +37,8 @@ def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right
     written = _written(settings, outputs)
     rights += _writing(settings, written)
     rights += _readers(settings)
-    rights += _looking(settings, [topic for topic in written if not _reads(rights, topic)])
+    read = {one.name for one in rights if (one.resource, one.operation) == ("TOPIC", "READ")}
+    rights += _looking(settings, [topic for topic in written if topic not in read])
     return _sorted(rights)
 
 
@@ -164,8 +165,3 @@ def _settings_seen(topics: Iterable[str]) -> Iterator[Right]:
     yield Right("CLUSTER", CLUSTER, "DESCRIBE", reason, optional=True)
     reason = "hapax doctor reads the settings of the brokers"
     yield Right("CLUSTER", CLUSTER, "DESCRIBE_CONFIGS", reason, optional=True)
-
-
-def _reads(rights: list[Right], topic: str) -> bool:
-    read = ("TOPIC", topic, "READ")
-    return any((right.resource, right.name, right.operation) == read for right in rights)

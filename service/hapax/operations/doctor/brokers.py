@@ -255,9 +255,6 @@ def _not_reported(context: CheckContext, name: str) -> CheckResult:
     return unknown(f"{name}: no broker returns it{why and ': '}{why}")
 
 
-# -- Topics --------------------------------------------------------------------------------
-
-
 @check("topics", now=True)
 def _topics(context: CheckContext) -> Iterator[CheckResult]:
     for name, setting in required_topics(context.settings).items():
@@ -273,19 +270,22 @@ def _topics(context: CheckContext) -> Iterator[CheckResult]:
 
 @check("partitions", now=True)
 def _partitions(context: CheckContext) -> Iterator[CheckResult]:
-    for name, topic in {**context.inputs, **context.outputs, **_internal(context)}.items():
-        headless = [one for one, each in topic.partitions.items() if each.leader < 0]
+    topics = {**context.inputs, **context.outputs}
+    topics |= {
+        name: topic
+        for name, topic in context.kafka.topics.items()
+        if name.startswith("__") and topic.partitions
+    }
+    for name, topic in topics.items():
         least = max(1, in_sync_min(topic, 1) or 0)
-        stopped = [
-            one
-            for one, each in topic.partitions.items()
-            if one not in headless and len(each.in_sync) < min(least, len(each.replicas))
-        ]
-        behind = [
-            one
-            for one, each in topic.partitions.items()
-            if one not in headless + stopped and len(each.in_sync) < len(each.replicas)
-        ]
+        headless, stopped, behind = list[int](), list[int](), list[int]()
+        for one, each in topic.partitions.items():
+            if each.leader < 0:
+                headless.append(one)
+            elif len(each.in_sync) < min(least, len(each.replicas)):
+                stopped.append(one)
+            elif len(each.in_sync) < len(each.replicas):
+                behind.append(one)
         fix = "bring back the brokers that hold the missing replicas"
         if headless:
             yield fail(f"{name}: partitions {listed(headless)} have no leader", fix)
@@ -353,14 +353,6 @@ def _partitioner(context: CheckContext) -> Iterator[CheckResult]:
             "that joins miss and order of a key holds for one of the two writers only",
             "set HAPAX_OUTPUT__PARTITIONER=murmur2 unless nothing in Java writes or joins there",
         )
-
-
-def _internal(context: CheckContext) -> dict[str, Topic]:
-    return {
-        name: topic
-        for name, topic in context.kafka.topics.items()
-        if name.startswith("__") and topic.partitions
-    }
 
 
 # -- How topics are set ------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import os
 import tarfile
 import tempfile
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from hapax.core.cluster_state import Log, TopicPartition
     from hapax.operations.doctor.check import CheckContext, Finding
-    from hapax.settings import Settings
 
 STATUS_TIMEOUT_S = 1.0
 FOLDER = "hapax-doctor"
@@ -60,8 +60,10 @@ def write_bundle(
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, content in files.items():
-            text = json.dumps(strike.value(content), indent=2)
-            _add(archive, name, strike(text).encode())
+            text = strike(json.dumps(strike.value(content), indent=2)).encode()
+            entry = tarfile.TarInfo(f"{FOLDER}/{name}")
+            entry.size, entry.mode, entry.mtime = len(text), 0o600, int(time.time())
+            archive.addfile(entry, io.BytesIO(text))
     try:
         _replace(path, packed.getvalue())
     except OSError as error:
@@ -100,15 +102,18 @@ def _files(findings: tuple[Finding, ...], context: CheckContext | None) -> dict[
     }
     if context is None:
         return {"doctor.json": report}
-    files = {
+    files: dict[str, Any] = {
         "doctor.json": report,
         "settings.json": context.settings.effective(),
         "facts.json": _facts(context),
         "offsets.json": _all_offsets(context),
         "versions.json": dict(context.process.libraries),
     }
-    status = _status(context.settings)
-    return files if status is None else {**files, "status.json": status}
+    with suppress(HapaxError):
+        code, status = LocalProcess(context.settings).ask("GET", "/status.json", STATUS_TIMEOUT_S)
+        if code == HTTPStatus.OK:
+            files["status.json"] = status
+    return files
 
 
 def _facts(context: CheckContext) -> Any:
@@ -145,17 +150,3 @@ def _offsets(context: CheckContext, where: TopicPartition, log: Log) -> dict[str
     if where[0] in context.settings.input.topics:
         return told | offsets.figures()
     return told | offsets.log_figures()
-
-
-def _status(settings: Settings) -> Any:
-    try:
-        code, status = LocalProcess(settings).ask("GET", "/status.json", STATUS_TIMEOUT_S)
-    except HapaxError:
-        return None
-    return status if code == HTTPStatus.OK else None
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    entry = tarfile.TarInfo(f"{FOLDER}/{name}")
-    entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
-    archive.addfile(entry, io.BytesIO(content))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from hapax.core.claim_store import StoreHealth
     from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
@@ -41,7 +40,6 @@ class Finding(msgspec.Struct, frozen=True):
     """One verdict.
 
     check    name of the check; docs/doctor.md has a row for each
-    verdict  see Verdict
     saw      what was looked at and found, one phrase
     fix      what to do, one sentence; empty where nothing is to be done
     now      whether the check speaks of this moment, and not of what can happen one day
@@ -65,9 +63,6 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def counts(findings: Iterable[Finding]) -> dict[str, int]:
     seen = Counter(finding.verdict for finding in findings)
     return {verdict.value: seen[verdict] for verdict in Verdict}
-
-
-# -- Checks ------------------------------------------------------------------------------------
 
 
 class CheckResult(NamedTuple):
@@ -127,12 +122,11 @@ class CheckContext(NamedTuple):
                 yield f"{topic}/{number}", self.kafka.logs[(topic, number)]
 
     def unseen(self, topic: str) -> str:
-        places = [(topic, number) for number in self.kafka.topics[topic].partitions]
-        seen = self.kafka.logs
+        logs = self.kafka.logs
         missing = [
-            f"{name}/{number}"
-            for name, number in places
-            if (name, number) not in seen or seen[(name, number)].offsets is None
+            f"{topic}/{number}"
+            for number in self.kafka.topics[topic].partitions
+            if (log := logs.get((topic, number))) is None or log.offsets is None
         ]
         why = next((why for what, why in self.kafka.untold.items() if "offsets of" in what), "")
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
@@ -174,14 +168,7 @@ def check(
     return lambda judge: Check(name, needs, judge, now, at)
 
 
-def declared(*modules: ModuleType) -> tuple[Check, ...]:
-    """Return the checks of these modules, in their order."""
-    values = (value for module in modules for value in vars(module).values())
-    return tuple(value for value in values if isinstance(value, Check))
-
-
-def ok(saw: str) -> CheckResult:
-    return CheckResult(Verdict.PASS, saw)
+ok, unknown = partial(CheckResult, Verdict.PASS), partial(CheckResult, Verdict.UNTOLD)
 
 
 def warn(saw: str, fix: str) -> CheckResult:
@@ -192,10 +179,6 @@ def warn(saw: str, fix: str) -> CheckResult:
 def fail(saw: str, fix: str) -> CheckResult:
     """Return where records are, or can be, lost, doubled or stuck."""
     return CheckResult(Verdict.FAIL, saw, fix)
-
-
-def unknown(why: str) -> CheckResult:
-    return CheckResult(Verdict.UNTOLD, why)
 
 
 def number(text: str | None) -> int | None:

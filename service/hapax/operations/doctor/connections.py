@@ -27,6 +27,8 @@ KIP_890 = 5
 """Version of EndTxn of brokers that know transactions of the second kind: from 4.0."""
 SILENCE = ("no answer", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD")
 """How reasons begin where no answer came; others are refusals."""
+ASKED = ("settings", "offsets")
+"""What each broker is asked for."""
 URL: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
@@ -48,15 +50,12 @@ def _python(context: CheckContext) -> Iterator[CheckResult]:
 def _client_library(context: CheckContext) -> Iterator[CheckResult]:
     found = context.process.librdkafka
     version = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    fix = "install confluent-kafka 2.16.1 or later"
     if version < LIBRDKAFKA_MIN:
-        yield fail(
-            f"librdkafka {found} loses or mixes records in rare cases",
-            "install confluent-kafka 2.16.1 or later",
-        )
+        yield fail(f"librdkafka {found} loses or mixes records in rare cases", fix)
     elif version < LIBRDKAFKA_TRIED:
         yield warn(
-            f"librdkafka {found} is older than the version that this service was tested with",
-            "install confluent-kafka 2.16.1 or later",
+            f"librdkafka {found} is older than the version that this service was tested with", fix
         )
     else:
         yield ok(f"librdkafka {found}")
@@ -72,9 +71,6 @@ def _files(context: CheckContext) -> Iterator[CheckResult]:
     saw = f"this process may open {most} files; connections count as files"
     fix = f"raise the limit of open files (ulimit -n) to {max(FILES_USUAL, needed)}"
     yield fail(saw, fix) if most < needed else warn(saw, fix)
-
-
-# -- Addresses ---------------------------------------------------------------------------------
 
 
 @check("bootstrap", needs="addresses", now=True)
@@ -114,7 +110,8 @@ def _listeners(context: CheckContext) -> Iterator[CheckResult]:
         return
     sound = True
     for number, each in listeners.items():
-        silent = _silence(context, number)
+        told = (context.kafka.untold.get(f"{what} of broker {number}", "") for what in ASKED)
+        silent = next((why for why in told if why.startswith(SILENCE)), "")
         if each.problem is not None:
             sound = False
             yield fail(
@@ -130,14 +127,6 @@ def _listeners(context: CheckContext) -> Iterator[CheckResult]:
             )
     if sound:
         yield ok(f"every broker answers at {listed(each.place for each in listeners.values())}")
-
-
-def _silence(context: CheckContext, broker: int) -> str:
-    for what in ("settings", "offsets"):
-        why = context.kafka.untold.get(f"{what} of broker {broker}", "")
-        if why.startswith(SILENCE):
-            return why
-    return ""
 
 
 @check("broker-versions")
@@ -163,9 +152,6 @@ def _broker_versions(context: CheckContext) -> Iterator[CheckResult]:
     if sound:
         recent = "4.0 or later" if apis.get("EndTxn", -1) >= KIP_890 else "2.5 or later"
         yield ok(f"the requests that the brokers support are those of Kafka {recent}")
-
-
-# -- Encryption --------------------------------------------------------------------------------
 
 
 @check("kafka-plaintext", needs="process", at="each")

@@ -20,28 +20,23 @@ from hapax.kafka.admin.preflight import output_topics, target_settings
 from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions, stores
-from hapax.operations.doctor.check import (
-    CheckContext,
-    Finding,
-    Verdict,
-    declared,
-    unknown,
-)
+from hapax.operations.doctor.acls import kafka_rights, target_rights
+from hapax.operations.doctor.check import Check, CheckContext, Finding, Verdict, unknown
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.claim_store import StoreHealth
-    from hapax.operations.doctor.check import Check, CheckResult
+    from hapax.core.cluster_state import Right
+    from hapax.operations.doctor.check import CheckResult
     from hapax.settings import Settings
 
-CHECKS = declared(connections, brokers, positions, neighbours, stores)
+_MODULES = (connections, brokers, positions, neighbours, stores)
+CHECKS = tuple(one for each in _MODULES for one in vars(each).values() if isinstance(one, Check))
 
 STORE_TIMEOUT_S = 2.0
 _LIBRARIES = ("hapax-kafka", "confluent-kafka", "redis", "msgspec", "pydantic", "pyspark")
-
-
 _JUDGED: Final = {
     "": {"none", "input", "outputs", "each"},
     "input": {"none", "input", "each"},
@@ -68,8 +63,7 @@ def examine(settings: Settings) -> Examination:
     with ThreadPoolExecutor(2) as pool:
         store = pool.submit(_look_at_claims, settings)
         other = pool.submit(_target_context, settings) if settings.elsewhere else None
-        ids = tuple(neighbours.tried_ids(settings, target=False))
-        kafka = _look(settings, ids, settings.app)
+        kafka = _look(settings, kafka_rights(settings), settings.app)
         context = CheckContext(settings, kafka, store.result(), look_at_process())
         target = None if other is None else other.result()._replace(source=context)
     findings = [*judge(context), *(() if target is None else judge(target))]
@@ -116,14 +110,14 @@ def _results(check: Check, context: CheckContext) -> list[CheckResult]:
 
 def _target_context(settings: Settings) -> CheckContext:
     """Return the context on the cluster of the outputs, as yet without that of the input."""
-    own, ids = target_settings(settings), tuple(neighbours.tried_ids(settings, target=True))
+    own = target_settings(settings)
     lane = target_names(settings.app, (settings.input.topics[0], 0))
-    kafka = _look(own, ids, lane.group)
+    kafka = _look(own, target_rights(settings), lane.group)
     return CheckContext(own, kafka, None, look_at_process())
 
 
-def _look(settings: Settings, ids: tuple[str, ...], group: str) -> ClusterState:
-    ages_of = partial(positions.ages_ms, settings)
+def _look(settings: Settings, rights: Iterable[Right], group: str) -> ClusterState:
+    ages_of, ids = partial(positions.ages_ms, settings), neighbours.tried_ids(rights)
     look = ClusterLook(settings, output_topics(settings), ids, group, ages_of).state
     try:
         return run_in_subprocess(look)

@@ -24,11 +24,10 @@ from hapax.operations.doctor.check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from hapax.core.cluster_state import ConsumerGroup, LastRecords, Right
     from hapax.operations.doctor.check import CheckContext, CheckResult, Judge
-    from hapax.settings import Settings
 
 JAVA: Final = "murmur2"
 WHOSE: Final = {
@@ -148,13 +147,12 @@ def _output(context: CheckContext) -> Iterator[CheckResult]:
         yield (ok if settings else unknown)(f"{name}: refuses no timestamp as far as is known")
 
 
-# -- The consumer group, and the rights of the user --------------------------------------------
-
-
 @check("rights", now=True)
 def _rights(context: CheckContext) -> Iterator[CheckResult]:
     missing = False
-    for right in _rights_of(context.settings, target=context.side == "outputs"):
+    settings = context.settings
+    rights = target_rights(settings) if context.side == "outputs" else kafka_rights(settings)
+    for right in rights:
         if right.optional:
             continue
         allowed, why = _allowed(context, right)
@@ -205,7 +203,16 @@ def _members(context: CheckContext) -> Iterator[CheckResult]:
     if group is None:
         yield unknown(_why(context))
         return
-    found = [*_strangers(context, group), *_protocols(context, group), *_doubles(group)]
+    found = [*_strangers(context, group), *_protocols(context, group)]
+    names = Counter(each.static_name for each in group.members if each.static_name)
+    found += [
+        fail(
+            f"{count} members are called {name}: they fence each other",
+            "give every process its own HAPAX_INSTANCE",
+        )
+        for name, count in names.items()
+        if count > 1
+    ]
     partitions = sum(len(topic.partitions) for topic in context.inputs.values())
     if len(group.members) > partitions > 0:
         found.append(
@@ -264,8 +271,7 @@ def _strangers(context: CheckContext, group: ConsumerGroup) -> Iterator[CheckRes
         fix = "stop it or give it a group of its own: no two programs share HAPAX_APP"
         if not member.client_id.startswith(f"{context.settings.app}-"):
             yield fail(f"{who} is no process of this pipeline: what it reads has no effect", fix)
-        elif set(member.topics) - inputs:
-            other = ", ".join(sorted(set(member.topics) - inputs))
+        elif other := ", ".join(sorted(set(member.topics) - inputs)):
             yield fail(f"{who} reads {other}, which is no input here", fix)
 
 
@@ -287,41 +293,25 @@ def _protocols(context: CheckContext, group: ConsumerGroup) -> Iterator[CheckRes
         )
 
 
-def _doubles(group: ConsumerGroup) -> Iterator[CheckResult]:
-    names = Counter(each.static_name for each in group.members if each.static_name)
-    for name, count in names.items():
-        if count > 1:
-            yield fail(
-                f"{count} members are called {name}: they fence each other",
-                "give every process its own HAPAX_INSTANCE",
-            )
-
-
 def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]:
+    kafka, app = context.kafka, context.settings.app
     if right.resource == "TOPIC":
-        topic = context.kafka.topics.get(right.name)
+        topic = kafka.topics.get(right.name)
         if topic is not None and topic.problem and "AUTHORIZATION" in topic.problem:
             return (), ""
         told = topic.operations if topic is not None else None
         return told or (), "" if told is not None else "the topic is not known"
     # The group that was looked at is one of these lanes.
-    lanes = target_prefixes(context.settings.app).group
-    if right.resource == "GROUP" and right.name in {context.settings.app, lanes}:
+    if right.resource == "GROUP" and right.name in {app, target_prefixes(app).group}:
         why = _why(context)
-        if context.kafka.group is None and "AUTHORIZATION" in why:
+        if kafka.group is None and "AUTHORIZATION" in why:
             return (), ""
-        told = context.kafka.group.operations if context.kafka.group is not None else None
+        told = kafka.group.operations if kafka.group is not None else None
         return told or (), "" if told is not None else why
     name = tried_id(right)
-    if right.resource != "TRANSACTIONAL_ID" or name not in context.kafka.ids:
-        return (), context.kafka.untold.get(
-            f"transactional id {name}", "the brokers do not report it"
-        )
-    return (() if context.kafka.ids[name] else (right.operation,)), ""
-
-
-def _rights_of(settings: Settings, *, target: bool) -> tuple[Right, ...]:
-    return target_rights(settings) if target else kafka_rights(settings)
+    if right.resource != "TRANSACTIONAL_ID" or name not in kafka.ids:
+        return (), kafka.untold.get(f"transactional id {name}", "the brokers do not report it")
+    return (() if kafka.ids[name] else (right.operation,)), ""
 
 
 def tried_id(right: Right) -> str:
@@ -329,13 +319,9 @@ def tried_id(right: Right) -> str:
     return right.name if right.pattern == "LITERAL" else f"{right.name}doctor"
 
 
-def tried_ids(settings: Settings, *, target: bool) -> list[str]:
-    """Return the transactional ids to try out. ``target``: on another cluster of the outputs."""
-    return [
-        tried_id(right)
-        for right in _rights_of(settings, target=target)
-        if right.resource == "TRANSACTIONAL_ID" and not right.optional
-    ]
+def tried_ids(rights: Iterable[Right]) -> tuple[str, ...]:
+    needed = (one for one in rights if one.resource == "TRANSACTIONAL_ID" and not one.optional)
+    return tuple(map(tried_id, needed))
 
 
 def _why(context: CheckContext) -> str:

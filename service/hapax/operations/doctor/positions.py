@@ -186,9 +186,6 @@ def _open(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: no transaction stayed open")
 
 
-# -- Retention --------------------------------------------------------------------------------
-
-
 def half(kept: int) -> int:
     """Return the age from which on retention is near."""
     return kept // 2
@@ -303,9 +300,6 @@ def _kept(topic: Topic) -> str:
     return "ever" if kept is None else duration_text(kept)
 
 
-# -- The topic in which records wait for a later try -------------------------------------------
-
-
 @check("retry-topic", at="input")
 def _retry_topic(context: CheckContext) -> Iterator[CheckResult]:
     name = context.settings.retry_topic
@@ -338,10 +332,7 @@ def _retry_topic(context: CheckContext) -> Iterator[CheckResult]:
             "delete each other",
             set_topic(name, "retention.bytes=-1"),
         )
-    yield from _retry_kept(name, kept_ms(topic))
-
-
-def _retry_kept(name: str, kept: int | None) -> Iterator[CheckResult]:
+    kept = kept_ms(topic)
     longest = duration_text(LONGEST_MS)
     fix = set_topic(name, f"retention.ms={max(7 * DAY_MS, 2 * LONGEST_MS)}")
     if kept is not None and kept <= LONGEST_MS:

@@ -90,8 +90,7 @@ def _present(context: CheckContext) -> Iterator[CheckResult]:
 @check("claim-clock", needs="claims")
 def _clock(context: CheckContext) -> Iterator[CheckResult]:
     store = _store_of(context)
-    skew = store.skew_ms
-    if skew is None:
+    if (skew := store.skew_ms) is None:
         yield unknown(f"{store.name} does not return its time")
     elif abs(skew) > SKEW_MAX_MS:
         yield warn(
@@ -115,7 +114,14 @@ def _memory(context: CheckContext) -> Iterator[CheckResult]:
         yield unknown(f"{store.name} does not return its memory use")
         return
     limit = allowed or store.machine_bytes or 0
-    needed = _needed(context, store.bytes_per_id)
+    # Of all claims that live at once, from the input of the last hour.
+    last_hour = sum(
+        max(0, log.offsets.high_watermark - log.since[HOUR_MS])
+        for name in context.inputs
+        for _, log in context.logs(name)
+        if log.offsets is not None and HOUR_MS in log.since
+    )
+    needed = int(last_hour * context.settings.dedup.ttl_ms / HOUR_MS * store.bytes_per_id)
     fix = (
         f"raise {store.limit_name}, or shorten HAPAX_DEDUP__TTL: a full {store.name} takes no "
         "claims"
@@ -136,25 +142,11 @@ def _memory(context: CheckContext) -> Iterator[CheckResult]:
         )
 
 
-def _needed(context: CheckContext, bytes_per_id: int) -> int:
-    """Return the bytes of all claims that live at once, from the input of the last hour."""
-    last_hour = sum(
-        max(0, log.offsets.high_watermark - log.since[HOUR_MS])
-        for name in context.inputs
-        for _, log in context.logs(name)
-        if log.offsets is not None and HOUR_MS in log.since
-    )
-    return int(last_hour * context.settings.dedup.ttl_ms / HOUR_MS * bytes_per_id)
-
-
 def _size(count: int) -> str:
     for unit in (1 << 30, 1 << 20, 1 << 10):
         if count >= unit:
             return size_text(count // unit * unit)
     return f"{count}B"
-
-
-# -- The schema registry -----------------------------------------------------------------------
 
 
 @check("schema-registry", needs="process", now=True)

@@ -7,19 +7,11 @@ logged; what is said here is more than that.
 
 from __future__ import annotations
 
-from hapax.telemetry.events.group import GroupEvents, ReaderEvents
-from hapax.telemetry.events.service import ClientEvents, SchemaEvents, ServiceEvents
+from hapax.telemetry.events.group import GroupEvents
+from hapax.telemetry.events.service import ClientEvents, ServiceEvents
 from hapax.telemetry.events.spark import SparkEvents
 from hapax.telemetry.events.transaction import TransactionEvents
 
 
-class Events(
-    ServiceEvents,
-    GroupEvents,
-    TransactionEvents,
-    SparkEvents,
-    ClientEvents,
-    SchemaEvents,
-    ReaderEvents,
-):
+class Events(ServiceEvents, GroupEvents, TransactionEvents, SparkEvents, ClientEvents):
     """Everything that can be reported: ``Events(metrics, health, logger)``."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 import time
+from logging import DEBUG, INFO
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from hapax.telemetry.health import Outage
+from hapax.telemetry.health import Health, Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,14 +20,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from hapax.core.records import TopicPartition
-    from hapax.telemetry.health import Health
     from hapax.telemetry.metrics import Family, Metrics
-
-DEBUG: Final = 10
-INFO: Final = 20
-WARNING: Final = 30
-ERROR: Final = 40
-CRITICAL: Final = 50
 
 SETTLED_INTERVAL_S: Final = 1.0
 """Transactions within it share a line: ten a second with a line each are 500 MB of log a day."""

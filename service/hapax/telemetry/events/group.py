@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class GroupEvents(Narrator):
-    """What happens to the assigned partitions and positions."""
+    """What happens to the assigned partitions and positions, and what other readers have left."""
 
     def partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """May be none: more members than partitions."""
@@ -132,13 +132,23 @@ class GroupEvents(Narrator):
         if self._first("lag_monitor_failed"):
             self._logger.warning("lag_monitor_failed", reason=printable(reason))
 
+    def reader_lag_updated(self, group: str, lags: Sequence[ReaderLag]) -> None:
+        self._set_reader_lag(group, lags)
+        told = {named((one.topic, one.partition)): one.records_max for one in lags}
+        self._logger.debug("reader_lag_updated", group=printable(group), records_max=told)
+
+    def reader_lag_failed(self, group: str, reason: str) -> None:
+        """Say that a group, or what it reads, could not be asked for: its series disappear."""
+        self._set_reader_lag(group, ())
+        if self._first("reader_lag_failed", group):
+            self._logger.warning(
+                "reader_lag_failed", group=printable(group), reason=printable(reason)
+            )
+
     def _changed(self, event: str, partitions: Iterable[TopicPartition]) -> None:
         self._tell_settled()
-        changed, before, kind = (
-            frozenset(partitions),
-            self._health.partitions,
-            event.removeprefix("partitions_"),
-        )
+        changed, before = frozenset(partitions), self._health.partitions
+        kind = event.removeprefix("partitions_")
         ours = before | changed if kind == "assigned" else before - changed
         self._forget_lag(before - ours)
         self._health.partitions = ours
@@ -173,24 +183,7 @@ class GroupEvents(Narrator):
         else:
             metrics.retention_margin_seconds.of(*labels).set(one.margin_s)
 
-
-class ReaderEvents(Narrator):
-    """What readers of the topics have before them."""
-
-    def reader_lag_updated(self, group: str, lags: Sequence[ReaderLag]) -> None:
-        self._set(group, lags)
-        told = {named((one.topic, one.partition)): one.records_max for one in lags}
-        self._logger.debug("reader_lag_updated", group=printable(group), records_max=told)
-
-    def reader_lag_failed(self, group: str, reason: str) -> None:
-        """Say that a group, or what it reads, could not be asked for: its series disappear."""
-        self._set(group, ())
-        if self._first("reader_lag_failed", group):
-            self._logger.warning(
-                "reader_lag_failed", group=printable(group), reason=printable(reason)
-            )
-
-    def _set(self, group: str, lags: Sequence[ReaderLag]) -> None:
+    def _set_reader_lag(self, group: str, lags: Sequence[ReaderLag]) -> None:
         metrics = self._metrics
         families = (
             metrics.reader_lag_records,

@@ -7,20 +7,12 @@ import platform
 import re
 import sys
 import traceback
+from logging import CRITICAL, ERROR, INFO, WARNING
 from pathlib import Path
 from threading import main_thread
 from typing import TYPE_CHECKING, Any, Final
 
-from hapax.telemetry.events.base import (
-    CRITICAL,
-    ERROR,
-    INFO,
-    WARNING,
-    Narrator,
-    named,
-    named_all,
-    printable,
-)
+from hapax.telemetry.events.base import Narrator, named, named_all, printable
 from hapax.telemetry.line_queue import flush_lines, write_within
 
 if TYPE_CHECKING:
@@ -180,6 +172,24 @@ class ServiceEvents(Narrator):
         self._tell_settled()
         self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
 
+    def schemas_unavailable(self, reason: str, partition: TopicPartition | None = None) -> None:
+        """Say what is waited for, and which partition waits; None: the start does."""
+        away = self._health.schemas_away
+        self._health.schemas_away = self._outage(away, reason)
+        self._metrics.schemas_missing.of().set(1)
+        where = "" if partition is None else named(partition)
+        if self._first("schemas_unavailable", where) or away is None:
+            self._logger.error("schemas_unavailable", reason=printable(reason), partition=where)
+
+    def schemas_recovered(self) -> None:
+        away, self._health.schemas_away = self._health.schemas_away, None
+        self._metrics.schemas_missing.of().set(0)
+        self._logger.info("schemas_recovered", outage_s=self._lasted_s(away))
+
+    def schema_file_unusable(self, reason: str) -> None:
+        if self._first("schema_file_unusable", reason):
+            self._logger.warning("schema_file_unusable", reason=printable(reason))
+
     def watchdog_fired(self, call: str, seconds: float) -> None:
         """Return within a second, even when what is written is not read; the process ends."""
         self._metrics.watchdog_fired.of(call).inc()
@@ -204,28 +214,6 @@ class ServiceEvents(Narrator):
     def _last_poll_s(self) -> float:
         loop_s = self._health.loop_s
         return 0.0 if loop_s is None else self._wall_s() - (self._monotonic_s() - loop_s)
-
-
-class SchemaEvents(Narrator):
-    """A schema is not to be had, and later it is."""
-
-    def schemas_unavailable(self, reason: str, partition: TopicPartition | None = None) -> None:
-        """Say what is waited for, and which partition waits; None: the start does."""
-        away = self._health.schemas_away
-        self._health.schemas_away = self._outage(away, reason)
-        self._metrics.schemas_missing.of().set(1)
-        where = "" if partition is None else named(partition)
-        if self._first("schemas_unavailable", where) or away is None:
-            self._logger.error("schemas_unavailable", reason=printable(reason), partition=where)
-
-    def schemas_recovered(self) -> None:
-        away, self._health.schemas_away = self._health.schemas_away, None
-        self._metrics.schemas_missing.of().set(0)
-        self._logger.info("schemas_recovered", outage_s=self._lasted_s(away))
-
-    def schema_file_unusable(self, reason: str) -> None:
-        if self._first("schema_file_unusable", reason):
-            self._logger.warning("schema_file_unusable", reason=printable(reason))
 
 
 class ClientEvents(Narrator):

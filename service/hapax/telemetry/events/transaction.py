@@ -6,14 +6,13 @@ at ``info`` of those of a second together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hapax.core.call_window import BLOCKING
 from hapax.telemetry.events.base import Merged, Narrator, add, by_name, named, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Literal
 
     from hapax.core.batch_result import BatchResult
     from hapax.core.deduplicate import IdFindings
@@ -36,8 +35,25 @@ _AS_THEY_ARE: Final = (
 """Numbers of a batch that its line has under the same names."""
 
 
-class ClaimEvents(Narrator):
-    """The claim store goes away, comes back, or comes back empty."""
+class TransactionEvents(Narrator):
+    """What happens to batches, their producers and the claim store."""
+
+    def transaction_committed(self, settled: BatchResult) -> None:
+        """Say what a batch came to, in the canonical line: at ``info`` at most once a second."""
+        now_s = self._wall_s()
+        self._health.succeed()
+        self._health.last_settled = (now_s, settled)
+        self._count(settled)
+        self._measure(settled, now_s)
+        self._claims_settled(settled)
+        if self._tells_debug:
+            self._logger.debug("transaction_committed", **_line(settled, now_s), **_trace(settled))
+        elif self._tells_info:
+            line = _line(settled, now_s)
+            self._settled = merged(self._settled, line) if self._settled else line
+            self._settled |= _trace(settled)
+            if self._monotonic_s() >= self._settled_due_s:
+                self._tell_settled()
 
     def claims_unavailable(self, reason: str, policy: Literal["pause", "pass"]) -> None:
         """Say that one call did not answer. Under ``pass`` the service stays ready."""
@@ -80,49 +96,6 @@ class ClaimEvents(Narrator):
     def claims_clock_jumped(self, seconds: float) -> None:
         self._metrics.dedup_clock_jumps.of().inc()
         self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))
-
-    def _ids_told(self, ids: IdFindings) -> None:
-        if ids.missing and self._first("ids_missing"):
-            self._logger.warning("ids_missing", records=ids.missing, of=ids.looked, hint=MISSING)
-        if ids.shared is not None:
-            self._metrics.dedup_ids_on_different_keys.of().inc()
-            one, other = map(str, ids.shared)
-            if self._first("id_on_different_keys"):
-                self._logger.warning("id_on_different_keys", record=one, other=other, hint=SHARED)
-
-    def _claims_settled(self, settled: BatchResult) -> None:
-        """Conclude that the store went or came: under ``pass`` no other part notices."""
-        if settled.claims_taken_over:
-            self._metrics.dedup_claims_taken_over.of().inc(settled.claims_taken_over)
-            self._logger.warning("claims_taken_over", claims=settled.claims_taken_over)
-        if settled.ids is not None:
-            self._ids_told(settled.ids)
-        away = self._health.claims_away
-        if settled.unchecked:
-            self.claims_unavailable("a batch was processed without claims", "pass")
-        elif away is not None and settled.claims_new_or_own + settled.duplicates:
-            self.claims_recovered(self._monotonic_s() - away.began_s)
-
-
-class TransactionEvents(ClaimEvents):
-    """What happens to batches, from a failing record to a second process of the same name."""
-
-    def transaction_committed(self, settled: BatchResult) -> None:
-        """Say what a batch came to, in the canonical line: at ``info`` at most once a second."""
-        now_s = self._wall_s()
-        self._health.succeed()
-        self._health.last_settled = (now_s, settled)
-        self._count(settled)
-        self._measure(settled, now_s)
-        self._claims_settled(settled)
-        if self._tells_debug:
-            self._logger.debug("transaction_committed", **_line(settled, now_s), **_trace(settled))
-        elif self._tells_info:
-            line = _line(settled, now_s)
-            self._settled = merged(self._settled, line) if self._settled else line
-            self._settled |= _trace(settled)
-            if self._monotonic_s() >= self._settled_due_s:
-                self._tell_settled()
 
     def dead_letter_written(
         self, coordinates: Coordinates, reason: str, attempts: int, error: str = ""
@@ -215,6 +188,28 @@ class TransactionEvents(ClaimEvents):
     def in_doubt_fenced(self, evidence: str) -> None:
         self._metrics.in_doubt_fences.of().inc()
         self._logger.warning("in_doubt_fenced", evidence=printable(evidence))
+
+    def _ids_told(self, ids: IdFindings) -> None:
+        if ids.missing and self._first("ids_missing"):
+            self._logger.warning("ids_missing", records=ids.missing, of=ids.looked, hint=MISSING)
+        if ids.shared is not None:
+            self._metrics.dedup_ids_on_different_keys.of().inc()
+            one, other = map(str, ids.shared)
+            if self._first("id_on_different_keys"):
+                self._logger.warning("id_on_different_keys", record=one, other=other, hint=SHARED)
+
+    def _claims_settled(self, settled: BatchResult) -> None:
+        """Conclude that the store went or came: under ``pass`` no other part notices."""
+        if settled.claims_taken_over:
+            self._metrics.dedup_claims_taken_over.of().inc(settled.claims_taken_over)
+            self._logger.warning("claims_taken_over", claims=settled.claims_taken_over)
+        if settled.ids is not None:
+            self._ids_told(settled.ids)
+        away = self._health.claims_away
+        if settled.unchecked:
+            self.claims_unavailable("a batch was processed without claims", "pass")
+        elif away is not None and settled.claims_new_or_own + settled.duplicates:
+            self.claims_recovered(self._monotonic_s() - away.began_s)
 
     def _count(self, settled: BatchResult) -> None:
         metrics = self._metrics

@@ -22,15 +22,13 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
-from prometheus_client import make_wsgi_app
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from hapax.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from email.message import Message
-
-    from prometheus_client import CollectorRegistry
 
     from hapax.telemetry.health import Health, ProbeResult
 
@@ -194,8 +192,6 @@ def json_answer(status: HTTPStatus, value: Mapping[str, Any]) -> Answer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, one request."""
-
     timeout = CLIENT_TIMEOUT_S
     error_content_type = "application/json"
     error_message_format = '{"error": %(code)d}'

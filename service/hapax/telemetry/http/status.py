@@ -11,13 +11,14 @@ import platform
 import shlex
 import time
 from collections import deque
+from dataclasses import KW_ONLY, dataclass
 from heapq import nlargest
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from hapax.telemetry.metrics import OTHER
+from hapax.telemetry.metrics import OTHER, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.telemetry.health import Health, LaneState, RangeDone, RangeInFlight
     from hapax.telemetry.logs import Troubles
-    from hapax.telemetry.metrics import Metrics
 
 NAMED_MAX: Final = 256
 """Records in a call that are named."""
@@ -70,6 +70,7 @@ class Members(Protocol):
         """
 
 
+@dataclass(eq=False)
 class Status:
     """Describes this moment. ``members`` is asked only when the status is.
 
@@ -77,54 +78,43 @@ class Status:
     build        versions of what runs
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        health: Health,
-        *,
-        metrics: Metrics,
-        troubles: Troubles,
-        members: Members | None = None,
-        transactional_id: str,
-        record_path: str,
-        build: Mapping[str, str],
-        wall_s: Callable[[], float] = time.time,
-    ) -> None:
-        self._settings = settings
-        self._shown = settings.effective()
-        self._health = health
-        self._metrics = metrics
-        self._troubles = troubles
-        self._members = members
-        self._transactional_id = transactional_id
-        self._path = record_path
-        self._build = build
-        self._wall_s = wall_s
-        self._began_s = wall_s()
+    settings: Settings
+    health: Health
+    _: KW_ONLY
+    metrics: Metrics
+    troubles: Troubles
+    members: Members | None = None
+    transactional_id: str
+    record_path: str
+    build: Mapping[str, str]
+    wall_s: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._shown = self.settings.effective()
+        self._began_s = self.wall_s()
         self._samples: deque[Sample] = deque(maxlen=KEPT_MAX)
 
     def sample(self) -> None:
         """Keep what rates follow from; called often, works every few seconds."""
-        now_s = self._wall_s()
+        now_s = self.wall_s()
         # One of the future is of a clock that was set back since.
         if not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S:
             totals = self._totals()
-            lag = total_lag(self._health)["records"]
+            lag = total_lag(self.health)["records"]
             sample = Sample(now_s, totals["records_in"], totals["records_out"], lag)
             self._samples.append(sample)
 
     def __call__(self) -> dict[str, Any]:
-        health, settings, now_s = self._health, self._settings, self._wall_s()
+        health, settings, now_s = self.health, self.settings, self.wall_s()
         runbooks = settings.telemetry.runbooks_url.rstrip("/")
         verdict = health.readyz()
-        ours, written = partition_rows(health, now_s)
         return {
             "app": settings.app,
             "instance": settings.instance,
             "engine": settings.engine,
             "guarantee": settings.guarantee,
             "record_path": self._record_path(),
-            "transactional_id": self._transactional_id,
+            "transactional_id": self.transactional_id,
             "state": health.state(),
             "ready": verdict.ok,
             "paused_by_operator": health.paused_s is not None,
@@ -141,8 +131,12 @@ class Status:
             "spark": spark_state(health, now_s) if settings.engine == "spark" else None,
             "total_lag": total_lag(health),
             "rates": self._rates(),
-            "partitions": ours,
-            "outputs": written,
+            "partitions": [_mine(health, where, now_s) for where in sorted(health.inputs)],
+            "outputs": [
+                _row(one, now_s)
+                for _, one in sorted(health.partition_lags.items())
+                if not one.is_input
+            ],
             "outputs_cluster": self._outputs_cluster(),
             "members": self._group(now_s),
             "lag_updated_s_ago": ago(health.lag_updated_s, now_s),
@@ -151,9 +145,9 @@ class Status:
             "claim_store": self._claim_store(),
             "troubles": [
                 trouble._asdict() | {"s_ago": ago(trouble.at_s, now_s)}
-                for trouble in self._troubles.latest()
+                for trouble in self.troubles.latest()
             ],
-            "build": {**self._build, "python": platform.python_version()},
+            "build": {**self.build, "python": platform.python_version()},
             "settings": self._shown,
         }
 
@@ -175,7 +169,7 @@ class Status:
 
         ``records`` names those that take longest, so that the answer has an end.
         """
-        running = self._health.calls
+        running = self.health.calls
         if running is None:
             return None
         first: dict[str, dict[str, Any]] = {}
@@ -195,15 +189,15 @@ class Status:
 
     def _record_path(self) -> str:
         """Return that of the executors where there are any: a driver takes no records."""
-        told = {path.partition(" ")[0] for path in self._health.record_paths.values()}
-        return ", ".join(sorted(told)) or self._path
+        told = {path.partition(" ")[0] for path in self.health.record_paths.values()}
+        return ", ".join(sorted(told)) or self.record_path
 
     def _outputs_cluster(self) -> dict[str, Any] | None:
-        servers = self._settings.output.kafka.bootstrap_servers
-        return {"servers": servers, "id": self._health.outputs_cluster} if servers else None
+        servers = self.settings.output.kafka.bootstrap_servers
+        return {"servers": servers, "id": self.health.outputs_cluster} if servers else None
 
     def _last(self, now_s: float) -> dict[str, Any] | None:
-        last = self._health.last_settled
+        last = self.health.last_settled
         if last is None:
             return None
         at_s, settled = last
@@ -223,7 +217,7 @@ class Status:
         }
 
     def _micro_batch(self, now_s: float) -> dict[str, Any] | None:
-        last = self._health.micro_batch
+        last = self.health.micro_batch
         if last is None:
             return None
         at_s, numbers = last
@@ -244,7 +238,7 @@ class Status:
         }
 
     def _group(self, now_s: float) -> dict[str, Any] | None:
-        latest = None if self._members is None else self._members.latest()
+        latest = None if self.members is None else self.members.latest()
         if latest is None:
             return None
         at_s, holds = latest
@@ -253,31 +247,26 @@ class Status:
 
     def _dead_letters(self) -> list[dict[str, Any]]:
         """Return those of this process by reason, most first, with the command that lists them."""
-        listed = self._settings.dead_letter.topic is not None
+        listed = self.settings.dead_letter.topic is not None
         samples = (
             (labels["reason"], int(value))
-            for labels, value in self._metrics.records_dead_lettered.series()
+            for labels, value in self.metrics.records_dead_lettered.series()
         )
         return [
             {
                 "reason": reason,
                 "count": count,
-                "command": self._listing(reason) if listed else None,
+                "command": _listing(reason) if listed else None,
             }
             for reason, count in sorted(samples, key=lambda one: (-one[1], one[0]))
         ]
-
-    @staticmethod
-    def _listing(reason: str) -> str:
-        which = "" if reason == OTHER else f" --reason {shlex.quote(reason)}"
-        return f"hapax dead-letters list{which}"
 
     def _totals(self) -> dict[str, int]:
         return {
             name: int(
                 sum(
                     value
-                    for labels, value in getattr(self._metrics, row).series()
+                    for labels, value in getattr(self.metrics, row).series()
                     if wanted.items() <= labels.items()
                 )
             )
@@ -285,26 +274,13 @@ class Status:
         }
 
     def _claim_store(self) -> dict[str, Any]:
-        away = self._health.claims_away
-        if not self._settings.dedup.enabled:
+        away = self.health.claims_away
+        if not self.settings.dedup.enabled:
             return {"state": "none"}
         if away is None:
             return {"state": "up"}
-        away_s = self._health.monotonic_s() - away.began_s
+        away_s = self.health.monotonic_s() - away.began_s
         return {"state": "away", "away_s": round(away_s, 3), "reason": away.reason}
-
-
-# -- rows of partitions, and what they add up to ----------------------------------------------
-
-
-def partition_rows(
-    health: Health, now_s: float
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of the inputs and of what is written to; each row is of one query."""
-    partition_lags = health.partition_lags
-    mine = [_mine(health, where, now_s) for where in sorted(health.inputs)]
-    written = [_row(one, now_s) for _, one in sorted(partition_lags.items()) if not one.is_input]
-    return mine, written
 
 
 def total_lag(health: Health) -> dict[str, Any]:
@@ -320,6 +296,11 @@ def total_lag(health: Health) -> dict[str, Any]:
         "partitions": len(health.inputs),
         "known": len(lags),
     }
+
+
+def _listing(reason: str) -> str:
+    which = "" if reason == OTHER else f" --reason {shlex.quote(reason)}"
+    return f"hapax dead-letters list{which}"
 
 
 def ago(at_s: float | None, now_s: float) -> float | None:
@@ -356,9 +337,6 @@ def _row(one: PartitionLag, now_s: float) -> dict[str, Any]:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
-
-
-# -- executors and lanes ----------------------------------------------------------------------
 
 
 def spark_state(health: Health, now_s: float) -> dict[str, Any]:

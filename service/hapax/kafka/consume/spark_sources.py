@@ -1,26 +1,73 @@
-"""Records of given partitions from given offsets: the Source port within a task.
+"""The Source port on Spark: a member that reads nothing, and ranges without a member.
 
-Its member is the driver, whose group metadata the task was given. The broker refuses
-what is sent with it once the partitions have moved (measured: classic groups refuse any older
-generation, KIP-848 groups an older epoch for a partition that the member lost).
+The driver is the member. It holds the partitions, answers rebalances and lends its group metadata
+to the tasks, which read given partitions from given offsets and commit. Its own positions mean
+nothing, so its partitions are paused from the start. The broker refuses what a task sends once the
+partitions have moved (measured: classic groups refuse any older generation, KIP-848 groups an older
+epoch for a partition that the member lost).
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_INVALID, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.positions import Beginning
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.properties import admin_properties
+from hapax.kafka.read.offsets_client import BackgroundEnds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hapax.core.records import Progress
     from hapax.core.records import TopicPartition as Where
+
+
+class KafkaMember(KafkaSource):
+    """Joins, holds and attends. One thread only."""
+
+    @cached_property
+    def _stable_ends(self) -> BackgroundEnds:
+        return BackgroundEnds(admin_properties(self._consumer.properties), self._consumer.log)
+
+    def attend(self, wait_s: float = 0.0) -> None:
+        super().attend(wait_s)
+        self._states.drop_pending()
+        self._waiting_bytes = 0
+
+    def stable_ends(self, partitions: Iterable[Where]) -> Progress:
+        """Leave out partitions without an answer yet, or return the end known before."""
+        ends = self._stable_ends.of(partitions)
+        self._changes.errors += self._stable_ends.errors
+        self._stable_ends.errors.clear()
+        return self._stops.limit(ends)
+
+    def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
+        """Return stable offsets. From then on they show whether a topic was recreated."""
+        stable = super().committed(partitions)
+        self.mark_processed({where: at for where, at in stable.items() if at is not None})
+        return stable
+
+    def begin(self, partitions: Iterable[Where]) -> Progress | None:
+        """Return what was committed as the beginning of partitions without an offset.
+
+        None: another member is about to; ask again soon. Only ``latest`` and spans commit:
+        elsewhere a partition without an offset is read from its first record by any member.
+        """
+        if not self._positions.beginning.commits:
+            return {}
+        wanted = list(partitions)
+        begun = self._positions.beginning.places(wanted)
+        return {w: begun[w] for w in wanted} if begun.keys() >= set(wanted) else None
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        super()._on_assign(consumer, partitions)
+        self._consumer.assign_held(consumer, partitions, "member")
 
 
 class KafkaRange(KafkaSource):
