@@ -195,17 +195,14 @@ class Isolation:
         When their process dies each is called alone, from the first on: that names the culprit.
         Raises BatchAbortedError where there is no such process: they wait until there is one.
         """
-        results: list[Result | None] = []
         if len(records) > 1:
             with suppress(Death):
-                results += self._call(records)
-                interrupt.weigh(interrupt.bytes + size_of_results(results))
-                return results
+                return list(self._call(records, interrupt))
+        results: list[Result | None] = []
         for record in records:
             if results and interrupt.due:
                 break
             results.append(self._apply(record, interrupt))
-            interrupt.weigh(interrupt.bytes + size_of_results(results[-1:]))
         return results
 
     def _apply(self, record: Record, interrupt: Interrupt) -> Result | None:
@@ -214,7 +211,7 @@ class Isolation:
         if record.offset >= until:
             return self._here(record, interrupt)
         try:
-            return self._alone(record)  # an attempt has a limit of its own there
+            return self._alone(record, interrupt)  # an attempt has a limit of its own there
         except Death as death:
             if death.hung:
                 self._hung.add(where)
@@ -226,18 +223,20 @@ class Isolation:
                 deaths + 1,
             )
 
-    def _alone(self, record: Record) -> Result:
+    def _alone(self, record: Record, interrupt: Interrupt) -> Result:
         for _ in range(KILLS_MAX - 1):
             with suppress(KilledFromOutside):
-                return self._call([record])[0]
-        return self._call([record])[0]
+                return self._call([record], interrupt)[0]
+        return self._call([record], interrupt)[0]
 
-    def _call(self, records: Sequence[Record]) -> Sequence[Result]:
+    def _call(self, records: Sequence[Record], interrupt: Interrupt) -> Sequence[Result]:
         try:
-            return self._elsewhere.call(records)
+            results = self._elsewhere.call(records)
         except IsolationError as error:
             self._on_failure(str(error))
             raise BatchAbortedError(str(error)) from error
+        interrupt.weigh(interrupt.bytes + size_of_results(results))
+        return results
 
     def _here(self, record: Record, interrupt: Interrupt) -> Result | None:
         return self._transformer.apply_all([record], interrupt, {})[0]

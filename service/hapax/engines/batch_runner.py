@@ -172,11 +172,12 @@ class BatchRunner:
 
     def _arm(self, stopping: Callable[[], bool]) -> None:
         """Let the calls of this run end early: at once while stopping, else when it is time."""
-        interrupt, self._interrupt.due = self._interrupt, False
+        interrupt = self._interrupt
+        interrupt.due = False
         interrupt.bytes, interrupt.bytes_max = 0, self._pace.output_bytes_max
         if stopping():  # asked after it: a signal in between sets it, too
-            self._interrupt.due = True
-        self._watchdog.alarm(self.sizing.cut_after_s, self._interrupt)
+            interrupt.due = True
+        self._watchdog.alarm(self.sizing.cut_after_s, interrupt)
 
     def run(
         self,
