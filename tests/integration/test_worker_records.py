@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hapax.core.records import Headers, Record
 from tests.kit.commands import run_captured
-from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.orders import told
@@ -203,24 +202,6 @@ def test_outputs_of_many_records_take_no_more_memory_than_those_of_few(route_of,
     route.await_lag_0()
     assert worker.peak_bytes() < 450 << 20
     assert len(route.outputs()) == 450
-
-
-# -- outputs that no client can send ------------------------------------------------------
-
-
-def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone(route_of):
-    route = route_of(TRANSFORM="tests.kit.impossible:order")
-    names = [*IMPOSSIBLE, *ONLY_THE_CLIENT_KNOWS]
-    route.write(*(Given(text.encode()) for name in names for text in (f"before {name}", name)))
-    route.run_to_end()
-    reasons = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}
-    dead = {
-        (record.value or b"").decode(): header(record, "hapax-error") for record in route.dead()
-    }
-    assert dead.keys() == reasons.keys()
-    assert [each for each in dead.items() if reasons[each[0]][1] not in each[1]] == []
-    assert values(route.outputs()) == [f"before {name}".encode() for name in names]
-    assert route.committed() == {0: 2 * len(names)}
 
 
 # -- Records and outputs around the limits of client, topic and message set, on a real broker.

@@ -1,8 +1,10 @@
-"""Outputs that no client can send, and what the dead letter of their record has to say."""
+"""Contents that no format decodes and outputs that no client sends: what their dead letters say."""
 
+import json
 from typing import Any
 
 from hapax import Output, Record
+from tests.kit.killers import DEEDS
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "header name with a lone surrogate": ({"headers": (("\ud800", b"1"),)}, "Output.headers"),
@@ -33,9 +35,25 @@ ONLY_THE_CLIENT_KNOWS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+UNDECODABLE = (b'{"do":', b"", b'"\xff"', b'"\\ud800"', b"[" * 100_000, b"1" * 100_000)
+"""Values that are no JSON, or none that can be had: 100,000 levels, a number of as many digits."""
+FATAL: dict[str, tuple[dict[str, Any], str]] = {
+    name: ({}, "killed its process") for name in ("segfault", "exit", "killed", "hang")
+}
+ORDERED = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS, **FATAL}
+
+
+def contents() -> dict[bytes, str]:
+    """Return each value that is refused, as JSON where it is some, and words of its dead letter."""
+    asked = {json.dumps({"do": name}).encode(): words for name, (_, words) in ORDERED.items()}
+    return {**dict.fromkeys(UNDECODABLE, "it is no JSON"), **asked}
+
+
 def order(record: Record) -> Output:
-    name = (record.value or b"").decode()
-    given, _ = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}.get(name, ({}, ""))
+    """Do what the decoded value asks for."""
+    name = record.data["do"]
+    given, _ = ORDERED.get(name, ({}, ""))
+    DEEDS.get(name.encode(), lambda: None)()
     if given.get("topic") == "raise":
         raise ValueError("\ud800")
     return Output(**{"value": record.value, **given})

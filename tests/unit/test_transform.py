@@ -271,8 +271,7 @@ def test_a_transform_that_cannot_be_loaded_says_why(module, text, name, problem)
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_an_output_that_no_client_can_send_is_a_failure_of_its_record_alone(name):
-    record = Record("in", 0, 5, b"k", name.encode(), (), 1)
-    result = Transformer(order, 3).apply(record)
+    result = Transformer(order, 3).apply(Record("in", 0, 5, b"k", b"v", data={"do": name}))
     assert isinstance(result, Failure)
     assert IMPOSSIBLE[name][1] in result.text
     result.text.encode()  # what goes into logs, metrics and headers
