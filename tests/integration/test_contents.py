@@ -8,7 +8,7 @@ import pytest
 from tests.kit.impossible import contents
 from tests.kit.killers import supervise
 from tests.kit.managed_process import WorkerProcess
-from tests.kit.pipeline_under_test import header, values
+from tests.kit.pipeline_under_test import header, source, values
 from tests.kit.routes import routes_of
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
@@ -24,9 +24,11 @@ route_of = routes_of(
 )
 
 
+@pytest.mark.row("T2")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_content_that_cannot_pass_is_a_dead_letter_at_offset_0_and_amid_others(route_of, engine):
-    route = route_of(len(BAD), **ENGINES[engine])
+    taken = {"target": {"max.message.bytes": "20000"}}
+    route = route_of(len(BAD), config=taken, **ENGINES[engine])
     sound = [b'{"do": "pass %d"}' % number for number in range(2 * len(BAD))]
     for number, bad in enumerate(BAD):
         before, after = sound[2 * number : 2 * number + 2]
@@ -35,6 +37,7 @@ def test_a_content_that_cannot_pass_is_a_dead_letter_at_offset_0_and_amid_others
     assert (codes == [0]) == (engine == "Spark"), "a driver survives what kills a worker"
     reasons = [(each.value, header(each, "hapax-error")) for each in route.dead()]
     assert Counter(value for value, _ in reasons) == dict.fromkeys(BAD, 2)
+    assert {source(each) for each in route.dead()} == {0, 2}
     assert [each for each in reasons if BAD[each[0] or b""] not in each[1]] == []
     assert Counter(values(route.outputs())) == Counter(sound)
     assert route.committed() == dict.fromkeys(range(len(BAD)), 4)

@@ -6,7 +6,6 @@ import re
 import sys
 from collections import Counter
 from functools import partial
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -139,45 +138,7 @@ def test_a_dead_letter_is_its_record_and_says_why(shapes):
     )
 
 
-# -- outputs that brokers refuse ----------------------------------------------------------
-
-REFUSED: dict[str, dict[str, Any]] = {
-    "a topic that is not there": {"topic": "no-such-topic"},
-    "a topic that cannot be": {"topic": "no such topic!"},
-    "a partition that is not there": {"partition": 77},
-    "larger than its topic takes": {"size": 30_000},
-    "larger than the client sends": {"size": 3_000_000},
-}
-
-
-@pytest.fixture(scope="module")
-def refused(sandbox, tmp_path_factory):
-    """One route for each, all at work together: 30 records, the tenth orders the impossible."""
-    done = {}
-    for name, order in REFUSED.items():
-        route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("refused"))
-        route.create(target={"max.message.bytes": "20000"})
-        route.write(
-            *(b"%d" % number for number in range(10)),
-            Given(b"10", b"key", headers=(told({"value": "fine"}, order),)),
-            *(b"%d" % number for number in range(11, 30)),
-        )
-        done[name] = Done(route, route.worker(STOP_AFTER__AT_END="true"))
-    yield done
-    for each in done.values():
-        each.route.close()
-
-
-@pytest.mark.row("T2")
-@pytest.mark.parametrize("case", REFUSED)
-def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(refused, case):
-    done = refused[case]
-    done.worker.ends_with(0)
-    (dead,) = done.route.dead()
-    assert (dead.key, dead.value, source(dead)) == (b"key", b"10", 10)
-    assert "hapax-error" in dict(dead.headers)
-    assert values(done.route.outputs()) == [b"%d" % number for number in range(30) if number != 10]
-    assert done.route.committed() == {0: 30}
+# -- outputs of a record that are too many ------------------------------------------------
 
 
 @pytest.mark.parametrize("fast", ["off", "auto"])

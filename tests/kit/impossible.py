@@ -32,6 +32,9 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
 ONLY_THE_CLIENT_KNOWS: dict[str, tuple[dict[str, Any], str]] = {
     "partition that the topic has not": ({"partition": 77}, "_UNKNOWN_PARTITION"),
     "error of a lone surrogate": ({"topic": "raise"}, "\\ud800"),
+    "topic that is not there": ({"topic": "no-such-topic"}, "does not exist"),
+    "larger than its topic takes": ({"value": b"x" * 30_000}, "MSG_SIZE_TOO_LARGE"),
+    "larger than the client sends": ({"value": b"x" * 3_000_000}, "MSG_SIZE_TOO_LARGE"),
 }
 
 
@@ -49,11 +52,12 @@ def contents() -> dict[bytes, str]:
     return {**dict.fromkeys(UNDECODABLE, "it is no JSON"), **asked}
 
 
-def order(record: Record) -> Output:
-    """Do what the decoded value asks for."""
+def order(record: Record) -> list[Output]:
+    """Do what the decoded value asks for; nothing of a record that cannot pass leaves."""
     name = record.data["do"]
     given, _ = ORDERED.get(name, ({}, ""))
     DEEDS.get(name.encode(), lambda: None)()
     if given.get("topic") == "raise":
         raise ValueError("\ud800")
-    return Output(**{"value": record.value, **given})
+    passing = Output(record.value)
+    return [passing, Output(**{"value": record.value, **given})] if given else [passing]

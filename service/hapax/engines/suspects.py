@@ -52,6 +52,7 @@ class Suspects:
         self._isolation = isolation
         self._events = events
         self._records_max = records_max
+        self._marks = True
         self._trusted: set[TopicPartition] = set()
         self._probation: dict[TopicPartition, Probation] = {}
         self._ours: dict[TopicPartition, Mark] = {}
@@ -86,7 +87,7 @@ class Suspects:
             if mark is None or (mark.until is not None and mark.until < end):
                 wanted[where] = Mark(known.deaths + 1, end)
             self._mark_after(where, known, batch, inside=False)
-        if wanted:
+        if wanted and self._marks:
             # At the committed offset: below the first record others may have been removed, which
             # had no effect (core/deduplicate.py).
             places = {**batch.first, **(inside or {}), **batch.base}

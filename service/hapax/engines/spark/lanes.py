@@ -121,6 +121,7 @@ class Lane:
         self.trusted = frozenset()
         self.marks = {}
         self.flowing = False
+        self.retry.attempts = 0  # a second attempt writes no marks
         self.lost += 1
         self.doubtful = True
         if self.lost > 1:

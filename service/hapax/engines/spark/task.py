@@ -65,18 +65,17 @@ class TaskSuspects(Suspects):
     """The suspects of one task: begins with what the lane knows, reports what it learns."""
 
     def begin(self, plan: RangePlan, report: RangeReport) -> None:
-        # While brokers refuse what a batch holds, the question is another one; and the commit of a
-        # mark would end the reports that say which message it is.
-        self._trusted |= plan.trusted if plan.attempt == 1 else plan.starts.keys()
+        # While brokers refuse what a batch holds, the commit of a mark would end the reports that
+        # say which message it is; a task that is lost then is marked in its next attempt.
+        self._marks = plan.attempt == 1
+        self._trusted |= plan.trusted
         self._ours |= plan.marks
-        self._plan = plan
         self._report = report
 
     def finish(self) -> None:
         """Clear the marks at the end of a range; what is not suspected is trusted from here on."""
         self.leave()
-        known = self._trusted if self._plan.attempt == 1 else set(self._plan.trusted)
-        proven = known | self._probation.keys()
+        proven = self._trusted | self._probation.keys()
         self._report.trusted = sorted(proven - self._isolation.suspects.keys())
 
     def report_marks(self) -> None:
