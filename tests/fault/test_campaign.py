@@ -22,8 +22,7 @@ from tests.fault.cluster import java_hash
 from tests.fault.members import Member, await_exit
 from tests.fault.plan import CALLS, PAUSED, Fault, Plan, Step
 from tests.fault.plans import Wish
-from tests.fault.reporting.matrix import MATRIX
-from tests.fault.reporting.matrix import SPARK as SPARK_MATRIX
+from tests.fault.reporting.matrix import MATRIX, SPARK as SPARK_MATRIX
 from tests.fault.results import Judgement
 from tests.fault.scene import Scene
 from tests.fault.striking import strikes

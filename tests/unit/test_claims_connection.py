@@ -3,8 +3,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from redis.connection import SSLConnection
 
 from hapax.claims.kind import StoreOptions

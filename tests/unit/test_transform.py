@@ -23,8 +23,7 @@ from hapax.core.transform import (
 )
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
 from tests.kit.impossible import IMPOSSIBLE, order
-from tests.kit.leaving import DEEDS
-from tests.kit.leaving import function as leaving
+from tests.kit.leaving import DEEDS, function as leaving
 
 RECORD = Record("in", 0, 0, b"k", b"v")
 

@@ -12,9 +12,13 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError as RedisConnectionError,
+    RedisError,
+    ResponseError,
+    TimeoutError as RedisTimeoutError,
+)
 from redis.retry import Retry
 
 from hapax.claims.kind import TlsFiles

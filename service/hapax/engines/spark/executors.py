@@ -17,8 +17,7 @@ import socket
 import tarfile
 import time
 import zipfile
-from concurrent.futures import ThreadPoolExecutor, wait
-from concurrent.futures import TimeoutError as NotYetError
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as NotYetError, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, functions as f
 
 from hapax.core import errors
 from hapax.core.errors import ConfigurationError, PositionLostError, PreflightError, StopError
