@@ -504,8 +504,9 @@ class Window:
                 self._lines.pop(where, None)
                 if self._ends.get(where, offset + 1) <= offset:
                     del self._ends[where]
-            if where in self._kept:
-                self._purge(where, offset)
+            kept = {at: call for at, call in self._kept.pop(where, {}).items() if at >= offset}
+            if kept:
+                self._kept[where] = kept
 
     def put_back(self) -> Progress:
         """Take everything out but the calls, which continue; return where to read again."""
@@ -560,8 +561,3 @@ class Window:
         if not kept:
             del self._kept[where]
         return call if call is not None and call.record == record else None
-
-    def _purge(self, where: TopicPartition, offset: int) -> None:
-        kept = {at: call for at, call in self._kept.pop(where).items() if at >= offset}
-        if kept:
-            self._kept[where] = kept

@@ -205,9 +205,7 @@ class ClaimOwners:
         assert self._lookup is not None
         partitions = {(owner.topic, owner.partition) for owner in doubtful.values()}
         found = self._lookup.committed(sorted(partitions), within_s, stable=stable)
-        for where, offset in found.items():
-            if offset is not None:
-                self._committed[where] = offset
+        self._committed |= {where: at for where, at in found.items() if at is not None}
         return self._uncommitted(doubtful)
 
 

@@ -136,7 +136,10 @@ class LagTracker:
         lag_s = margin_s = None
         if committed is not None:
             unread_s = snapshot.unread_s.get(where)
-            lag_s = _lag_s(committed, offsets, unread_s, snapshot.at_s)
+            if committed >= offsets.last_stable:
+                lag_s = 0.0
+            elif unread_s is not None:
+                lag_s = max(0.0, snapshot.at_s - unread_s)
             margin_s = _margin_s(
                 committed, offsets, unread_s, snapshot.at_s, snapshot.retention.get(where[0]), pace
             )
@@ -179,14 +182,6 @@ class LagTracker:
         for where in self._lows.keys() - kept:
             del self._lows[where]
             self._stood.pop(where, None)
-
-
-def _lag_s(
-    committed: int, offsets: LogOffsets, unread_s: float | None, now_s: float
-) -> float | None:
-    if committed >= offsets.last_stable:
-        return 0.0
-    return None if unread_s is None else max(0.0, now_s - unread_s)
 
 
 def _margin_s(

@@ -62,11 +62,11 @@ def place(left_ms: int) -> tuple[int, int]:
     return 0, max(0, left_ms)
 
 
-def create_command(topic: str, partitions: int = LEVELS, *, existing: bool = False) -> str:
+def create_command(topic: str, *, existing: bool = False) -> str:
     if existing:
-        return f"kafka-topics.sh --alter --topic {topic} --partitions {partitions}"
+        return f"kafka-topics.sh --alter --topic {topic} --partitions {LEVELS}"
     return (
-        f"kafka-topics.sh --create --topic {topic} --partitions {partitions}"
+        f"kafka-topics.sh --create --topic {topic} --partitions {LEVELS}"
         " --config cleanup.policy=delete --config retention.ms=604800000"
     )
 
@@ -126,9 +126,8 @@ class RetryTopic(msgspec.Struct, frozen=True):
         )
 
     def all_restored(self, records: Iterable[Record]) -> list[Record]:
-        return [
-            record if record.topic != self.name else self.restored(record) for record in records
-        ]
+        """Return records as they first came."""
+        return [self.restored(each) if each.topic == self.name else each for each in records]
 
 
 class Retrying(msgspec.Struct, frozen=True, kw_only=True):
