@@ -257,9 +257,8 @@ class Publisher:
 
         def remember(first: int) -> None:
             call.first = first
-            if not ids:
-                return
-            self._drainer.receipts.add(call)
+            if ids:
+                self._drainer.receipts.add(call)
 
         return call, self._commit.submit(records, remember, position=position, timeout_s=timeout_s)
 
