@@ -58,7 +58,9 @@ class Eviction:
         policy = str(info.get("maxmemory_policy", KEEPS))
         # A server that does not say is taken at its word that it answers, as at the start.
         self.problem = "" if policy == KEEPS else f"Redis at {place} {evicts(policy)}"
-        evicted = self._evicted(info)
+        before, self._seen = self._seen, (info.get("run_id"), evicted_keys(info))
+        # Since the last answer of the same server.
+        evicted = self._seen[1] - before[1] if before[0] == self._seen[0] else 0
         if self._on_look is not None:
             self._on_look(self.problem, evicted)
         volatile = ""
@@ -74,11 +76,6 @@ class Eviction:
         if self.problem:
             raise ClaimsUnavailableError(self.problem)
 
-    def _evicted(self, info: Mapping[str, Any]) -> int:
-        """Return how many keys were evicted since the last answer of the same server."""
-        before, self._seen = self._seen, (info.get("run_id"), evicted_keys(info))
-        return self._seen[1] - before[1] if before[0] == self._seen[0] else 0
-
 
 def evicts(policy: str) -> str:
     """Return what is wrong with a policy, as the rest of a sentence."""
@@ -86,8 +83,7 @@ def evicts(policy: str) -> str:
 
 
 def evicted_keys(info: Mapping[str, Any]) -> int:
-    text = str(info.get("evicted_keys", ""))
-    return int(text) if text.isdecimal() else 0
+    return _number(str(info.get("evicted_keys"))) or 0
 
 
 def judged_health(
@@ -318,10 +314,8 @@ def preflight(client: Redis) -> Preflight:
     server = _info(client, "server")
     if not server:
         found.warnings.append("Redis refuses INFO: its version is not checked.")
-    else:
-        version = str(server.get("redis_version", "0"))
-        if outdated(version):
-            found.problems.append(f"{server_name(server)} is too old: use Redis 6.2 or later.")
+    elif outdated(str(server.get("redis_version", "0"))):
+        found.problems.append(f"{server_name(server)} is too old: use Redis 6.2 or later.")
     if _info(client, "replication").get("role") == "slave":
         # Claims are not written before there are some: a replica would be noticed too late.
         raise ReadOnlyError("READONLY")

@@ -15,7 +15,6 @@ from hapax.claims.redis_url import (
     SENTINEL_PORT,
     UNVERIFIED,
     check_options,
-    is_database,
     places_of,
     service_of,
 )
@@ -42,7 +41,8 @@ class RedisKind:
                 raise ValueError("the path of the socket is missing: unix:///run/redis.sock")
             return
         database = self.database(parts)
-        if not all(host for host, _ in self.places(parts)) or not is_database(database):
+        named = all(host for host, _ in self.places(parts))
+        if not named or (database and not database.isdecimal()):
             raise ValueError(self.wanted)
 
     def places(self, parts: SplitResult) -> tuple[tuple[str, int], ...]:
