@@ -510,9 +510,8 @@ class Window:
 
     def put_back(self) -> Progress:
         """Take everything out but the calls, which continue; return where to read again."""
-        first: Progress = {}
+        first = self.firsts()
         for where, line in self._lines.items():
-            first[where] = line[0].record.offset
             for one in line:
                 self._leave(one)
             kept = {one.record.offset: one for one in line if not isinstance(one.result, Undecided)}

@@ -94,7 +94,12 @@ class ExactlyOnce:
         has left claims that name its own coordinates. Raises StopError.
         """
         timer = PhaseTimer(self._clock)
-        found = self._identified(batch)  # 2
+        found = self._steps.identity.identify(batch.records)  # 2
+        if batch.unreadable:  # without its headers it would claim another event's id
+            found.claims = [
+                b"" if index in batch.unreadable else claim
+                for index, claim in enumerate(found.claims)
+            ]
         timer.end("identify")
         asking = self._steps.claiming.ask(batch, found)
         timer.end("claim")
@@ -203,15 +208,6 @@ class ExactlyOnce:
             for index, result in enumerate(results)
             if result is not None and result is not UNCHANGED and not isinstance(result, Undecided)
         }
-
-    def _identified(self, batch: Batch) -> Identified:
-        found = self._steps.identity.identify(batch.records)
-        if batch.unreadable:  # without its headers it would claim another event's id
-            found.claims = [
-                b"" if index in batch.unreadable else claim
-                for index, claim in enumerate(found.claims)
-            ]
-        return found
 
     def _execute(self, batch: Batch, plan: Plan, timer: PhaseTimer) -> None:
         transaction, began_s = self._transaction, self._clock.monotonic()

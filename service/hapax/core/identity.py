@@ -111,15 +111,11 @@ def _cloudevents(text: str, _argument: str) -> IdSource | None:
 
 def _header(text: str, argument: str) -> IdSource | None:
     name = argument.lower()  # names match in any case
-
-    def find(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
-        return headers.get(name)
-
     if not _HEADER.fullmatch(argument):
         return None
     own = name == ID  # outputs carry Hapax's own header of this name in place of the record's
     tag = f"header:{name}\0".encode()
-    finder = _of_output if own else find
+    finder: Finder = _of_output if own else lambda _record, headers: headers.get(name)
     return IdSource(text, "header", tag, finder, proves=not own, header=argument)
 
 

@@ -24,7 +24,7 @@ import msgspec
 from hapax.core.partition_offsets import LogOffsets, PartitionOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from hapax.core.records import Progress, TopicPartition
 
@@ -118,7 +118,9 @@ class LagTracker:
 
     def of(self, snapshot: OffsetSnapshot, progress: GroupProgress) -> list[PartitionLag]:
         if not snapshot.failures:
-            self._forget(snapshot.offsets)
+            for where in self._lows.keys() - snapshot.offsets.keys():
+                del self._lows[where]
+                self._stood.pop(where, None)
         return [
             self._partition_lag(where, offsets, snapshot, progress)
             for where, offsets in sorted(snapshot.offsets.items())
@@ -176,12 +178,6 @@ class LagTracker:
             del seen[0]
         first_s, first_low = seen[0]
         return (low - first_low) / (now_s - first_s) if now_s > first_s else 0.0
-
-    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        kept = frozenset(partitions)
-        for where in self._lows.keys() - kept:
-            del self._lows[where]
-            self._stood.pop(where, None)
 
 
 def _margin_s(

@@ -248,22 +248,18 @@ class Planner:
         if isinstance(result, Put):
             plan.retried += result.called
             plan.moved += not result.called
-            return [self._waiting(record, result)]
+            # It has all headers, for the function sees them again: also those of a Hapax upstream.
+            # Its time in the retry topic is that of writing: retention.
+            assert self._to.retry is not None
+            headers = [*without_retry(record.headers), *result.retried.encode()]
+            name = self._to.retry.name
+            return [Message(name, record.value, record.key, result.level, None, headers)]
         if isinstance(result, Undecided):  # of a schema none comes so far (transform.decided)
             raise result.error()
         if isinstance(result, Later):  # that nothing has set up
             result = Failure(result.reason, f"{result.text}; {OFF}", result.attempts)
         plan.failures[index] = result
         return [self._dead_letter(record, result, stamp)]
-
-    def _waiting(self, record: Record, put: Put) -> Message:
-        """Return what waits in the retry topic. Its time there is that of writing: retention.
-
-        It has all headers, for the function sees them again: also those of a Hapax upstream.
-        """
-        assert self._to.retry is not None
-        headers = [*without_retry(record.headers), *put.retried.encode()]
-        return Message(self._to.retry.name, record.value, record.key, put.level, None, headers)
 
     def _dead_letter(self, record: Record, failure: Failure, stamp: Wire) -> Message:
         failed = Failed(

@@ -21,6 +21,7 @@ and came to other waits would hold up each other's records.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from datetime import timedelta
 from random import uniform
 from typing import TYPE_CHECKING, Final
@@ -56,10 +57,8 @@ NOT_OURS = "it is in the retry topic, and its headers name no record of HAPAX_IN
 
 def place(left_ms: int) -> tuple[int, int]:
     """Return the level where a record with so much left waits next, and how long; at most all."""
-    for level in range(LEVELS - 1, 0, -1):
-        if WAITS_MS[level] <= left_ms:
-            return level, WAITS_MS[level]
-    return 0, max(0, left_ms)
+    level = bisect_right(WAITS_MS, left_ms) - 1
+    return (level, WAITS_MS[level]) if level > 0 else (0, max(0, left_ms))
 
 
 def create_command(topic: str, *, existing: bool = False) -> str:
@@ -105,11 +104,6 @@ class RetryTopic(msgspec.Struct, frozen=True):
         if found is None or Coordinates.parse(found.of).topic not in self.inputs:
             return None
         return found
-
-    def original(self, record: Record) -> Coordinates:
-        """Return where a record first came; itself, for one that names no record of the inputs."""
-        found = self.read(record)
-        return record.coordinates if found is None else Coordinates.parse(found.of)
 
     def restored(self, record: Record) -> Record:
         """Return a record as it first came; any other as it is."""
