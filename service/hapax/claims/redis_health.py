@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
@@ -274,11 +275,9 @@ def _away(client: Redis, error: Exception, *, skew_ms: int | None = None) -> Sto
 
 
 def _setting(client: Redis, name: str) -> dict[str, str]:
-    try:
-        answer = client.config_get(name)
-    except RedisError:  # forbidden by an ACL, or renamed as managed services do
-        return {}
-    return {str(key): str(value) for key, value in answer.items()}
+    with suppress(RedisError):  # forbidden by an ACL, or renamed as managed services do
+        return {str(key): str(value) for key, value in client.config_get(name).items()}
+    return {}
 
 
 def _refused(client: Redis, base: str) -> tuple[str, ...]:
@@ -341,17 +340,14 @@ def preflight(client: Redis) -> Preflight:
 
 
 def _info(client: Redis, section: str) -> dict[str, object]:
-    try:
+    with suppress(ResponseError):
         return dict(client.info(section))
-    except ResponseError:
-        return {}
+    return {}
 
 
 def _eviction_policy(client: Redis) -> str | None:
-    policy: object
-    try:
+    policy: object = None
+    with suppress(ResponseError):  # forbidden by an ACL, or renamed as managed services do
         policy = client.config_get("maxmemory-policy").get("maxmemory-policy")
-    except ResponseError:  # forbidden by an ACL, or renamed as managed services do
-        policy = None
     policy = policy or _info(client, "memory").get("maxmemory_policy")
     return None if policy is None else str(policy)

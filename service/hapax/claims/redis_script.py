@@ -301,8 +301,7 @@ class Request:
         for _ in range(_TRIES):
             if self._exchange is None:
                 self._send()
-            found = self._received()
-            if found is not None:
+            if (found := self._received()) is not None:
                 return found
         raise ClaimsUnavailableError("the epoch of the claims changes all the time")
 
@@ -352,20 +351,14 @@ class Request:
                 is_whole = False
                 continue
             packed, number = found
-            others |= self._coordinates(packed, first, order)
+            others |= {
+                first + order[place]: Coordinates(
+                    self._store.topic(topic), int.from_bytes(partition, "big"), offset
+                )
+                for place, topic, partition, offset in _OTHER.iter_unpack(packed)
+            }
             extra += int(number)
         return Found(others, extra) if is_whole else None
-
-    def _coordinates(
-        self, others: bytes, first: int, order: Sequence[int]
-    ) -> dict[int, Coordinates]:
-        topic_of = self._store.topic
-        return {
-            first + order[place]: Coordinates(
-                topic_of(number), int.from_bytes(partition, "big"), offset
-            )
-            for place, number, partition, offset in _OTHER.iter_unpack(others)
-        }
 
 
 def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:

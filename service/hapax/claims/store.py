@@ -120,17 +120,10 @@ class ClusterKind(RedisKind):
         return places_of(parts, PORT)
 
 
-_REDIS: Final = RedisKind()
-_SENTINEL: Final = SentinelKind()
-_CLUSTER: Final = ClusterKind()
 KINDS: Final[dict[str, StoreKind]] = {
-    "redis": _REDIS,
-    "rediss": _REDIS,
-    "unix": _REDIS,
-    "redis+sentinel": _SENTINEL,
-    "rediss+sentinel": _SENTINEL,
-    "redis+cluster": _CLUSTER,
-    "rediss+cluster": _CLUSTER,
+    **dict.fromkeys(("redis", "rediss", "unix"), RedisKind()),
+    **dict.fromkeys(("redis+sentinel", "rediss+sentinel"), SentinelKind()),
+    **dict.fromkeys(("redis+cluster", "rediss+cluster"), ClusterKind()),
 }
 """By the scheme of the address."""
 

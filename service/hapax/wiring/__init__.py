@@ -121,13 +121,10 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     # Imported only where it is used: half a second that a restarted worker need not wait for.
     require_pyspark()
     if shared.settings.spark.dataframe is not None:
-        from hapax.wiring.dataframe import run_pipeline
-
-        run_pipeline(shared, stack)
-        return
-    from hapax.wiring.spark import run_records
-
-    run_records(shared, stack)
+        from hapax.wiring.dataframe import run_pipeline as run
+    else:
+        from hapax.wiring.spark import run_records as run
+    run(shared, stack)
 
 
 def _run_worker(shared: Shared, stack: ExitStack) -> None:
