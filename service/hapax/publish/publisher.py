@@ -204,7 +204,7 @@ class Publisher:
         """
         call, accepted = self._submit([*messages], callback, position=position)
         accepted.result()
-        return call.receipts()
+        return [Receipt(call, index) for index in range(len(call.ids))]
 
     async def publish_async(
         self,
@@ -257,9 +257,8 @@ class Publisher:
 
         def remember(first: int) -> None:
             call.first = first
-            if not ids:
-                return
-            self._drainer.receipts.add(call)
+            if ids:
+                self._drainer.receipts.add(call)
 
         return call, self._commit.submit(records, remember, position=position, timeout_s=timeout_s)
 
@@ -349,11 +348,9 @@ class Publisher:
             self._spool.close()
 
     def __enter__(self) -> Self:
-        """Return the publisher."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close it."""
         self.close()
 
     def _accepted(self, seconds: float, records: int) -> None:
@@ -385,7 +382,6 @@ class _Gauges:
 
     @property
     def waiting(self) -> int:
-        """Accepted records that are not known to be in Kafka."""
         return self._spool.next - max(self._drainer.next, self._spool.first)
 
     def accept(self, seconds: float, records: int) -> None:

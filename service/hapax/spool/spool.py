@@ -275,9 +275,7 @@ class SpoolStore:
             rows = self._rows(records)
             size = sum(_ROW_BYTES + len(row[-1]) for row in rows)
             self._require_room(size)
-            meta = self.meta
-            if position:
-                meta = msgspec.structs.replace(meta, position=position)
+            meta = msgspec.structs.replace(self.meta, position=position) if position else self.meta
             with self._transaction():
                 self._connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
                 if meta is not self.meta:
