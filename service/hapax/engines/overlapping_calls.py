@@ -353,9 +353,8 @@ class LoopCalls(SlotCalls):
 
     def _cancel_all(self) -> None:
         self._queue.clear()
-        for slot in self._slots:
-            for call in slot.unit:
-                call.dropped = True
+        for call in self.begun():
+            call.dropped = True
         self._cancel_dropped()
 
     def _timed(self) -> list[Slot]:

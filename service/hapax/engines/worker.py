@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import ClientsOutdatedError, SchemasUnavailableError, StopError
 from hapax.engines.idle_offsets import EndOfRun
-from hapax.engines.membership import Hold, Membership
+from hapax.engines.membership import Hold, Membership, tell_committed
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
@@ -163,11 +163,7 @@ class Worker:
         if result is None:
             return
         self._runner.settle(batch, result)
-        self._events.transaction_committed(result)
-        for coordinates, failure in result.dead_letter_examples:
-            self._events.dead_letter_written(
-                coordinates, failure.reason, failure.attempts, failure.text
-            )
+        tell_committed(result, self._events)
         self._ends.record_commit(result.progress, self._clock.monotonic())
         self._recovery.record_success(result.progress)
 

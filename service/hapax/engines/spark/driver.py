@@ -20,13 +20,12 @@ from hapax.core.errors import (
 from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
 from hapax.engines.idle_offsets import EndOfRun
-from hapax.engines.membership import ClaimsWatch, Hold, Membership, cut_off
+from hapax.engines.membership import ClaimsWatch, Hold, Membership, cut_off, tell_committed
 from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
 
 if TYPE_CHECKING:
-    from hapax.core.batch_result import BatchResult
     from hapax.core.limits import DeadLetterRate, Limits
     from hapax.core.ports import Claims, Stuck
     from hapax.core.records import Progress, TopicPartition
@@ -357,7 +356,7 @@ class Reports:
 
     def _tell(self, report: RangeReport, round_s: float) -> None:
         for settled in report.settled:
-            self._settled(settled)
+            tell_committed(settled, self._events)
         if report.ended:
             self._events.idle_offsets_committed(report.ended)
         for name, said in report.events:
@@ -380,13 +379,6 @@ class Reports:
                 where: one for each in self._stuck.values() for where, one in each.items()
             }
             self._events.partition_stuck(everywhere)
-
-    def _settled(self, settled: BatchResult) -> None:
-        self._events.transaction_committed(settled)
-        for coordinates, failure in settled.dead_letter_examples:
-            self._events.dead_letter_written(
-                coordinates, failure.reason, failure.attempts, failure.text
-            )
 
     def _found(self, lane: int) -> None:
         if lane in self._waiting:

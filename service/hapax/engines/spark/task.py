@@ -213,9 +213,7 @@ class Task(ABC):
         self._report.flowing = self._flowing() and not self._recalled()
 
     def _due(self, until_s: float) -> bool:
-        if self.sizing.bounds.spent or self.clock.monotonic() >= until_s:
-            return False
-        if self._recalled():
+        if self.sizing.bounds.spent or self.clock.monotonic() >= until_s or self._recalled():
             return False
         stays = self._flowing() and len(self._report.settled) < SETTLED_MAX
         return stays or self._behind()

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from hapax.core.ports import Message
     from hapax.core.topic_rules import RowNeeds
     from hapax.engines.spark.dataframe.checkpoint import InputLookup
-    from hapax.engines.spark.dataframe.staging import Parcel
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]
 
@@ -117,14 +117,11 @@ class LanePlan(msgspec.Struct, frozen=True):
     def parcels(self) -> list[Callable[[], Iterable[list[Message]]]]:
         spool = Spool(Place(self.spool), 0)
 
-        def giving(share: Share) -> Callable[[], Iterable[list[Message]]]:
-            def messages() -> Iterable[list[Message]]:
-                writing = Writing(self.batch, self.app, self.topic, self.inputs, share.first)
-                return map(writing.messages, spool.rows(share.parcel))
+        def messages(share: Share) -> Iterable[list[Message]]:
+            writing = Writing(self.batch, self.app, self.topic, self.inputs, share.first)
+            return map(writing.messages, spool.rows(share.parcel))
 
-            return messages
-
-        return [giving(share) for share in self.shares]
+        return [partial(messages, share) for share in self.shares]
 
 
 class LaneReport(msgspec.Struct, frozen=True):
@@ -183,7 +180,7 @@ class DeskAddress(NamedTuple):
     key: bytes
 
     def lanes(self) -> int:
-        return int(self._asked("lanes"))
+        return max(1, int(self._asked("lanes")))
 
     def run(
         self,
@@ -245,14 +242,12 @@ class JobDesk:
         with connection, suppress(OSError, EOFError):  # the client may be gone
             kind, *request = connection.recv()
             try:
-                answer = self._lanes() if kind == "lanes" else self._run(*request)
+                lanes = kind == "lanes"
+                answer = self._context.defaultParallelism if lanes else self._run(*request)
             except (PySparkException, Py4JError, OSError) as error:
                 connection.send((False, _failed(error)))
             else:
                 connection.send((True, answer))
-
-    def _lanes(self) -> int:
-        return max(1, self._context.defaultParallelism)
 
     def _run(
         self, group: str, function: Callable[[Iterable[Any]], Iterator[Any]], items: Sequence[Any]
@@ -376,19 +371,9 @@ class Publication:
         return self._finished(holding, manifest)
 
     def _finished(self, fixed: FixedBatch, manifest: Manifest) -> PublishedBatch:
-        reports = self._publishing.run([*self._plans(fixed, manifest)])
-        check_reports(self._batch, fixed, reports)
-        self._publishing.publisher.finish(self._batch, fixed)
-        records = Counter[str]()
-        for report in reports:
-            records.update(report.records)
-        attempts = max(report.attempts for report in reports)
-        return PublishedBatch(dict(records), repeated=not records, attempts=attempts)
-
-    def _plans(self, fixed: FixedBatch, manifest: Manifest) -> Iterator[LanePlan]:
         publishing = self._publishing
-        for lane, shares in enumerate(manifest.lanes):
-            yield LanePlan(
+        plans = [
+            LanePlan(
                 lane,
                 fixed.manifest,
                 shares,
@@ -398,6 +383,16 @@ class Publication:
                 publishing.inputs,
                 self._spool.address,
             )
+            for lane, shares in enumerate(manifest.lanes)
+        ]
+        reports = publishing.run(plans)
+        check_reports(self._batch, fixed, reports)
+        publishing.publisher.finish(self._batch, fixed)
+        records = Counter[str]()
+        for report in reports:
+            records.update(report.records)
+        attempts = max(report.attempts for report in reports)
+        return PublishedBatch(dict(records), repeated=not records, attempts=attempts)
 
     def _chunks(self) -> Iterator[list[Message]]:
         publishing = self._publishing

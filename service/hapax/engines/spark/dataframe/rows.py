@@ -14,7 +14,7 @@ from hapax.core.ports import Message
 from hapax.core.topic_rules import RowNeeds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pyspark.sql.types import StructType
 
@@ -147,7 +147,8 @@ def _binaries(rows: pa.RecordBatch, name: str) -> Iterable[bytes | None]:
     wanted = pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()
     if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
         column = column.cast(wanted)
-    return _listed(column)
+    listed: list[bytes | None] = column.to_pylist()
+    return listed
 
 
 def _topics(rows: pa.RecordBatch) -> list[str | None]:
@@ -190,13 +191,12 @@ def _header_sizes(column: pa.Array) -> pa.Array:
 
 
 def _plain(rows: pa.RecordBatch, name: str) -> Iterable[Any]:
-    return _listed(rows.column(name)) if name in rows.schema.names else repeat(None)
+    return rows.column(name).to_pylist() if name in rows.schema.names else repeat(None)
 
 
 def _timestamps_ms(rows: pa.RecordBatch) -> Iterable[int | None]:
-    if "timestamp" not in rows.schema.names:
-        return repeat(None)
-    return _listed(_milliseconds(rows))
+    timed = "timestamp" in rows.schema.names
+    return _milliseconds(rows).to_pylist() if timed else repeat(None)
 
 
 def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
@@ -208,7 +208,3 @@ def _times_ms(rows: pa.RecordBatch) -> tuple[int, ...]:
         return ()
     ends = pc.min_max(_milliseconds(rows)).as_py().values()
     return tuple(each for each in ends if each is not None)
-
-
-def _listed(column: pa.Array) -> Iterator[Any]:
-    return iter(column.to_pylist())
