@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from hapax.core.call_window import (
-    Call,
-    CallLimits,
-    CallQueue,
-    CallTimeoutError,
-    Room,
-    Slot,
-    key_of,
-)
+from hapax.core.call_window import Call, CallLimits, CallQueue, CallTimeoutError, Room, Slot, key_of
 from hapax.core.errors import ConfigurationError
 from hapax.core.ports import Interrupt, is_from_outside
 from hapax.core.retry_later import Retrying, RetryTopic
@@ -485,10 +477,9 @@ def call_limits(settings: Settings) -> CallLimits:
 def load_calls(settings: Settings) -> TransformForm:
     """Import business code; raise ConfigurationError when settings do not go with its form."""
     form = load_form(settings.transform)
-    if settings.engine == "worker" and not overlapping(form, call_limits(settings)):
-        problems = list(call_problems(settings))
-        if problems:
-            raise ConfigurationError(problems)
+    alone = settings.engine == "worker" and not overlapping(form, call_limits(settings))
+    if alone and (problems := list(call_problems(settings))):
+        raise ConfigurationError(problems)
     return form
 
 
@@ -512,10 +503,7 @@ class GatheredCalls:
         self.calls = calls
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results in order; when the interrupt is due, a prefix of at least one call."""
         room, before = Room(), interrupt.bytes

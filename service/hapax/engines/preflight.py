@@ -67,8 +67,11 @@ def check(brokers: Brokers, source: GroupProbe, claims: ClaimStore | None) -> li
         raise PreflightError(problems)
     if lifecycle.stopping:
         return None
-    if claims is not None and claims.fresh and _has_worked(source):
-        brokers.process.events.claims_lost()
+    if claims is not None and claims.fresh:
+        # An offset in an open transaction is not known yet, and counts as none.
+        with suppress(BatchAbortedError):
+            if source.group_knows():
+                brokers.process.events.claims_lost()
     return store.remarks
 
 
@@ -168,11 +171,3 @@ class _Store:
         self.problems = [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in found.problems]
         self.remarks = found.warnings
         return True
-
-
-def _has_worked(source: GroupProbe) -> bool:
-    """Whether it has; an offset in an open transaction is not known yet, and counts as none."""
-    try:
-        return source.group_knows()
-    except BatchAbortedError:
-        return False

@@ -84,14 +84,8 @@ class SparkEngine:
 
     def group_progress(self) -> GroupProgress:
         """Return what is committed, as far as reports say. Any thread may ask."""
-        return GroupProgress(
-            {
-                where: offset
-                for lane in self._lanes.all
-                for where, offset in dict(lane.positions).items()
-                if offset is not None
-            }
-        )
+        known = (place for lane in self._lanes.all for place in _starts(lane).items())
+        return GroupProgress(dict(known))
 
     def run(self) -> None:
         """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
@@ -122,7 +116,9 @@ class SparkEngine:
         if cut_off(self._member, self._events):
             self._member.renew()
             self._lanes.stale = True
-        self._observe()
+        if self._membership.observe().moved:
+            self._lanes.stale = True
+        self._membership.adopt_orphans()
         held = self._hold.on()
         self._jobs.recall(wanted=self._lanes.working and (held or self._lanes.stale))
         self._collect()
@@ -143,11 +139,6 @@ class SparkEngine:
             self._lanes.ask_doubtful()
             self._plan(now_s)
         self._reports.tell()
-
-    def _observe(self) -> None:
-        if self._membership.observe().moved:
-            self._lanes.stale = True
-        self._membership.adopt_orphans()
 
     def _look_at_executors(self, now_s: float) -> None:
         """Take cores that came later; say so when no executor takes a range."""
@@ -413,7 +404,8 @@ def _spans(report: RangeReport) -> dict[TopicPartition, tuple[int, int]]:
 
 
 def _starts(lane: Lane) -> Progress:
-    return {where: known for where, known in lane.positions.items() if known is not None}
+    # Of a copy: the thread of the lag monitor asks, too.
+    return {where: known for where, known in dict(lane.positions).items() if known is not None}
 
 
 def _named(lane: Lane) -> str:

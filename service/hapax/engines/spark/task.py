@@ -30,12 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    MemberFencedError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core.errors import BatchAbortedError, MemberFencedError, ProducerDeadError, StopError
 from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.membership import tell_reading
 from hapax.engines.recovery import REACTIONS
@@ -162,12 +157,7 @@ class Task(ABC):
         )
         suspects.begin(plan, self._report)
         self._runner = BatchRunner(
-            core,
-            source,
-            suspects,
-            self.sizing,
-            interrupt=self.interrupt,
-            watchdog=self.watchdog,
+            core, source, suspects, self.sizing, interrupt=self.interrupt, watchdog=self.watchdog
         )
         self._finish()
 
@@ -193,7 +183,6 @@ class Task(ABC):
             report.stuck = dict(self._source.stuck())
 
     def _take_all(self) -> None:
-        sizing = self.sizing
         self._idle_since_s = self.clock.monotonic()
         until_s = self._idle_since_s + self._plan.duration_s
         due = partial(self._due, until_s)
@@ -209,7 +198,7 @@ class Task(ABC):
             self._begun |= new
             self._run(batch, due)
             self._idle_since_s = self.clock.monotonic()
-            sizing.retry.succeed()
+            self.sizing.retry.succeed()
         self._report.flowing = self._flowing() and not self._recalled()
 
     def _due(self, until_s: float) -> bool:

@@ -183,10 +183,7 @@ class DeskAddress(NamedTuple):
         return max(1, int(self._asked("lanes")))
 
     def run(
-        self,
-        group: str,
-        function: Callable[[Iterable[Any]], Iterator[Any]],
-        items: Sequence[Any],
+        self, group: str, function: Callable[[Iterable[Any]], Iterator[Any]], items: Sequence[Any]
     ) -> list[Any]:
         """Run a task for each item; a job of the group that still runs is cancelled first."""
         return list(self._asked("run", group, function, items))
@@ -312,23 +309,14 @@ class Publishing(NamedTuple):
     problems: Callable[[Mapping[str, RowNeeds]], list[str]] = lambda _needs: []
 
 
-class Publication:
-    """The publication of one micro-batch."""
+class Publication(msgspec.Struct):
+    """The publication of one micro-batch. ``needs``: what the rows ask of their topics."""
 
-    def __init__(
-        self,
-        publishing: Publishing,
-        batch: MicroBatch,
-        spool: Spool,
-        parcels: Sequence[Parcel],
-        needs: Mapping[str, RowNeeds] | None = None,
-    ) -> None:
-        """``needs``: what the rows ask of their topics."""
-        self._needs = needs or {}
-        self._publishing = publishing
-        self._batch = batch
-        self._spool = spool
-        self._parcels = parcels
+    publishing: Publishing
+    batch: MicroBatch
+    spool: Spool
+    parcels: Sequence[Parcel]
+    needs: Mapping[str, RowNeeds] = {}
 
     def publish(self) -> PublishedBatch:
         try:
@@ -338,56 +326,56 @@ class Publication:
 
     @property
     def _large(self) -> bool:
-        size = sum(parcel.size for parcel in self._parcels)
+        size = sum(parcel.size for parcel in self.parcels)
         return (
-            self._publishing.lanes > 1
-            and sum(bool(parcel.rows) for parcel in self._parcels) > 1
-            and size > self._spool.inline_bytes_max
+            self.publishing.lanes > 1
+            and sum(bool(parcel.rows) for parcel in self.parcels) > 1
+            and size > self.spool.inline_bytes_max
         )
 
     def _together(self) -> PublishedBatch:
-        done = self._publishing.publisher.publish(self._batch, self._chunks)
+        done = self.publishing.publisher.publish(self.batch, self._chunks)
         if not isinstance(done, FixedBatch):
             return done
-        self._spool.remove(self._parcels)  # others are published in their place
-        return self._finished(done, Manifest.load(self._spool, done))
+        self.spool.remove(self.parcels)  # others are published in their place
+        return self._finished(done, Manifest.load(self.spool, done))
 
     def _shared_out(self) -> PublishedBatch:
-        batch, spool = self._batch, self._spool
-        problems = self._publishing.problems(self._needs)
+        batch, spool = self.batch, self.spool
+        problems = self.publishing.problems(self.needs)
         if problems:
             raise StopError(
                 f"micro-batch {batch.number}: {'; '.join(problems)}. Nothing of it was published or"
                 " fixed: correct what the pipeline writes, or the topic, and start again"
             )
-        manifest = Manifest.of(batch, self._parcels, self._publishing.lanes)
+        manifest = Manifest.of(batch, self.parcels, self.publishing.lanes)
         fixed = manifest.keep(spool, batch.inputs)
-        holding = self._publishing.publisher.fix(batch, fixed, self._chunks)
+        holding = self.publishing.publisher.fix(batch, fixed, self._chunks)
         if holding is None:
             return PublishedBatch({}, repeated=True, attempts=1)
         if holding != fixed:
-            spool.remove(self._parcels)
+            spool.remove(self.parcels)
             manifest = Manifest.load(spool, holding)
         return self._finished(holding, manifest)
 
     def _finished(self, fixed: FixedBatch, manifest: Manifest) -> PublishedBatch:
-        publishing = self._publishing
+        publishing = self.publishing
         plans = [
             LanePlan(
                 lane,
                 fixed.manifest,
                 shares,
-                self._batch,
+                self.batch,
                 publishing.app,
                 publishing.topic,
                 publishing.inputs,
-                self._spool.address,
+                self.spool.address,
             )
             for lane, shares in enumerate(manifest.lanes)
         ]
         reports = publishing.run(plans)
-        check_reports(self._batch, fixed, reports)
-        publishing.publisher.finish(self._batch, fixed)
+        check_reports(self.batch, fixed, reports)
+        publishing.publisher.finish(self.batch, fixed)
         records = Counter[str]()
         for report in reports:
             records.update(report.records)
@@ -395,7 +383,7 @@ class Publication:
         return PublishedBatch(dict(records), repeated=not records, attempts=attempts)
 
     def _chunks(self) -> Iterator[list[Message]]:
-        publishing = self._publishing
-        writing = Writing(self._batch, publishing.app, publishing.topic, publishing.inputs)
-        for parcel in self._parcels:
-            yield from map(writing.messages, self._spool.rows(parcel))
+        publishing = self.publishing
+        writing = Writing(self.batch, publishing.app, publishing.topic, publishing.inputs)
+        for parcel in self.parcels:
+            yield from map(writing.messages, self.spool.rows(parcel))

@@ -77,7 +77,8 @@ class CheckedRows:
         """Return the rows; raise StopError for one that no topic could take as it is."""
         refuse_inputs(rows, self._inputs)
         refuse_headers(rows)
-        for topic in _topics(rows):
+        named = "topic" in rows.schema.names
+        for topic in rows.column("topic").unique().to_pylist() if named else [None]:
             of_topic = rows
             if topic is not None and rows.num_rows:
                 of_topic = rows.filter(pc.equal(rows.column("topic"), topic))
@@ -149,12 +150,6 @@ def _binaries(rows: pa.RecordBatch, name: str) -> Iterable[bytes | None]:
         column = column.cast(wanted)
     listed: list[bytes | None] = column.to_pylist()
     return listed
-
-
-def _topics(rows: pa.RecordBatch) -> list[str | None]:
-    if "topic" not in rows.schema.names:
-        return [None]
-    return [*rows.column("topic").unique().to_pylist()]
 
 
 def _needs(rows: pa.RecordBatch) -> RowNeeds:
