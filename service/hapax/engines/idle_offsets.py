@@ -98,10 +98,6 @@ class Bounds:
         bounds.open_timeout_s = None if stop.open == "leave" else stop.open_timeout_ms / 1000
         return bounds
 
-    @property
-    def counted(self) -> bool:
-        return self.left is not None
-
     def start(self, ends: Mapping[TopicPartition, int] | None) -> None:
         """Fix the ends; partitions without records need no reading. None: not known yet."""
         self.ends, self.wants_ends = dict(ends or {}), ends is None

@@ -137,7 +137,10 @@ class Worker:
         elif busy:
             self._process(batch)
         else:
-            self._end_idle(batch)
+            self._suspects.idle(batch.next)
+            self._ends.note(batch.next)
+            if partitions := self._ends.due(self._clock.monotonic()):
+                self._commit_ends(partitions)
 
     def _looked_ahead(self) -> bool:
         """Take the next batch where that is due; return whether partitions may have moved."""
@@ -166,13 +169,6 @@ class Worker:
         tell_committed(result, self._events)
         self._ends.record_commit(result.progress, self._clock.monotonic())
         self._recovery.record_success(result.progress)
-
-    def _end_idle(self, batch: Batch) -> None:
-        self._suspects.idle(batch.next)
-        self._ends.note(batch.next)
-        partitions = self._ends.due(self._clock.monotonic())
-        if partitions:
-            self._commit_ends(partitions)
 
     def _commit_ends(self, partitions: list[tuple[str, int]]) -> None:
         ours = self._source.assignment()

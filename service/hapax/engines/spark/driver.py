@@ -70,7 +70,7 @@ class SparkEngine:
         self._task_max_s = pacing.task_max_s
         self._bounds = bounds = pacing.bounds
         # A bounded run ends at exact places.
-        self._stay_s = 0.0 if bounds.counted or bounds.at_end else STAY_S
+        self._stay_s = STAY_S if bounds.left is None and not bounds.at_end else 0.0
         self._lanes = Lanes(
             member, jobs, fences, attempts_max=pacing.attempts_max, sticky=pacing.sticky
         )
@@ -170,7 +170,7 @@ class SparkEngine:
         for lane in free:
             ends = lane.wanted(self._ends)
             # One range at a time where records are counted, so that the count is exact.
-            may_start = not self._bounds.counted or not self._lanes.working
+            may_start = self._bounds.left is None or not self._lanes.working
             if ends and now_s >= lane.rest_until_s and may_start:
                 self._start(lane, ends)
 

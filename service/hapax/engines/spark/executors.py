@@ -74,12 +74,10 @@ class Executors:
 
     def start(self, opening: Callable[..., Opened]) -> Opened | None:
         """Return what was opened; None: a stop. PreflightError: the master takes no connections."""
-        if not self._await_master():
-            return None
-        try:
-            return opening(self._options, self._abandoned, self._process.events)
-        except StartAbandonedError:
-            return None
+        with suppress(StartAbandonedError):
+            if self._await_master():
+                return opening(self._options, self._abandoned, self._process.events)
+        return None
 
     def _abandoned(self) -> bool:
         """Say whether the start of Spark is wanted no more; report now and then that it lasts."""

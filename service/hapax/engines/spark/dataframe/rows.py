@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -157,9 +158,7 @@ def _needs(rows: pa.RecordBatch) -> RowNeeds:
     sizes = [_sizes(rows.column(name)) for name in ("value", "key") if name in names]
     if "headers" in names:
         sizes.append(_header_sizes(rows.column("headers")))
-    total = sizes[0]
-    for more in sizes[1:]:
-        total = pc.add(total, more)
+    total = reduce(pc.add, sizes)
     range_ = pc.min_max(rows.column("partition")).as_py() if "partition" in names else {}
     low, high = range_.get("min"), range_.get("max")
     return RowNeeds(
