@@ -353,7 +353,8 @@ class LoopCalls(SlotCalls):
         """Return what time has passed for since the last tick."""
         if self._beats < self._beats_awaited:
             self._ticks_without += 1
-            slot = self._at_work()
+            task = asyncio.current_task(self._loop)
+            slot = self._judged if task is None else self._tasks.get(task)
             if self._ticks_without == BLOCKED_TICKS:
                 self._on_blocked(None if slot is None else slot.record)
             return [] if slot is None else [slot]
@@ -364,10 +365,6 @@ class LoopCalls(SlotCalls):
 
     def _count_beat(self) -> None:
         self._beats += 1
-
-    def _at_work(self) -> Slot | None:
-        task = asyncio.current_task(self._loop)
-        return self._judged if task is None else self._tasks.get(task)
 
 
 class ThreadCalls(SlotCalls):

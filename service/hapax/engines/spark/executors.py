@@ -65,11 +65,6 @@ class Executors:
         self._told_s = process.clock.monotonic()
         self._shipped_ours = False
 
-    @property
-    def remote(self) -> Executors | None:
-        """These, where they are not this very container."""
-        return None if self._options.local else self
-
     # -- while Spark starts ---------------------------------------------------------------
 
     def start(self, opening: Callable[..., Opened]) -> Opened | None:

@@ -244,10 +244,7 @@ def _conf(options: SparkOptions) -> SparkConf:
     theirs = dict(options.properties)
     if JAVA_OPTIONS in theirs:
         theirs[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {theirs[JAVA_OPTIONS]}"
-    conf = SparkConf()
-    for name, value in (ours | theirs).items():
-        conf.set(name, value)
-    return conf
+    return SparkConf().setAll([*(ours | theirs).items()])
 
 
 def _environment(options: SparkOptions) -> None:

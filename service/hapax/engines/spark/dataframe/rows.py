@@ -161,12 +161,13 @@ def _needs(rows: pa.RecordBatch) -> RowNeeds:
     total = reduce(pc.add, sizes)
     range_ = pc.min_max(rows.column("partition")).as_py() if "partition" in names else {}
     low, high = range_.get("min"), range_.get("max")
+    times_ms = pc.min_max(_milliseconds(rows)).as_py().values() if "timestamp" in names else ()
     return RowNeeds(
         -1 if low is None else min(low, -1),
         -1 if high is None else high,
         pc.max(total).as_py() or 0,
         "key" not in names or rows.column("key").null_count > 0,
-        _times_ms(rows),
+        tuple(each for each in times_ms if each is not None),
     )
 
 
@@ -195,10 +196,3 @@ def _timestamps_ms(rows: pa.RecordBatch) -> Iterable[int | None]:
 
 def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
     return rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast("i8")
-
-
-def _times_ms(rows: pa.RecordBatch) -> tuple[int, ...]:
-    if "timestamp" not in rows.schema.names:
-        return ()
-    ends = pc.min_max(_milliseconds(rows)).as_py().values()
-    return tuple(each for each in ends if each is not None)
