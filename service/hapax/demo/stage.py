@@ -196,8 +196,7 @@ class Stage:
             self.screen.figures(self._figures())
 
     def _figures(self) -> str:
-        judging = [one for one in self.judges if one.running]
-        if judging:
+        if judging := [one for one in self.judges if one.running]:
             lines = ((one.name, one.last_words().rpartition("\n")[2]) for one in judging)
             return " · ".join(f"{name}: {line}" for name, line in lines)
         return (

@@ -132,7 +132,10 @@ class Worker:
             return
         if batch.records:
             self._suspects.mark(batch, self._runner.inside())
-            if not self._looked_ahead() or not self._gave_up(batch, self._observe()):
+            # The next batch is taken where that is due; partitions may have moved by then.
+            wanted = not self._lifecycle.stopping and not self._lifecycle.paused
+            ahead = wanted and self._runner.look_ahead()
+            if not ahead or not self._gave_up(batch, self._observe()):
                 self._process(batch)
         elif busy:
             self._process(batch)
@@ -141,11 +144,6 @@ class Worker:
             self._ends.note(batch.next)
             if partitions := self._ends.due(self._clock.monotonic()):
                 self._commit_ends(partitions)
-
-    def _looked_ahead(self) -> bool:
-        """Take the next batch where that is due; return whether partitions may have moved."""
-        wanted = not self._lifecycle.stopping and not self._lifecycle.paused
-        return wanted and self._runner.look_ahead()
 
     def _gave_up(self, batch: Batch, changes: Changes) -> bool:
         """Put back a batch that has not begun when its partitions were assigned again since.
@@ -176,8 +174,7 @@ class Worker:
         self._source.mark_processed(
             {where: told for where, told in stable.items() if told is not None}
         )
-        moved = self._ends.moved(stable, self._clock.monotonic())
-        if moved:
+        if moved := self._ends.moved(stable, self._clock.monotonic()):
             try:
                 self._runner.end(moved)
             except REACTIONS:

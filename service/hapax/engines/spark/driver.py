@@ -126,7 +126,7 @@ class SparkEngine:
         if self._lifecycle.stopping or self._bounds.spent or held:
             return
         now_s = self._clock.monotonic()
-        if now_s < self._retry_s or self._reports.holding(now_s):
+        if now_s < self._retry_s or self._reports.claims.holding(now_s):
             return
         if self._lanes.stale and self._lanes.share_out():
             self._ends, self._ends_seen_s = {}, -ENDS_INTERVAL_S
@@ -269,7 +269,7 @@ class Reports:
         dead_letter_rate: DeadLetterRate,
     ) -> None:
         self._events = events
-        self._claims = ClaimsWatch(events, claims, waits=not limits.pass_on_outage)
+        self.claims = ClaimsWatch(events, claims, waits=not limits.pass_on_outage)
         self._fences = limits.producer_fences
         self._member_fences = limits.member_fences
         self.dead_letter_rate = dead_letter_rate
@@ -296,7 +296,7 @@ class Reports:
                 if not report.progress and lane.awaited:
                     lane.rest(now_s)  # nothing came of what exists: brokers are slow
             case ClaimsUnavailableError() as error:
-                self._claims.hold(str(error), now_s)
+                self.claims.hold(str(error), now_s)
             case SchemasUnavailableError() as error:
                 self._waiting.add(lane.number)
                 self._events.schemas_unavailable(str(error))
@@ -335,33 +335,27 @@ class Reports:
         self._events.member_fenced(str(error), explained=error.explained)
         return self._member_fences.fence(now_s, explained=error.explained)
 
-    def holding(self, now_s: float) -> bool:
-        return self._claims.holding(now_s)
-
     # -- inside ---------------------------------------------------------------------------
 
     def tell(self) -> None:
         untold, self._untold = self._untold, []
         for report, round_s in untold:
-            self._tell(report, round_s)
-
-    def _tell(self, report: RangeReport, round_s: float) -> None:
-        for settled in report.settled:
-            tell_committed(settled, self._events)
-        if report.ended:
-            self._events.idle_offsets_committed(report.ended)
-        for name, said in report.events:
-            getattr(self._events, name)(*said)
-        self._events.range_completed(
-            report.lane,
-            str(report.outcome),
-            _spans(report),
-            transactions=len(report.settled) + bool(report.ended),
-            records=sum(settled.records for settled in report.settled),
-            open_s=report.open_s,
-            work_s=report.work_s,
-            round_s=round_s,
-        )
+            for settled in report.settled:
+                tell_committed(settled, self._events)
+            if report.ended:
+                self._events.idle_offsets_committed(report.ended)
+            for name, said in report.events:
+                getattr(self._events, name)(*said)
+            self._events.range_completed(
+                report.lane,
+                str(report.outcome),
+                _spans(report),
+                transactions=len(report.settled) + bool(report.ended),
+                records=sum(settled.records for settled in report.settled),
+                open_s=report.open_s,
+                work_s=report.work_s,
+                round_s=round_s,
+            )
 
     def _stick(self, lane: int, stuck: dict[TopicPartition, Stuck]) -> None:
         if stuck != self._stuck.get(lane, {}):

@@ -112,8 +112,7 @@ class Executors:
         if any(word == gate.LACKS for word, _ in answers):
             self.ship_ours(context)
             answers = self._ask(context)
-        refused = [text for word, text in answers if word != gate.FOUND]
-        if refused:
+        if refused := [text for word, text in answers if word != gate.FOUND]:
             raise ConfigurationError(sorted(set(refused))[:1])
         if answers:
             self._process.events.executors_ready(

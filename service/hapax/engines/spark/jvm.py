@@ -308,8 +308,7 @@ class _Children:
             if self._ending:
                 raise StartAbandonedError
             options |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-            home = _spare_java_home()
-            if home is not None:
+            if (home := _spare_java_home()) is not None:
                 options["env"] = {**(options.get("env") or os.environ), "JAVA_HOME": str(home)}
             child: _Child = _Child(*arguments, **options, process_group=0)
             self._found.append(child)

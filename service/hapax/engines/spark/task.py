@@ -251,8 +251,7 @@ class Task(ABC):
 
     def _fence_doubt(self) -> None:
         """Build a new producer when a request of the last transaction may still be on its way."""
-        doubts = list(self._transaction.doubts)
-        if doubts:
+        if doubts := list(self._transaction.doubts):
             self._events.in_doubt_fenced(doubts[0])
             self._transaction.open()
             self._events.producer_rebuilt("doubt", 0.0)

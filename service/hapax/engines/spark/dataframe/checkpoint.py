@@ -245,8 +245,7 @@ class Checkpoint:
             return now
         known.require_same(now)
         offsets = self.offsets(last)
-        anchors = known.anchors(now, offsets)
-        if anchors:
+        if anchors := known.anchors(now, offsets):
             require_uncut(lookup.cut(anchors), offsets)
         return known.and_now(now)
 

@@ -342,8 +342,7 @@ class Publication(msgspec.Struct):
 
     def _shared_out(self) -> PublishedBatch:
         batch, spool = self.batch, self.spool
-        problems = self.publishing.problems(self.needs)
-        if problems:
+        if problems := self.publishing.problems(self.needs):
             raise StopError(
                 f"micro-batch {batch.number}: {'; '.join(problems)}. Nothing of it was published or"
                 " fixed: correct what the pipeline writes, or the topic, and start again"

@@ -243,8 +243,7 @@ def died(error: Exception) -> StopError:
     if not isinstance(error, PySparkException):
         return StopError(f"Spark's JVM is gone: {type(error).__name__}: {_line(error)}")
     text = str(error)
-    ours = _OURS.search(text)
-    if ours is not None:
+    if (ours := _OURS.search(text)) is not None:
         kind = getattr(errors, ours[1], StopError)
         if kind is ConfigurationError or kind is errors.PreflightError:
             return ConfigurationError([ours[2]])
