@@ -158,11 +158,8 @@ class Suspects:
         Not while there are suspects, unless the partition was read to its end: after a rewind a
         slow fetch brings nothing, either.
         """
-        open_ = [
-            where
-            for where in self._probation
-            if where in ends or where not in self._isolation.suspects
-        ]
+        suspects = self._isolation.suspects
+        open_ = [where for where in self._probation if where in ends or where not in suspects]
         met = {*open_, *(where for where in ends if where not in self._trusted)}
         if met:
             self._clear(open_)

@@ -161,12 +161,10 @@ def whole(low: int, high: int, why: str = "") -> Form:
 
     def parse(text: str) -> int:
         # isdecimal alone accepts digits of other scripts; the length bounds the conversion.
-        if not (text.isascii() and text.isdecimal() and len(text) <= len(str(high))):
+        short = text.isascii() and text.isdecimal() and len(text) <= len(str(high))
+        if not (short and low <= int(text) <= high):
             raise ValueError(hint)
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(hint)
-        return value
+        return int(text)
 
     return Form(f"whole number, {low} to {high}", parse)
 
