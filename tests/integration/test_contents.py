@@ -7,7 +7,6 @@ import pytest
 
 from tests.kit.impossible import contents
 from tests.kit.killers import supervise
-from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import header, source, values
 from tests.kit.routes import routes_of
 from tests.kit.spark_process import SparkProcess
@@ -15,8 +14,10 @@ from tests.kit.topics import Given
 
 BAD = contents()
 ENGINES: dict[str, dict[str, Any]] = {
-    "native path": {"kind": WorkerProcess, "FAST": "on"},
-    "Python path": {"kind": WorkerProcess, "FAST": "off"},
+    "native path": {"FAST": "on"},
+    "Python path": {"FAST": "off"},
+    "coroutines": {"TRANSFORM": "tests.kit.impossible:order_later", "CALL__CONCURRENCY": "4"},
+    "lists": {"TRANSFORM": "tests.kit.impossible:order_all"},
     "Spark": {"kind": SparkProcess},
 }
 route_of = routes_of(
@@ -25,7 +26,14 @@ route_of = routes_of(
 
 
 @pytest.mark.row("T2")
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "native path",
+        *(pytest.param(name, marks=pytest.mark.long) for name in list(ENGINES)[1:-1]),
+        "Spark",
+    ],
+)
 def test_a_content_that_cannot_pass_is_a_dead_letter_at_offset_0_and_amid_others(route_of, engine):
     taken = {"target": {"max.message.bytes": "20000"}}
     route = route_of(len(BAD), config=taken, **ENGINES[engine])

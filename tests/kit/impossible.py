@@ -61,3 +61,11 @@ def order(record: Record) -> list[Output]:
         raise ValueError("\ud800")
     passing = Output(record.value)
     return [passing, Output(**{"value": record.value, **given})] if given else [passing]
+
+
+async def order_later(record: Record) -> list[Output]:
+    return order(record)
+
+
+def order_all(records: list[Record]) -> list[list[Output]]:
+    return [order(record) for record in records]
