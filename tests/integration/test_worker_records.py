@@ -120,6 +120,21 @@ def test_a_record_of_too_many_outputs_is_a_dead_letter_alone(route_of, fast):
     assert route.committed() == {0: 4}
 
 
+@pytest.mark.parametrize(("order", "lost"), [({"partition": 77}, []), ({"size": 30_000}, [21])])
+def test_at_most_once_sends_nothing_a_second_time_and_says_what_it_lost(route_of, order, lost):
+    """A refused message had its batch sent again, with all that brokers had taken of it."""
+    taken = {"target": {"max.message.bytes": "20000"}}
+    route = route_of(2, config=taken, GUARANTEE="at_most_once")
+    sound = [Given(b"%d" % number, partition=1) for number in range(20)]
+    route.write(*sound[:10], Given(b"bad", headers=(told(order),), partition=1), *sound[10:])
+    worker = route.run_to_end()
+    passed = values(route.outputs())
+    assert len(passed) == len(set(passed)) <= len(sound)
+    assert [line["messages"] for line in worker.lines("outputs_lost")] == lost
+    assert (len(passed), values(route.dead())) == (20, [b"bad"]) or lost
+    assert route.committed()[1] == 21
+
+
 @pytest.mark.parametrize("fast", ["off", "auto"])
 @pytest.mark.parametrize("at_once", ["1", "4"])
 def test_outputs_of_many_records_take_no_more_memory_than_those_of_few(route_of, at_once, fast):

@@ -16,10 +16,10 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 53_961
+LINES_MAX = 53_983
 FILES_MAX = 259
-CODE_LINES_MAX = 38_043
-TEST_LINES_MAX = 83_492
+CODE_LINES_MAX = 38_068
+TEST_LINES_MAX = 83_440
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""

@@ -10,12 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 from msgspec.structs import replace
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    PreflightError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
 from hapax.core.offset_commit import send_progress
 from hapax.kafka.produce import (
     call_timeout,

@@ -17,12 +17,7 @@ from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
 from hapax.telemetry.events import Events
 from hapax.telemetry.line_queue import LineQueue, write_within
-from hapax.telemetry.logs import (
-    ClientLogger,
-    LibraryHandler,
-    capture_library_logs,
-    configure_logs,
-)
+from hapax.telemetry.logs import ClientLogger, LibraryHandler, capture_library_logs, configure_logs
 from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import ORDERS, Told
 

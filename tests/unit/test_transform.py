@@ -13,14 +13,7 @@ from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError, Poison
 from hapax.core.ports import Interrupt, KilledError
 from hapax.core.records import OUTPUT_BYTES, Output, Record
-from hapax.core.transform import (
-    Failure,
-    Transformer,
-    Undecided,
-    form_of,
-    identity,
-    load_form,
-)
+from hapax.core.transform import Failure, Transformer, Undecided, form_of, identity, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
 from tests.kit.impossible import IMPOSSIBLE, order
 from tests.kit.leaving import DEEDS, function as leaving

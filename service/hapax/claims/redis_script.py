@@ -373,7 +373,6 @@ def first_number(topic: str) -> bytes:
 
 
 def packed_owners(owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]) -> bytes:
-    """Return 14 bytes for each owner."""
     if isinstance(owners, RecordPath):
         return owners.owners([_head(numbers[run[0]], run[1]) for run in owners.runs])
     packed = []

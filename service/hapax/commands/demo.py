@@ -136,7 +136,6 @@ class DemoScreen:
             self._status.update(text)
 
     def note(self, text: str) -> None:
-        """Show what has happened; the line stays."""
         line = f"{time.monotonic() - self._began_s:5.1f} s  {text}"
         self._console.print(line, soft_wrap=True, markup=False)
 

@@ -155,7 +155,6 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def progress(self) -> Progress:
-        """Per partition the next offset to read."""
         return {where: offset for where, (_first, offset) in self.offsets.items()}
 
     @property

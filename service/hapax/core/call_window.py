@@ -36,14 +36,7 @@ from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 from hapax.core.records import size_of
 from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
-from hapax.core.transform import (
-    FINAL,
-    NOT_LATER,
-    OUTPUT_BYTES_MAX,
-    Undecided,
-    ended,
-    sized_outputs,
-)
+from hapax.core.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, Undecided, ended, sized_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping

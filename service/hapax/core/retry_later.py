@@ -120,7 +120,6 @@ class RetryTopic(msgspec.Struct, frozen=True):
         )
 
     def all_restored(self, records: Iterable[Record]) -> list[Record]:
-        """Return records as they first came."""
         return [self.restored(each) if each.topic == self.name else each for each in records]
 
 

@@ -148,7 +148,6 @@ class SlotCalls(ABC):
         """Give everything up, and tear the transform down."""
 
     def begun(self) -> set[Call]:
-        """Return the calls that are being made."""
         return {call for slot in list(self._slots) for call in slot.unit}
 
     def wait(self, seconds: float) -> None:

@@ -69,8 +69,6 @@ class PublisherOptions(TypedDict, total=False):
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same with their defaults."""
-
     disk_max_bytes: int = 1 << 30
     memory_max_records: int = 100_000
     on_full: Literal["block", "error"] = "block"
@@ -365,8 +363,6 @@ class Publisher:
 
 
 class _Gauges:
-    """Metrics of one publisher."""
-
     def __init__(self, spool: SpoolStore, drainer: Drainer, full: Callable[[], float]) -> None:
         self.table = SpoolMetrics()
         self._spool = spool

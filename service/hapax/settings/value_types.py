@@ -75,7 +75,6 @@ class FiledSecret(SecretStr):
         self._parse = parse
 
     def get_secret_value(self) -> str:
-        """Return the value, read again."""
         with suppress(ValueError):
             self._secret_value = self._parse(read_text("the file", self.path))
         return self._secret_value

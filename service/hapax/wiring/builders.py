@@ -166,6 +166,8 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
     }
     if settings.guarantee == "exactly_once":
         return KafkaTransaction(config, **around)
+    if settings.guarantee == "at_most_once":
+        around["on_lost"] = shared.events.outputs_lost
     return WEAKER[settings.guarantee](config, commit_offsets=source.commit, **around)
 
 
