@@ -19,7 +19,7 @@ SERVICE = ROOT / "service"
 LINES_MAX = 53_983
 FILES_MAX = 259
 CODE_LINES_MAX = 38_068
-TEST_LINES_MAX = 83_440
+TEST_LINES_MAX = 83_441
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""
