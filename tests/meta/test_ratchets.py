@@ -16,9 +16,9 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 53_983
+LINES_MAX = 53_984
 FILES_MAX = 259
-CODE_LINES_MAX = 38_068
+CODE_LINES_MAX = 38_069
 TEST_LINES_MAX = 83_441
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000

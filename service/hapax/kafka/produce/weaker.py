@@ -134,6 +134,7 @@ class KafkaAtMostOnce(KafkaAtLeastOnce):
 
     def commit(self) -> None:
         """Raise BatchAbortedError with the record of an output that the client refuses."""
+        self._producer()  # without one nothing is committed: the batch is taken again
         self._commit_offsets()
         left = self._left
         # One by one: of what the native path has sent nothing is known any more.
