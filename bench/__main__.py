@@ -16,10 +16,7 @@ from typing import Annotated
 
 import typer
 
-from bench import course, guard
-from bench import report as reporting
-from bench import results as kept
-from bench import spark as spark_bench
+from bench import course, guard, report as reporting, results as kept, spark as spark_bench
 from bench.course import PARTS, Plan
 from bench.measure import percentile
 

@@ -4,8 +4,7 @@ import itertools
 from typing import Protocol
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.store import kind_of

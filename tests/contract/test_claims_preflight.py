@@ -9,8 +9,9 @@ import pytest
 import redis
 
 from hapax.claims import redis_connection
+from hapax.claims.kind import TlsFiles
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_connection import PERMISSIONS, Tls
+from hapax.claims.redis_connection import PERMISSIONS
 from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
@@ -147,7 +148,7 @@ def guarded(tmp_path):
 
 def test_claims_travel_by_tls_when_the_ca_is_known(guarded):
     url, ca_file = guarded
-    for store in (bare(url, tls=Tls(str(ca_file))), bare(f"{url}?ssl_ca_certs={ca_file}")):
+    for store in (bare(url, tls=TlsFiles(str(ca_file))), bare(f"{url}?ssl_ca_certs={ca_file}")):
         assert store.claim([b"x"], records(1), {}) == {}
 
 

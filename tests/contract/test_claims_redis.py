@@ -8,14 +8,7 @@ import pytest
 from hapax.claims.redis_script import SCRIPT
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
 from hapax.core.records import Coordinates
-from tests.kit.claim_stores import (
-    admin,
-    bare,
-    ids,
-    live,
-    mutate,
-    records,
-)
+from tests.kit.claim_stores import admin, bare, ids, live, mutate, records
 from tests.kit.waiting import await_
 
 pytestmark = pytest.mark.real

@@ -5,8 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hapax.core.errors import ConfigurationError, Poison, SchemasUnavailableError
 from hapax.core.formats import FormatOptions, RegistryOptions, Secret

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from hapax.core.crash_markers import Mark, marked
 from hapax.core.errors import BatchAbortedError, ExitCode, StopError
 from hapax.core.records import Coordinates
 from hapax.core.transform import Failure
@@ -272,6 +273,20 @@ def test_marks_of_a_range_are_gone_with_its_report_and_its_partitions_are_truste
     assert (report.trusted, report.marks) == ([(app.input, 0)], {})
     report = app.run(app.plan(member))
     assert "records_isolated" not in dict(report.events)
+
+
+def test_a_second_attempt_isolates_what_a_task_died_over_before_and_marks_nothing(app):
+    """It trusted all, so that a record that kills killed each task while another was refused."""
+    write(app, b"a", b"b")
+    member = app.member()
+    mark = TopicPartition(app.input, 0, 0, marked(None, Mark(1, 1)))
+    with transaction(app.bootstrap, app.lane) as producer:
+        producer.send_offsets_to_transaction([mark], member.member(), 30)
+        producer.commit_transaction(30)
+    report = app.run(app.plan(member, attempt=2))
+    assert dict(report.events)["records_isolated"] == ((app.input, 0), 0, 1, 1)
+    assert report.settled[0].offsets == {(app.input, 0): (0, 2)}
+    assert app.values() == [b"A", b"B"]
 
 
 def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(app, sandbox):

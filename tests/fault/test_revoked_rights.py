@@ -6,15 +6,7 @@ import pytest
 
 from hapax.core.cluster_state import Right
 from hapax.sandbox import Sandbox
-from tests.kit.at_work import (
-    QUICK,
-    at_work,
-    await_exit,
-    numbers,
-    refused,
-    untouched,
-    values,
-)
+from tests.kit.at_work import QUICK, at_work, await_exit, numbers, refused, untouched, values
 from tests.kit.guarded import GUARDED, WholeGuard, tokens_of
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest

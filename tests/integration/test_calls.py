@@ -11,8 +11,7 @@ from tests.kit.at_work import at_work, await_told, refused, untouched
 from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
-from tests.kit.leaving import DEEDS, FINE
-from tests.kit.leaving import MODULE as LEAVING
+from tests.kit.leaving import DEEDS, FINE, MODULE as LEAVING
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, source, values
 from tests.kit.proof import at_length
 from tests.kit.proxy import ProxiedBroker

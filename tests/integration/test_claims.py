@@ -15,6 +15,7 @@ from hapax.kafka.read.range_reader import RangeFetch
 from hapax.sandbox import Sandbox
 from hapax.sandbox.redis_server import Redis
 from hapax.settings import load_settings
+from tests.kit.at_work import await_told
 from tests.kit.behind import COMPACTED
 from tests.kit.claim_stores import admin, redis_server
 from tests.kit.managed_process import WorkerProcess
@@ -395,6 +396,7 @@ def test_a_store_that_begins_to_evict_is_named_and_held_for_until_it_keeps_claim
     admin(store).config_set("maxmemory-policy", "allkeys-lru")
     await_held(port, worker)
     plain.write(plain_event("one"), plain_event("two"))
+    await_told(worker, "claims_evicted")
     [line] = worker.lines("claims_evicted")
     assert (line["level"], line["keys"]) == ("error", 0)
     await_held(port, worker)

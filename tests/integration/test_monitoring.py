@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -262,7 +262,8 @@ class Piped:
 
     def __init__(self, route: PipelineUnderTest, *, errors_too: bool) -> None:
         self.port = free_port()
-        self.reader, writer = os.pipe()
+        reader, writer = os.pipe()
+        self.reader = os.fdopen(reader, "rb", 0)
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, SMALL)
         self.process = subprocess.Popen(
             SERVICE,
@@ -277,7 +278,7 @@ class Piped:
     def read_until(self, word: bytes) -> None:
         found = b""
         while word not in found:
-            more = os.read(self.reader, SMALL)
+            more = self.reader.read(SMALL)
             assert more, found
             found = found[-len(word) :] + more
 
@@ -292,8 +293,7 @@ class Piped:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        with suppress(OSError):  # the test has closed it
-            os.close(self.reader)
+        self.reader.close()
 
 
 @pytest.fixture(params=[False, True], ids=["stdout", "with stderr"])
@@ -305,7 +305,7 @@ def piped(route, request) -> Iterator[Piped]:
 
 
 def test_a_reader_that_goes_away_ends_nothing_and_a_stop_leaves_with_0(route, piped):
-    os.close(piped.reader)
+    piped.reader.close()
     route.write(*RECORDS)
     route.await_lag_0()
     assert piped.dropped() > 0

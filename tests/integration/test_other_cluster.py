@@ -25,8 +25,15 @@ from hapax.settings import load_settings
 from tests.kit.at_work import QUICK, at_work, await_exit, await_told, delete_topic, refused
 from tests.kit.mirrors import Mirror, a_mirror, an_other_cluster, given
 from tests.kit.night import Desk
-from tests.kit.topics import Given, committed, ends, produce_aborted, produce_committed, read_back
-from tests.kit.topics import ends as topic_ends
+from tests.kit.topics import (
+    Given,
+    committed,
+    ends,
+    ends as topic_ends,
+    produce_aborted,
+    produce_committed,
+    read_back,
+)
 from tests.kit.waiting import await_
 
 # Offsets of a topic to those of its mirror, each compared with what is on both clusters.

@@ -17,13 +17,7 @@ from hapax.sandbox.archiving import archive_kafka
 from hapax.sandbox.processes import Ports
 from hapax.settings.env_file import read_env_file
 from tests.kit.managed_process import child
-from tests.kit.topics import (
-    ends,
-    produce_aborted,
-    produce_committed,
-    produce_open,
-    read_back,
-)
+from tests.kit.topics import ends, produce_aborted, produce_committed, produce_open, read_back
 
 
 def test_readers_see_committed_transactions_and_nothing_of_aborted_or_open_ones(sandbox, unique):

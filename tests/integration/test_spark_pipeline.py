@@ -27,8 +27,7 @@ from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
 from tests.kit.routes import a_flow
 from tests.kit.spark_process import SparkProcess
-from tests.kit.spark_queries import records
-from tests.kit.spark_queries import run as run_query
+from tests.kit.spark_queries import records, run as run_query
 from tests.kit.waiting import await_
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hapax.core.records import Headers, Record
+from hapax.core.records import Record
 from tests.kit.at_work import at_work, refused, untouched
 from tests.kit.flow import PARTITIONS, Flow
 from tests.kit.managed_process import WorkerProcess
@@ -16,6 +16,7 @@ from tests.kit.orders import told
 from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header
 from tests.kit.proof import at_length
 from tests.kit.routes import a_route, routes_of
+from tests.kit.shapes import SHAPES
 from tests.kit.spark_process import SparkProcess, ours
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
@@ -23,34 +24,6 @@ from tests.kit.waiting import await_
 # -- The records form does what the worker does: same environment, same input, same output -
 
 THREE = 3
-NOON_MS = 1_700_000_000_123
-
-ODD: Headers = (
-    ("twice", b"1"),
-    ("", b"no name"),
-    ("twice", b"2"),
-    ("nothing", None),
-    ("naïve ☃", b"\x00\xff\xfe"),
-    ("hapax-id", b"of a pipeline before"),
-)
-
-SHAPES = (
-    Given(b"three", b"k", (told({"value": "a"}, {"value": "b"}, {"value": "c"}),)),
-    Given(b"filtered", headers=(told(),)),
-    Given(None, b"tombstone"),
-    Given(b"no key", None),
-    Given(b"empty key", b""),
-    Given(b"", b"empty value"),
-    Given(bytes(range(250)) * 2000, b"large"),
-    Given(b"odd", b"key", ODD),
-    Given(b"old", b"key", timestamp_ms=NOON_MS),
-    Given(b"gone", b"key", (told({"null": True}),)),
-    Given(b"new key", b"key", (told({"key": "other"}),)),
-    Given(b"keyless", b"key", (told({"key": None}),)),
-    Given(b"new time", b"key", (told({"timestamp_ms": NOON_MS + 1}),)),
-    Given(b"to a partition", b"key", (told({"partition": 2}),)),
-    Given(b"ill", b"key", (("raise", b""), *ODD), timestamp_ms=NOON_MS),
-)
 
 
 class Both(NamedTuple):
@@ -62,8 +35,9 @@ class Both(NamedTuple):
 
 def shapes(partition: int) -> list[Given]:
     """Return all shapes and a pair of twins, which are of one partition: whose is first is sure."""
-    twins = (("message-id", b"x-%d" % partition),)
-    every = (*SHAPES, Given(b"first", b"key", twins), Given(b"its twin", b"key", twins))
+    twin = Given(b"a twin", b"key", (("message-id", b"x-%d" % partition),))
+    to_2 = Given(b"to 2", b"key", (told({"partition": 2}),))
+    every = (*SHAPES.values(), to_2, twin, twin)
     return [shape._replace(partition=partition) for shape in every]
 
 
@@ -129,7 +103,7 @@ def test_outputs_are_those_of_the_worker_in_every_byte(both):
     expected = Counter(map(comparable, both.worker.route.outputs()))
     assert Counter(map(comparable, both.spark.route.outputs())) == expected
     # One shape is filtered, one is ill, one has three outputs; of two twins one is dropped.
-    assert expected.total() == 2000 + THREE * (len(SHAPES) - 2 + 2 + 1)
+    assert expected.total() == 2000 + THREE * (len(SHAPES) + 1 - 2 + 2 + 1)
 
 
 @pytest.mark.row("SP16")

@@ -20,7 +20,7 @@ from tests.kit.waiting import await_
 ROOT = Path(__file__).parents[2]
 
 
-FORMER = "dcb94b02c589fbadfec3a6518325cb0257ac23aa"
+FORMER = "ba96372fcd2dcc66c781bd3747f8c8fd5da1bc26"
 """The first commit with today's format of claims, whose worker stands beside this one's."""
 FORMER_SETTINGS = {"HAPAX_FAST": "off"}
 """The native path here belongs to this version, and that one does not look."""

@@ -6,59 +6,24 @@ import re
 import sys
 from collections import Counter
 from functools import partial
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hapax.core.records import Headers, Record
 from tests.kit.commands import run_captured
-from tests.kit.impossible import IMPOSSIBLE, ONLY_THE_CLIENT_KNOWS
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.night import Desk
 from tests.kit.orders import told
 from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, source, values
 from tests.kit.probes import ask, free_port, ready
 from tests.kit.routes import a_route
+from tests.kit.shapes import LARGE, NOON_MS, ODD, SHAPES
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 # -- Records of every shape, ids of every kind, and outputs that brokers refuse: one effect each.
-
-
-NOON_MS = 1_700_000_000_123
-LARGE = bytes(range(250)) * 2000  # 500 kB
-
-ODD: Headers = (
-    ("twice", b"1"),
-    ("", b"no name"),
-    ("twice", b"2"),
-    ("nothing", None),
-    ("empty", b""),
-    ("naïve ☃", b"\x00\xff\xfe"),
-    ("hapax-id", b"of a pipeline before"),
-    ("hapax-source", b"elsewhere/0/1"),
-    ("hapax-part", b"1/2"),
-)
-
-SHAPES = {
-    "three": Given(b"three", headers=(told({"value": "a"}, {"value": "b"}, {"value": "c"}),)),
-    "filtered": Given(b"filtered", headers=(told(),)),
-    "tombstone": Given(None, b"key"),
-    "no key": Given(b"no key", None),
-    "empty key": Given(b"empty key", b""),
-    "empty value": Given(b"", b"key"),
-    "large": Given(LARGE, b"large"),
-    "odd headers": Given(b"odd", b"key", headers=ODD),
-    "old": Given(b"old", timestamp_ms=NOON_MS),
-    "to tombstone": Given(b"gone", b"key", headers=(told({"null": True}),)),
-    "new key": Given(b"new key", b"key", headers=(told({"key": "other"}),)),
-    "key taken away": Given(b"keyless", b"key", headers=(told({"key": None}),)),
-    "new time": Given(b"new time", headers=(told({"timestamp_ms": NOON_MS + 1}),)),
-    "poison": Given(b"ill", b"key", headers=(("raise", b""), *ODD), timestamp_ms=NOON_MS),
-    "last": Given(b"last"),
-}
 
 
 # -- shapes -------------------------------------------------------------------------------
@@ -140,45 +105,7 @@ def test_a_dead_letter_is_its_record_and_says_why(shapes):
     )
 
 
-# -- outputs that brokers refuse ----------------------------------------------------------
-
-REFUSED: dict[str, dict[str, Any]] = {
-    "a topic that is not there": {"topic": "no-such-topic"},
-    "a topic that cannot be": {"topic": "no such topic!"},
-    "a partition that is not there": {"partition": 77},
-    "larger than its topic takes": {"size": 30_000},
-    "larger than the client sends": {"size": 3_000_000},
-}
-
-
-@pytest.fixture(scope="module")
-def refused(sandbox, tmp_path_factory):
-    """One route for each, all at work together: 30 records, the tenth orders the impossible."""
-    done = {}
-    for name, order in REFUSED.items():
-        route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("refused"))
-        route.create(target={"max.message.bytes": "20000"})
-        route.write(
-            *(b"%d" % number for number in range(10)),
-            Given(b"10", b"key", headers=(told({"value": "fine"}, order),)),
-            *(b"%d" % number for number in range(11, 30)),
-        )
-        done[name] = Done(route, route.worker(STOP_AFTER__AT_END="true"))
-    yield done
-    for each in done.values():
-        each.route.close()
-
-
-@pytest.mark.row("T2")
-@pytest.mark.parametrize("case", REFUSED)
-def test_an_output_that_is_refused_makes_a_dead_letter_of_its_record_alone(refused, case):
-    done = refused[case]
-    done.worker.ends_with(0)
-    (dead,) = done.route.dead()
-    assert (dead.key, dead.value, source(dead)) == (b"key", b"10", 10)
-    assert "hapax-error" in dict(dead.headers)
-    assert values(done.route.outputs()) == [b"%d" % number for number in range(30) if number != 10]
-    assert done.route.committed() == {0: 30}
+# -- outputs of a record that are too many ------------------------------------------------
 
 
 @pytest.mark.parametrize("fast", ["off", "auto"])
@@ -193,6 +120,21 @@ def test_a_record_of_too_many_outputs_is_a_dead_letter_alone(route_of, fast):
     assert route.committed() == {0: 4}
 
 
+@pytest.mark.parametrize(("order", "lost"), [({"partition": 77}, []), ({"size": 30_000}, [21])])
+def test_at_most_once_sends_nothing_a_second_time_and_says_what_it_lost(route_of, order, lost):
+    """A refused message had its batch sent again, with all that brokers had taken of it."""
+    taken = {"target": {"max.message.bytes": "20000"}}
+    route = route_of(2, config=taken, GUARANTEE="at_most_once")
+    sound = [Given(b"%d" % number, partition=1) for number in range(20)]
+    route.write(*sound[:10], Given(b"bad", headers=(told(order),), partition=1), *sound[10:])
+    worker = route.run_to_end()
+    passed = values(route.outputs())
+    assert len(passed) == len(set(passed)) <= len(sound)
+    assert [line["messages"] for line in worker.lines("outputs_lost")] == lost
+    assert (len(passed), values(route.dead())) == (20, [b"bad"]) or lost
+    assert route.committed()[1] == 21
+
+
 @pytest.mark.parametrize("fast", ["off", "auto"])
 @pytest.mark.parametrize("at_once", ["1", "4"])
 def test_outputs_of_many_records_take_no_more_memory_than_those_of_few(route_of, at_once, fast):
@@ -203,24 +145,6 @@ def test_outputs_of_many_records_take_no_more_memory_than_those_of_few(route_of,
     route.await_lag_0()
     assert worker.peak_bytes() < 450 << 20
     assert len(route.outputs()) == 450
-
-
-# -- outputs that no client can send ------------------------------------------------------
-
-
-def test_outputs_that_no_client_can_send_are_dead_letters_of_their_records_alone(route_of):
-    route = route_of(TRANSFORM="tests.kit.impossible:order")
-    names = [*IMPOSSIBLE, *ONLY_THE_CLIENT_KNOWS]
-    route.write(*(Given(text.encode()) for name in names for text in (f"before {name}", name)))
-    route.run_to_end()
-    reasons = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}
-    dead = {
-        (record.value or b"").decode(): header(record, "hapax-error") for record in route.dead()
-    }
-    assert dead.keys() == reasons.keys()
-    assert [each for each in dead.items() if reasons[each[0]][1] not in each[1]] == []
-    assert values(route.outputs()) == [f"before {name}".encode() for name in names]
-    assert route.committed() == {0: 2 * len(names)}
 
 
 # -- Records and outputs around the limits of client, topic and message set, on a real broker.

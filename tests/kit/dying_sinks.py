@@ -40,9 +40,15 @@ class DyingSink(HapaxSink):
             publisher: Any = publishing.publisher
             if step == "published":
                 publisher.publish = _dies_after(publisher.publish)
-            else:
+            elif step == "finished":
+                publisher.finish = _dies_after(publisher.finish)
+            elif step in STEPS:
                 setattr(publisher._marked.transaction, step, _die)
-            yield publishing
+            yield publishing._replace(run=cls._dying(step, publishing.run, options))
+
+    @classmethod
+    def _dying(cls, _step: str, run: Run, _options: SinkOptions) -> Run:
+        return run
 
 
 def _dies_after(call: Callable[..., object]) -> Callable[..., Any]:
@@ -56,7 +62,7 @@ def _die(*_arguments: object) -> Any:
 PART_STEPS = ("open", "commit", "fixed", "lane 0", "task", "lanes", "finished")
 
 
-class DyingPartsSink(HapaxSink):
+class DyingPartsSink(DyingSink):
     """Dies at the step of a publication in parts that the file ``step`` names; it goes with it.
 
     fixed     the rows are chosen, no lane has published
@@ -69,18 +75,6 @@ class DyingPartsSink(HapaxSink):
     @classmethod
     def name(cls) -> str:
         return "dying-parts"
-
-    @classmethod
-    @contextmanager
-    def publishing(cls, options: SinkOptions) -> Iterator[Publishing]:
-        step = (Path(options.spool).parent / "step").read_text()
-        with super().publishing(options) as publishing:
-            publisher: Any = publishing.publisher
-            if step == "finished":
-                publisher.finish = _dies_after(publisher.finish)
-            elif step in {"open", "commit"}:
-                setattr(publisher._marked.transaction, step, _die)
-            yield publishing._replace(run=cls._dying(step, publishing.run, options))
 
     @classmethod
     def _dying(cls, step: str, run: Run, options: SinkOptions) -> Run:

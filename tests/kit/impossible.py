@@ -1,8 +1,10 @@
-"""Outputs that no client can send, and what the dead letter of their record has to say."""
+"""Contents that no format decodes and outputs that no client sends: what their dead letters say."""
 
+import json
 from typing import Any
 
 from hapax import Output, Record
+from tests.kit.killers import DEEDS
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "header name with a lone surrogate": ({"headers": (("\ud800", b"1"),)}, "Output.headers"),
@@ -30,12 +32,40 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
 ONLY_THE_CLIENT_KNOWS: dict[str, tuple[dict[str, Any], str]] = {
     "partition that the topic has not": ({"partition": 77}, "_UNKNOWN_PARTITION"),
     "error of a lone surrogate": ({"topic": "raise"}, "\\ud800"),
+    "topic that is not there": ({"topic": "no-such-topic"}, "does not exist"),
+    "larger than its topic takes": ({"value": b"x" * 30_000}, "MSG_SIZE_TOO_LARGE"),
+    "larger than the client sends": ({"value": b"x" * 3_000_000}, "MSG_SIZE_TOO_LARGE"),
 }
 
 
-def order(record: Record) -> Output:
-    name = (record.value or b"").decode()
-    given, _ = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS}.get(name, ({}, ""))
+UNDECODABLE = (b'{"do":', b"", b'"\xff"', b'"\\ud800"', b"[" * 100_000, b"1" * 100_000)
+"""Values that are no JSON, or none that can be had: 100,000 levels, a number of as many digits."""
+FATAL: dict[str, tuple[dict[str, Any], str]] = {
+    name: ({}, "killed its process") for name in ("segfault", "exit", "killed", "hang")
+}
+ORDERED = {**IMPOSSIBLE, **ONLY_THE_CLIENT_KNOWS, **FATAL}
+
+
+def contents() -> dict[bytes, str]:
+    """Return each value that is refused, as JSON where it is some, and words of its dead letter."""
+    asked = {json.dumps({"do": name}).encode(): words for name, (_, words) in ORDERED.items()}
+    return {**dict.fromkeys(UNDECODABLE, "it is no JSON"), **asked}
+
+
+def order(record: Record) -> list[Output]:
+    """Do what the decoded value asks for; nothing of a record that cannot pass leaves."""
+    name = record.data["do"]
+    given, _ = ORDERED.get(name, ({}, ""))
+    DEEDS.get(name.encode(), lambda: None)()
     if given.get("topic") == "raise":
         raise ValueError("\ud800")
-    return Output(**{"value": record.value, **given})
+    passing = Output(record.value)
+    return [passing, Output(**{"value": record.value, **given})] if given else [passing]
+
+
+async def order_later(record: Record) -> list[Output]:
+    return order(record)
+
+
+def order_all(records: list[Record]) -> list[list[Output]]:
+    return [order(record) for record in records]

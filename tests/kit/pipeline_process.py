@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, functions as f
 
 from hapax.sandbox import Sandbox
 from tests.kit import pipeline_under_test

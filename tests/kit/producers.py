@@ -9,8 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.offset_commit import OffsetCommit
 from hapax.core.ports import Message
-from hapax.kafka.produce import base
-from hapax.kafka.produce import producer as kafka_producer
+from hapax.kafka.produce import base, producer as kafka_producer
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
 from tests.kit.doubles import Ticking

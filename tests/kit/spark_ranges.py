@@ -20,8 +20,7 @@ from tests.kit.topics import committed, read_back
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hapax.core.records import Progress, Record
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, Record, TopicPartition as Where
     from hapax.engines.spark.plan import RangeReport
     from hapax.sandbox import Sandbox
 

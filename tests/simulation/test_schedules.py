@@ -14,8 +14,7 @@ from tests.simulation.mutants import MUTANTS, broken
 from tests.simulation.options import FAULTS
 from tests.simulation.play import fails, found_by, play, shrink
 from tests.simulation.spool.mutants import MUTANTS as SPOOL_MUTANTS
-from tests.simulation.spool.play import WrongError
-from tests.simulation.spool.play import play as play_spool
+from tests.simulation.spool.play import WrongError, play as play_spool
 
 SCHEDULES = of_this_turn(400, 2000)
 REPLAYED = of_this_turn(20, 60)

@@ -11,8 +11,7 @@ import msgspec
 import pydantic
 import pytest
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hapax import Output, Record
 from hapax.schemas.avro import reader, writer

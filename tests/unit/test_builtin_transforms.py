@@ -2,8 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hapax.core.errors import Poison
 from hapax.core.records import Output, Record

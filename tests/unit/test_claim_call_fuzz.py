@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims

@@ -3,13 +3,12 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from redis.connection import SSLConnection
 
-from hapax.claims.kind import StoreOptions
+from hapax.claims.kind import StoreOptions, TlsFiles
 from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_connection import Tls, connect, is_away, place
+from hapax.claims.redis_connection import connect, is_away, place
 from hapax.claims.redis_health import preflight, server_name
 from hapax.claims.redis_script import packed_digests, packed_owners, salt_of
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
@@ -204,22 +203,22 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("tls"))
 
 
-def options(tls: Tls) -> dict[str, object]:
+def options(tls: TlsFiles) -> dict[str, object]:
     return dict(connect(URL, tls=tls).connection_pool.connection_kwargs)
 
 
 def test_sound_files_are_handed_to_the_client(authority):
     ours = authority.issue("hapax", password=LOCK)
     files = (str(authority.ca_file), str(ours.certificate_file), str(ours.key_file))
-    given = options(Tls(*files, LOCK))
+    given = options(TlsFiles(*files, LOCK))
     assert tuple(given[f"ssl_{name}"] for name in ("ca_certs", "certfile", "keyfile")) == files
     assert given["ssl_password"] == LOCK
-    assert not [name for name in options(Tls()) if name.startswith("ssl_")]  # the system's
+    assert not [name for name in options(TlsFiles()) if name.startswith("ssl_")]  # the system's
     with pytest.raises(ConfigurationError, match="rediss://"):
-        connect("redis://host", tls=Tls("ca.pem"))
+        connect("redis://host", tls=TlsFiles("ca.pem"))
 
 
-def refusal(tls: Tls) -> str:
+def refusal(tls: TlsFiles) -> str:
     with pytest.raises(ConfigurationError) as caught:
         connect(URL, tls=tls)
     assert "s3cret" not in str(caught.value)
@@ -231,7 +230,7 @@ def test_a_ca_file_that_is_not_there_or_has_no_certificate_is_a_mistake(tmp_path
     file = tmp_path / "ca.pem"
     if content is not None:
         file.write_text(content)
-    said = refusal(Tls(str(file)))
+    said = refusal(TlsFiles(str(file)))
     assert said.startswith("The CA file for Redis cannot be used:")
     assert why in said
 
@@ -248,7 +247,7 @@ def test_a_key_that_cannot_be_opened_or_of_another_certificate_is_refused_withou
         for name in {certificate, key}
     }
     files = (str(made[certificate].certificate_file), str(made[key].key_file))
-    said = refusal(Tls(None, *files, password))
+    said = refusal(TlsFiles(None, *files, password))
     assert said.startswith("The certificate for Redis cannot be used:")
     assert "wr0ng" not in said
 

@@ -24,12 +24,7 @@ from hapax.commands.screen import (
     typed,
 )
 from hapax.core.durations import duration_ms
-from hapax.core.errors import (
-    ClaimsUnavailableError,
-    ConfigurationError,
-    HapaxError,
-    PreflightError,
-)
+from hapax.core.errors import ClaimsUnavailableError, ConfigurationError, HapaxError, PreflightError
 
 WIDEST = (
     "partition", "low", "committed", "position", "stable", "high", "lag", "lag time", "undecided",

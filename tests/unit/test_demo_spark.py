@@ -15,13 +15,7 @@ from typer.testing import CliRunner
 from hapax.commands.demo import demo, figures, sentences, table
 from hapax.demo import faults, spark
 from hapax.demo.faults import DemoFault
-from hapax.demo.spark import (
-    HandOver,
-    LiveProcess,
-    SparkApplication,
-    freeze_in_range,
-    lane_is_back,
-)
+from hapax.demo.spark import HandOver, LiveProcess, SparkApplication, freeze_in_range, lane_is_back
 from hapax.demo.stage import DemoError
 from hapax.demo.story import DemoSummary, DemoVerdict, verdict_of
 from hapax.operations.audit.result import NAMES, Audit, OutputBounds, OutputFindings

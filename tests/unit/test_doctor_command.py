@@ -25,15 +25,7 @@ from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.metrics import Metrics
 from tests.kit.commands import invoked
-from tests.kit.doctor import (
-    ENVIRON,
-    KAFKA,
-    healthy,
-    healthy_there,
-    judged,
-    with_claims,
-    with_topic,
-)
+from tests.kit.doctor import ENVIRON, KAFKA, healthy, healthy_there, judged, with_claims, with_topic
 
 RUN = CliRunner()
 

@@ -3,11 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    MemberFencedError,
-    PositionLostError,
-)
+from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
 from hapax.kafka.consume.partition_state import PartitionState
 from hapax.kafka.consume.positions import LATE_S
 from hapax.kafka.consume.source import WAITING_MAX, KafkaSource

@@ -10,16 +10,13 @@ import pytest
 from confluent_kafka import KafkaError
 from msgspec.structs import replace
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    PreflightError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
 from hapax.core.offset_commit import send_progress
-from hapax.kafka.produce import call_timeout
-from hapax.kafka.produce import producer as kafka_producer
-from hapax.kafka.produce import transaction as kafka_transaction
+from hapax.kafka.produce import (
+    call_timeout,
+    producer as kafka_producer,
+    transaction as kafka_transaction,
+)
 from hapax.kafka.produce.base import MessageSets
 from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.produce.transaction import KafkaTransaction

@@ -9,8 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hapax.core.lag import GroupProgress, OffsetSnapshot, Retention
 from hapax.core.partition_offsets import LogOffsets
 from hapax.engines.monitors import LagMonitor
-from hapax.kafka.read import lag_probe as kafka_survey
-from hapax.kafka.read import offsets_client
+from hapax.kafka.read import lag_probe as kafka_survey, offsets_client
 from hapax.kafka.read.lag_probe import KafkaLagProbe
 from tests.kit.doubles import Told
 from tests.kit.log_brokers import AWAY, OUT, P0, P1, Brokers

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hapax.core.dead_letters import Replayed, Wanted, dead_letter, is_original, note, replay
 from hapax.core.errors import HapaxError

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 from msgspec.structs import replace
 
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.ports import Message
-from hapax.operations import publish_spooled
-from hapax.operations import rows as rows_module
+from hapax.operations import publish_spooled, rows as rows_module
 from hapax.operations.publish import CONTENT, SPOOL, LineError, Lines
 from hapax.operations.publish_spooled import FileChangedError, SpooledReader, stored_place
 from hapax.operations.rows import RowForm, SourceRow, SourceRows, whole_lines

@@ -20,8 +20,7 @@ from hapax.core.retry_later import (
     place,
 )
 from hapax.core.span import Span
-from hapax.kafka.consume import client as kafka_consumer
-from hapax.kafka.consume import shelf
+from hapax.kafka.consume import client as kafka_consumer, shelf
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from tests.kit.consumers import FakeConsumer, message
 from tests.kit.doubles import Ticking

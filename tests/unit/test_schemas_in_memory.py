@@ -10,11 +10,14 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
-from confluent_kafka.schema_registry import Schema as Given
-from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
-from confluent_kafka.schema_registry import header_schema_id_serializer as in_header
-from confluent_kafka.schema_registry import prefix_schema_id_serializer as in_prefix
-from confluent_kafka.schema_registry import topic_subject_name_strategy as by_topic
+from confluent_kafka.schema_registry import (
+    Schema as Given,
+    SchemaReference,
+    SchemaRegistryClient,
+    header_schema_id_serializer as in_header,
+    prefix_schema_id_serializer as in_prefix,
+    topic_subject_name_strategy as by_topic,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.common.protobuf import _init_pool
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -22,8 +25,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.json_format import MessageToDict
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hapax import Output, Record
 from hapax.core.errors import ConfigurationError, Poison, SchemasUnavailableError

@@ -1,6 +1,5 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hapax.core.durations import duration_ms
 from hapax.core.errors import ConfigurationError

@@ -2,8 +2,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hapax.core.errors import ConfigurationError
 from hapax.settings import load_settings

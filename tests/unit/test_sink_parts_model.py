@@ -221,11 +221,11 @@ def test_without_the_markers_of_lanes_or_where_any_is_trusted_rows_are_doubled_o
 def test_with_a_choice_of_rows_for_each_repetition_rows_are_doubled_or_lost(play, monkeypatch):
     class Choosing(Publication):
         def _finished(self, fixed: Any, manifest: Any) -> Any:
-            own = Manifest.of(self._batch, self._parcels, fixed.lanes)
+            own = Manifest.of(self.batch, self.parcels, fixed.lanes)
             return super()._finished(fixed, own)
 
         def _together(self) -> Any:
-            self._publishing = self._publishing._replace(lanes=2)
+            self.publishing = self.publishing._replace(lanes=2)
             return self._shared_out()
 
     monkeypatch.setitem(globals(), "Publication", Choosing)

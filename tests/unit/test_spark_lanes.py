@@ -58,6 +58,13 @@ def test_progress_ends_both_impatience_and_rest():
     assert (one.retry.records_max, one.retry.attempt, one.failures) == (8, 1, 0)
 
 
+def test_after_a_lost_task_the_next_attempt_marks_what_it_works_at():
+    one = lane(p0=5)
+    one.retry.attempts = 1
+    one.lose()
+    assert one.retry.attempt == 1
+
+
 def test_partitions_are_spread_as_evenly_as_can_be():
     homes = Homes(3, sticky=False)
     assert homes.spread([P3, P1, P0, P2]) == {0: [P0, P3], 1: [P1], 2: [P2]}

@@ -3,17 +3,8 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from hapax.core.errors import (
-    ConfigurationError,
-    ExitCode,
-    PositionLostError,
-    StopError,
-)
-from hapax.engines.spark.dataframe.checkpoint import (
-    client_properties,
-    java_option,
-    source_options,
-)
+from hapax.core.errors import ConfigurationError, ExitCode, PositionLostError, StopError
+from hapax.engines.spark.dataframe.checkpoint import client_properties, java_option, source_options
 from hapax.engines.spark.dataframe.query import died, load_pipeline, numbers
 from hapax.engines.spark.dataframe.staging import StagedReport
 from hapax.settings import load_settings

@@ -123,31 +123,31 @@ def test_done_with_progress_or_after_a_wait_in_vain_goes_on_at_once_and_without_
 
 
 def test_claims_that_are_away_are_asked_now_and_then_until_they_answer(driver, lane):
-    assert not driver.reports.holding(NOW_S)
+    assert not driver.reports.claims.holding(NOW_S)
     driver.claims.outage, driver.claims.pings = "away", 0
-    assert not driver.reports.holding(NOW_S)
+    assert not driver.reports.claims.holding(NOW_S)
     driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
     driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="again"), NOW_S + 0.1)
-    assert driver.reports.holding(NOW_S + 0.15)
+    assert driver.reports.claims.holding(NOW_S + 0.15)
     assert driver.claims.pings == 0, "not at once: it has just said no"
-    assert driver.reports.holding(NOW_S + 0.3)
-    assert driver.reports.holding(NOW_S + 0.35)
+    assert driver.reports.claims.holding(NOW_S + 0.3)
+    assert driver.reports.claims.holding(NOW_S + 0.35)
     assert driver.claims.pings == 1
     driver.claims.outage = None
-    assert not driver.reports.holding(NOW_S + 0.6)
+    assert not driver.reports.claims.holding(NOW_S + 0.6)
     assert driver.told.of("claims_unavailable") == [
         {"reason": reason, "policy": "pause"} for reason in ("timeout", "again", "away")
     ]
     assert driver.told.of("claims_recovered") == [{"outage_s": pytest.approx(0.6)}]
-    assert not driver.reports.holding(NOW_S + 9)
+    assert not driver.reports.claims.holding(NOW_S + 9)
     assert driver.claims.pings == 2
 
 
 def test_a_hold_without_a_claim_store_of_our_own_ends_by_itself(lane):
     driver = Driver(claims=False)
     driver.reports.take(lane, report(RangeOutcome.CLAIMS, reason="timeout"), NOW_S)
-    assert driver.reports.holding(NOW_S + 0.1)
-    assert not driver.reports.holding(NOW_S + 0.3)
+    assert driver.reports.claims.holding(NOW_S + 0.1)
+    assert not driver.reports.claims.holding(NOW_S + 0.3)
 
 
 def test_an_aborted_range_rests_and_says_where_it_goes_on(driver, lane):

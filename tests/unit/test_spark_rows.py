@@ -22,12 +22,7 @@ from hapax.core.records import Record
 from hapax.core.topic_rules import RowNeeds, TopicRules, TopicTakes, needs_of_all, row_problems
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.rows import CheckedRows, Writing, check_columns
-from hapax.engines.spark.dataframe.staging import (
-    Parcel,
-    Place,
-    Spool,
-    StagedReport,
-)
+from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool, StagedReport
 
 BATCH = MicroBatch("q", 7, "aa")
 

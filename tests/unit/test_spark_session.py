@@ -15,11 +15,7 @@ import pyspark
 import pyspark.sql
 import pytest
 from py4j.java_gateway import GatewayClient  # type: ignore[import-untyped] # without types
-from py4j.protocol import (  # type: ignore[import-untyped] # without types
-    ERROR,
-    ERROR_ON_RECEIVE,
-    Py4JNetworkError,
-)
+from py4j.protocol import ERROR, ERROR_ON_RECEIVE, Py4JNetworkError  # type: ignore[import-untyped] # without types
 from pyspark import java_gateway
 
 from hapax.core.errors import PreflightError

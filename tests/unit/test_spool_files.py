@@ -171,6 +171,15 @@ def test_a_spool_of_another_process_is_refused_and_free_once_it_is_closed(tmp_pa
     opened(tmp_path / "spool").close()
 
 
+def test_a_spool_that_is_closed_twice_closes_no_file_that_has_its_number_now(tmp_path):
+    spool = opened(tmp_path / "spool")
+    spool.close()
+    with (tmp_path / "other").open("w") as other:
+        spool.close()
+        other.write("whole")
+    assert (tmp_path / "other").read_text() == "whole"
+
+
 def test_a_copied_folder_is_refused_unless_it_is_adopted_and_one_of_another_app_always(tmp_path):
     killed = after_a_kill(tmp_path, checkpoint=False)
     with pytest.raises(SpoolMovedError, match="was copied"):

@@ -8,8 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.headers import ID, PATH, SOURCE

@@ -208,6 +208,7 @@ CASES = [
         {"level": "error"},
     ),
     Case("batch_abandoned", {"reason": "unresolved"}),
+    Case("outputs_lost", {"messages": 3, "reason": "too large"}, {"level": "error"}),
     Case("service_draining", {"reason": "SIGTERM"}),
     Case("service_stopped", {"exit_code": 4, "reason": "twin"}, {"level": "error"}),
     Case("service_stopped", {"exit_code": 0, "reason": "drained"}, {"level": "info"}),

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,12 +17,7 @@ from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
 from hapax.telemetry.events import Events
 from hapax.telemetry.line_queue import LineQueue, write_within
-from hapax.telemetry.logs import (
-    ClientLogger,
-    LibraryHandler,
-    capture_library_logs,
-    configure_logs,
-)
+from hapax.telemetry.logs import ClientLogger, LibraryHandler, capture_library_logs, configure_logs
 from tests.kit.waiting import await_
 from tests.unit.test_telemetry_events import ORDERS, Told
 
@@ -348,7 +342,8 @@ class Pipe:
     """A pipe, the queue that writes to it, and what the queue has told."""
 
     def __init__(self, bytes_max: int = 100_000) -> None:
-        self.reader, writer = os.pipe()
+        reader, writer = os.pipe()
+        self.reader = os.fdopen(reader, "rb", 0)
         self.lines = LineQueue(writer, bytes_max)
         os.close(writer)
         self.drops = 0
@@ -359,7 +354,7 @@ class Pipe:
     def read(self, until: bytes) -> bytes:
         found = b""
         while until not in found:
-            found += os.read(self.reader, 1 << 16)
+            found += self.reader.read(1 << 16)
         return found
 
     def _dropped(self) -> None:
@@ -370,8 +365,7 @@ class Pipe:
 def pipe():
     made = Pipe()
     yield made
-    with suppress(OSError):  # the test has closed it
-        os.close(made.reader)
+    made.reader.close()
 
 
 def test_lines_come_out_whole_and_in_order(pipe):
@@ -410,7 +404,7 @@ def test_a_full_pipe_costs_lines_and_no_time_and_the_next_reader_is_told(pipe):
 
 
 def test_a_reader_that_goes_away_costs_lines_only(pipe):
-    os.close(pipe.reader)
+    pipe.reader.close()
     for number in range(10):
         pipe.lines.add(b"%d" % number)
     pipe.lines.flush(WITHIN_S)

@@ -2,8 +2,7 @@ import struct
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hapax.core.transaction_states import (
     Holder,

@@ -13,18 +13,10 @@ from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError, Poison
 from hapax.core.ports import Interrupt, KilledError
 from hapax.core.records import OUTPUT_BYTES, Output, Record
-from hapax.core.transform import (
-    Failure,
-    Transformer,
-    Undecided,
-    form_of,
-    identity,
-    load_form,
-)
+from hapax.core.transform import Failure, Transformer, Undecided, form_of, identity, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
 from tests.kit.impossible import IMPOSSIBLE, order
-from tests.kit.leaving import DEEDS
-from tests.kit.leaving import function as leaving
+from tests.kit.leaving import DEEDS, function as leaving
 
 RECORD = Record("in", 0, 0, b"k", b"v")
 
@@ -271,8 +263,7 @@ def test_a_transform_that_cannot_be_loaded_says_why(module, text, name, problem)
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_an_output_that_no_client_can_send_is_a_failure_of_its_record_alone(name):
-    record = Record("in", 0, 5, b"k", name.encode(), (), 1)
-    result = Transformer(order, 3).apply(record)
+    result = Transformer(order, 3).apply(Record("in", 0, 5, b"k", b"v", data={"do": name}))
     assert isinstance(result, Failure)
     assert IMPOSSIBLE[name][1] in result.text
     result.text.encode()  # what goes into logs, metrics and headers

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from hapax.claims.redis_connection import Tls, connect, is_away, place, unavailable
+from hapax.claims.redis_connection import connect, is_away, place, unavailable
 from hapax.claims.redis_health import Eviction, health_of, preflight
 from hapax.claims.redis_script import (
     Request,
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.claims.kind import StoreOptions
-    from hapax.core.ports import Asked
     from hapax.core.records import Coordinates, Record
 
 
@@ -77,7 +76,7 @@ class RedisClaims:
         self._redis = connect(
             url,
             key=base_key(options.app),
-            tls=Tls(*options.tls),
+            tls=options.tls,
             current=options.current,
             connect_timeout_s=options.connect_timeout_s,
             answer_timeout_s=options.answer_timeout_s,
@@ -92,16 +91,10 @@ class RedisClaims:
 
     @property
     def fresh(self) -> bool:
-        """Whether the first call of this client found no claims of this app.
-
-        It is the app's first start, or the store was emptied while no worker ran. A group with
-        committed offsets shows which.
-        """
         return self._store.fresh
 
     @property
     def cluster_id(self) -> str | None:
-        """Kafka's id of the cluster that offsets belong to; None: not known, not compared."""
         return self._store.cluster_id
 
     @cluster_id.setter
@@ -121,22 +114,14 @@ class RedisClaims:
         owner: both belong to the caller, as they would be in two batches. Raises
         OtherClusterError when the claims are of another Kafka cluster; nothing is claimed then.
         """
-        return self._asked(ids, records, replays, gone).answer()
+        return self.ask(ids, records, replays, gone).answer()
 
     def ask(
         self,
         ids: Sequence[bytes],
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
-    ) -> Asked:
-        return self._asked(ids, records, replays, ())
-
-    def _asked(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Request:
         if len(ids) != len(records):
             raise ValueError(f"{len(ids)} ids for {len(records)} records")
@@ -159,11 +144,7 @@ class RedisClaims:
         Request(self._store, "try").found()
 
     def check(self) -> Preflight:
-        """Find what is wrong with the server, by asking it and by trying out every permission.
-
-        Raises ClaimsUnavailableError when it is only away: that is what the outage policy is for,
-        and a worker that starts during an outage must not leave for it.
-        """
+        """See ``ClaimStore``; a worker that starts during an outage must not leave for it."""
         try:
             found = preflight(self._redis)
         except (RedisError, OSError) as error:
@@ -186,7 +167,6 @@ class RedisClaims:
         return health_of(self._redis, self._store.base.decode())
 
     def close(self) -> None:
-        """Drop the connection. A later call would open it again."""
         self._redis.close()
 
     def owner(self, claim: bytes) -> Owned | None:

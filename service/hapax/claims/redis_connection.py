@@ -12,18 +12,23 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError as RedisConnectionError,
+    RedisError,
+    ResponseError,
+    TimeoutError as RedisTimeoutError,
+)
 from redis.retry import Retry
 
-from hapax.claims.kind import TlsFiles
 from hapax.claims.redis_primary import primary_of
 from hapax.claims.redis_url import CLAIM_COMMANDS
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hapax.claims.kind import TlsFiles
 
 PERMISSIONS = f"allow ~hapax* {' '.join(f'+{command}' for command in CLAIM_COMMANDS)}"
 
@@ -69,41 +74,32 @@ URL_PROBLEM = (
 )
 
 
-class Tls(TlsFiles):
-    """PEM files for a ``rediss://`` server."""
-
-    __slots__ = ()
-
-    def options(self) -> dict[str, object]:
-        """Raise ConfigurationError now: at the first connection it would look like an outage."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except OSError as error:
-            raise ConfigurationError([_unreadable("CA file", self.ca_file, error)]) from None
-        options = {"ssl_ca_certs": self.ca_file} if self.ca_file else {}
-        if self.certificate_file is None:
-            return dict(options)
-        try:
-            # An empty password keeps the library from asking for one on the terminal.
-            password = self.key_password or ""
-            context.load_cert_chain(self.certificate_file, self.key_file, password)
-        except (OSError, ValueError) as error:
-            files = f"{self.certificate_file} with {self.key_file or 'the key in it'}"
-            raise ConfigurationError([_unreadable("certificate", files, error)]) from None
-        return {
-            **options,
-            "ssl_certfile": self.certificate_file,
-            "ssl_keyfile": self.key_file or self.certificate_file,
-            "ssl_password": self.key_password,
-        }
+def _tls_options(tls: TlsFiles) -> dict[str, object]:
+    """Raise ConfigurationError now: at the first connection it would look like an outage."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+    except OSError as error:
+        raise ConfigurationError([_unreadable("CA file", tls.ca_file, error)]) from None
+    options: dict[str, object] = {"ssl_ca_certs": tls.ca_file} if tls.ca_file else {}
+    if tls.certificate_file is None:
+        return options
+    try:
+        # An empty password keeps the library from asking for one on the terminal.
+        password = tls.key_password or ""
+        context.load_cert_chain(tls.certificate_file, tls.key_file, password)
+    except (OSError, ValueError) as error:
+        files = f"{tls.certificate_file} with {tls.key_file or 'the key in it'}"
+        raise ConfigurationError([_unreadable("certificate", files, error)]) from None
+    return options | {
+        "ssl_certfile": tls.certificate_file,
+        "ssl_keyfile": tls.key_file or tls.certificate_file,
+        "ssl_password": tls.key_password,
+    }
 
 
 def _unreadable(what: str, path: str | None, error: Exception) -> str:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
     return f"The {what} for Redis cannot be used: {path}: {reason or 'key or password is wrong'}."
-
-
-NO_FILES = Tls()
 
 
 class CurrentLogin(CredentialProvider):
@@ -138,7 +134,7 @@ def connect(
     url: str,
     *,
     key: bytes = b"",
-    tls: Tls = NO_FILES,
+    tls: TlsFiles | None = None,
     current: Callable[[], str] | None = None,
     connect_timeout_s: float = 1.0,
     answer_timeout_s: float = 2.0,
@@ -152,10 +148,10 @@ def connect(
     URL.
     """
     options: dict[str, object] = {}
-    if any(tls):
+    if tls is not None and any(tls):
         if not url.startswith("rediss"):
             raise ConfigurationError(["Certificates for Redis need a URL that begins rediss://."])
-        options = tls.options()
+        options = _tls_options(tls)
     options |= {
         "socket_connect_timeout": connect_timeout_s,
         "socket_timeout": answer_timeout_s,

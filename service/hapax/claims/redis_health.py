@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
@@ -58,7 +59,9 @@ class Eviction:
         policy = str(info.get("maxmemory_policy", KEEPS))
         # A server that does not say is taken at its word that it answers, as at the start.
         self.problem = "" if policy == KEEPS else f"Redis at {place} {evicts(policy)}"
-        evicted = self._evicted(info)
+        before, self._seen = self._seen, (info.get("run_id"), evicted_keys(info))
+        # Since the last answer of the same server.
+        evicted = self._seen[1] - before[1] if before[0] == self._seen[0] else 0
         if self._on_look is not None:
             self._on_look(self.problem, evicted)
         volatile = ""
@@ -74,11 +77,6 @@ class Eviction:
         if self.problem:
             raise ClaimsUnavailableError(self.problem)
 
-    def _evicted(self, info: Mapping[str, Any]) -> int:
-        """Return how many keys were evicted since the last answer of the same server."""
-        before, self._seen = self._seen, (info.get("run_id"), evicted_keys(info))
-        return self._seen[1] - before[1] if before[0] == self._seen[0] else 0
-
 
 def evicts(policy: str) -> str:
     """Return what is wrong with a policy, as the rest of a sentence."""
@@ -86,8 +84,7 @@ def evicts(policy: str) -> str:
 
 
 def evicted_keys(info: Mapping[str, Any]) -> int:
-    text = str(info.get("evicted_keys", ""))
-    return int(text) if text.isdecimal() else 0
+    return _number(str(info.get("evicted_keys"))) or 0
 
 
 def judged_health(
@@ -278,11 +275,9 @@ def _away(client: Redis, error: Exception, *, skew_ms: int | None = None) -> Sto
 
 
 def _setting(client: Redis, name: str) -> dict[str, str]:
-    try:
-        answer = client.config_get(name)
-    except RedisError:  # forbidden by an ACL, or renamed as managed services do
-        return {}
-    return {str(key): str(value) for key, value in answer.items()}
+    with suppress(RedisError):  # forbidden by an ACL, or renamed as managed services do
+        return {str(key): str(value) for key, value in client.config_get(name).items()}
+    return {}
 
 
 def _refused(client: Redis, base: str) -> tuple[str, ...]:
@@ -318,10 +313,8 @@ def preflight(client: Redis) -> Preflight:
     server = _info(client, "server")
     if not server:
         found.warnings.append("Redis refuses INFO: its version is not checked.")
-    else:
-        version = str(server.get("redis_version", "0"))
-        if outdated(version):
-            found.problems.append(f"{server_name(server)} is too old: use Redis 6.2 or later.")
+    elif outdated(str(server.get("redis_version", "0"))):
+        found.problems.append(f"{server_name(server)} is too old: use Redis 6.2 or later.")
     if _info(client, "replication").get("role") == "slave":
         # Claims are not written before there are some: a replica would be noticed too late.
         raise ReadOnlyError("READONLY")
@@ -347,17 +340,14 @@ def preflight(client: Redis) -> Preflight:
 
 
 def _info(client: Redis, section: str) -> dict[str, object]:
-    try:
+    with suppress(ResponseError):
         return dict(client.info(section))
-    except ResponseError:
-        return {}
+    return {}
 
 
 def _eviction_policy(client: Redis) -> str | None:
-    policy: object
-    try:
+    policy: object = None
+    with suppress(ResponseError):  # forbidden by an ACL, or renamed as managed services do
         policy = client.config_get("maxmemory-policy").get("maxmemory-policy")
-    except ResponseError:  # forbidden by an ACL, or renamed as managed services do
-        policy = None
     policy = policy or _info(client, "memory").get("maxmemory_policy")
     return None if policy is None else str(policy)

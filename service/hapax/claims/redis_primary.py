@@ -10,8 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from redis import Redis
 from redis.connection import Connection, SSLConnection
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import MovedError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError, MovedError, RedisError
 from redis.sentinel import Sentinel
 
 from hapax.claims.redis_url import PORT, SENTINEL_PORT, places_of, service_of

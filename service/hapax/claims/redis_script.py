@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from redis.exceptions import NoScriptError, RedisError
 
@@ -58,12 +58,9 @@ class StoreClock:
     """
 
     def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
-        self._monotonic = monotonic
+        self.now = monotonic
         self._limit_s = ttl_ms / 1000 / 10
         self._last: tuple[float, int] | None = None
-
-    def now(self) -> float:
-        return self._monotonic()
 
     def jump_s(self, asked_s: float, redis_ms: int) -> float:
         """Return by how many seconds Redis' clock jumped ahead since the call before; else 0.
@@ -74,7 +71,7 @@ class StoreClock:
         if last is None:
             return 0.0
         # From before the last call to after this one: more than can have passed between the two.
-        passed_s = self._monotonic() - last[0]
+        passed_s = self.now() - last[0]
         jump_s = (redis_ms - last[1]) / 1000 - passed_s
         return jump_s if jump_s > self._limit_s else 0.0
 
@@ -109,10 +106,6 @@ class Store:
         self._next_epoch = secrets.token_hex(8).encode()
         self._options = options
 
-    def load(self) -> None:
-        """Let the server know the script."""
-        self.asked(lambda: self.client.script_load(self.script.script))
-
     def asked(self, call: Callable[[], Any]) -> Any:
         """Raise ClaimsUnavailableError for whatever fails."""
         try:
@@ -146,7 +139,8 @@ class Store:
         check_format(reply[0])
         _, epoch, known, *rest = reply
         if not rest:
-            self._refuse(known)
+            claims = f"the claims of HAPAX_APP={self._options.app}"
+            raise OtherClusterError(other_cluster(claims, known.decode(), self.cluster_id or ""))
         if not epoch:
             return b"", 0
         now_ms, numbers, *found = rest
@@ -173,10 +167,6 @@ class Store:
             self.fresh = is_begun
         elif self._options.on_emptied is not None:
             self._options.on_emptied()
-
-    def _refuse(self, known: bytes) -> NoReturn:
-        claims = f"the claims of HAPAX_APP={self._options.app}"
-        raise OtherClusterError(other_cluster(claims, known.decode(), self.cluster_id or ""))
 
     def topic(self, number: bytes) -> str:
         """Return the topic that a number stands for, as owners have it."""
@@ -311,8 +301,7 @@ class Request:
         for _ in range(_TRIES):
             if self._exchange is None:
                 self._send()
-            found = self._received()
-            if found is not None:
+            if (found := self._received()) is not None:
                 return found
         raise ClaimsUnavailableError("the epoch of the claims changes all the time")
 
@@ -351,7 +340,8 @@ class Request:
         try:
             replies = exchange.read(len(pieces))
         except NoScriptError:
-            self._store.load()
+            store = self._store
+            store.asked(lambda: store.client.script_load(store.script.script))
             return None
         others: dict[int, Coordinates] = {}
         extra, is_whole = 0, True
@@ -361,20 +351,14 @@ class Request:
                 is_whole = False
                 continue
             packed, number = found
-            others |= self._coordinates(packed, first, order)
+            others |= {
+                first + order[place]: Coordinates(
+                    self._store.topic(topic), int.from_bytes(partition, "big"), offset
+                )
+                for place, topic, partition, offset in _OTHER.iter_unpack(packed)
+            }
             extra += int(number)
         return Found(others, extra) if is_whole else None
-
-    def _coordinates(
-        self, others: bytes, first: int, order: Sequence[int]
-    ) -> dict[int, Coordinates]:
-        topic_of = self._store.topic
-        return {
-            first + order[place]: Coordinates(
-                topic_of(number), int.from_bytes(partition, "big"), offset
-            )
-            for place, number, partition, offset in _OTHER.iter_unpack(others)
-        }
 
 
 def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
@@ -389,7 +373,6 @@ def first_number(topic: str) -> bytes:
 
 
 def packed_owners(owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]) -> bytes:
-    """Return 14 bytes for each owner."""
     if isinstance(owners, RecordPath):
         return owners.owners([_head(numbers[run[0]], run[1]) for run in owners.runs])
     packed = []

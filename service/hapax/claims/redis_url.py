@@ -33,7 +33,6 @@ UNVERIFIED: Final = (
     ("ssl_check_hostname", frozenset({"false", "no", "0", "f", "n"})),
 )
 
-
 _PASSED: Final = frozenset(
     {
         *("client_name", "db", "password", "sentinel_password", "sentinel_username", "username"),
@@ -76,7 +75,3 @@ def places_of(parts: SplitResult, port: int) -> tuple[tuple[str, int], ...]:
 
 def service_of(parts: SplitResult) -> str:
     return unquote(parts.path.strip("/").partition("/")[0])
-
-
-def is_database(text: str) -> bool:
-    return not text or text.isdecimal()

@@ -15,7 +15,6 @@ from hapax.claims.redis_url import (
     SENTINEL_PORT,
     UNVERIFIED,
     check_options,
-    is_database,
     places_of,
     service_of,
 )
@@ -42,7 +41,8 @@ class RedisKind:
                 raise ValueError("the path of the socket is missing: unix:///run/redis.sock")
             return
         database = self.database(parts)
-        if not all(host for host, _ in self.places(parts)) or not is_database(database):
+        named = all(host for host, _ in self.places(parts))
+        if not named or (database and not database.isdecimal()):
             raise ValueError(self.wanted)
 
     def places(self, parts: SplitResult) -> tuple[tuple[str, int], ...]:
@@ -120,17 +120,10 @@ class ClusterKind(RedisKind):
         return places_of(parts, PORT)
 
 
-_REDIS: Final = RedisKind()
-_SENTINEL: Final = SentinelKind()
-_CLUSTER: Final = ClusterKind()
 KINDS: Final[dict[str, StoreKind]] = {
-    "redis": _REDIS,
-    "rediss": _REDIS,
-    "unix": _REDIS,
-    "redis+sentinel": _SENTINEL,
-    "rediss+sentinel": _SENTINEL,
-    "redis+cluster": _CLUSTER,
-    "rediss+cluster": _CLUSTER,
+    **dict.fromkeys(("redis", "rediss", "unix"), RedisKind()),
+    **dict.fromkeys(("redis+sentinel", "rediss+sentinel"), SentinelKind()),
+    **dict.fromkeys(("redis+cluster", "rediss+cluster"), ClusterKind()),
 }
 """By the scheme of the address."""
 

@@ -74,8 +74,7 @@ def audit(
         given = {} if master is None else {"HAPAX_SPARK__MASTER": master}
         settings = screen.one_cluster_settings(given)
         since_ms = None if since is None else screen.point_ms("--since", since)
-        from hapax.operations.audit.topics import AuditOptions
-        from hapax.operations.audit.topics import audit as run
+        from hapax.operations.audit.topics import AuditOptions, audit as run
 
         options = AuditOptions(
             compare=compare,

@@ -88,15 +88,16 @@ def demo(
 
     began_s = time.monotonic()
     try:
-        with interruptible(), closing(DemoScreen()) as screen:
-            unbuilt = set_stage(engine, screen, seed=seed, rate=rate)
-            screen.phase("Starting Kafka and Redis")
-            with unbuilt as stage:
-                outcome = tell(stage, seconds)
-                screen.close()
-                _show(outcome, time.monotonic() - began_s, as_json=as_json)
-                if keep:
-                    _stay(stage, as_json=as_json)
+        with (
+            interruptible(),
+            closing(DemoScreen()) as screen,
+            set_stage(engine, screen, seed=seed, rate=rate) as stage,
+        ):
+            outcome = tell(stage, seconds)
+            screen.close()
+            _show(outcome, time.monotonic() - began_s, as_json=as_json)
+            if keep:
+                _stay(stage, as_json=as_json)
     except HapaxError as error:
         typer.echo(f"hapax demo: {error}", err=True)
         raise typer.Exit(_FAILED) from error
@@ -135,7 +136,6 @@ class DemoScreen:
             self._status.update(text)
 
     def note(self, text: str) -> None:
-        """Show what has happened; the line stays."""
         line = f"{time.monotonic() - self._began_s:5.1f} s  {text}"
         self._console.print(line, soft_wrap=True, markup=False)
 
@@ -218,7 +218,7 @@ def _counted(faults: list[DemoFault]) -> str:
 
 def _stay(stage: Stage, *, as_json: bool) -> None:
     """Print the environment, and leave the servers running until Ctrl-C."""
-    for name, value in stage.exports().items():
+    for name, value in (stage.environment() | stage.exports).items():
         typer.echo(f"export {name}={shlex.quote(value)}", err=as_json)
     typer.echo("Kafka and Redis run. Ctrl-C ends them.", err=True)
     with suppress(KeyboardInterrupt):

@@ -24,9 +24,6 @@ Span = tuple[int, int]
 """The first offset taken, and the next offset to read."""
 EXAMPLES_MAX = 10
 """Dead letters of one batch that are logged one by one; the rest is counted."""
-WORKING = ("identify", "claim", "transform", "plan")
-TRANSACTION = ("send", "send_offsets", "commit")
-"""Phases before the transaction begins, and those inside it."""
 
 
 class PhaseTimer:
@@ -158,18 +155,17 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def progress(self) -> Progress:
-        """Per partition the next offset to read."""
         return {where: offset for where, (_first, offset) in self.offsets.items()}
 
     @property
     def working_s(self) -> float:
         """Seconds until the transaction began."""
-        return sum(self.phases_s[step] for step in WORKING)
+        return sum(self.phases_s[step] for step in ("identify", "claim", "transform", "plan"))
 
     @property
     def transaction_s(self) -> float:
         """Seconds from begin to the end of the commit."""
-        return sum(self.phases_s[step] for step in TRANSACTION)
+        return sum(self.phases_s[step] for step in ("send", "send_offsets", "commit"))
 
 
 class Begun(msgspec.Struct, gc=False):

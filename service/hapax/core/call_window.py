@@ -36,14 +36,7 @@ from hapax.core.identity import Identified
 from hapax.core.ports import Batch
 from hapax.core.records import size_of
 from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
-from hapax.core.transform import (
-    FINAL,
-    NOT_LATER,
-    OUTPUT_BYTES_MAX,
-    Undecided,
-    ended,
-    sized_outputs,
-)
+from hapax.core.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, Undecided, ended, sized_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -504,14 +497,14 @@ class Window:
                 self._lines.pop(where, None)
                 if self._ends.get(where, offset + 1) <= offset:
                     del self._ends[where]
-            if where in self._kept:
-                self._purge(where, offset)
+            kept = {at: call for at, call in self._kept.pop(where, {}).items() if at >= offset}
+            if kept:
+                self._kept[where] = kept
 
     def put_back(self) -> Progress:
         """Take everything out but the calls, which continue; return where to read again."""
-        first: Progress = {}
+        first = self.firsts()
         for where, line in self._lines.items():
-            first[where] = line[0].record.offset
             for one in line:
                 self._leave(one)
             kept = {one.record.offset: one for one in line if not isinstance(one.result, Undecided)}
@@ -560,8 +553,3 @@ class Window:
         if not kept:
             del self._kept[where]
         return call if call is not None and call.record == record else None
-
-    def _purge(self, where: TopicPartition, offset: int) -> None:
-        kept = {at: call for at, call in self._kept.pop(where).items() if at >= offset}
-        if kept:
-            self._kept[where] = kept

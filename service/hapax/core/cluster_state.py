@@ -18,6 +18,7 @@ import msgspec
 
 from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
 from hapax.core.ports import Stuck  # noqa: TC001 - as above
+from hapax.core.records import TopicPartition  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,9 +46,6 @@ class Right(msgspec.Struct, frozen=True):
     reason: str
     pattern: str = "LITERAL"
     optional: bool = False
-
-
-TopicPartition = tuple[str, int]
 
 
 class Address(msgspec.Struct, frozen=True):

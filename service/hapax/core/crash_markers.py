@@ -22,6 +22,7 @@ condemned when ``KILLS_MAX`` processes in a row have ended so.
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -156,12 +157,9 @@ class Isolation:
         self, records: Sequence[Record], index: int, fates: Container[int]
     ) -> list[Record]:
         """Return the suspects from ``index`` on that are called together; empty: it is none."""
-        group: list[Record] = []
-        for at in range(index, min(len(records), index + self._at_once)):
-            if at in fates or not self.holds(records[at]):
-                break
-            group.append(records[at])
-        return group
+        places = range(index, min(len(records), index + self._at_once))
+        held = takewhile(lambda at: at not in fates and self.holds(records[at]), places)
+        return [records[at] for at in held]
 
     def suspect(self, where: TopicPartition, until: int, deaths: int) -> None:
         self.suspects[where] = (until, deaths)

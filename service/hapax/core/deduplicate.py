@@ -78,10 +78,7 @@ class Unread:
         self._count = 0
 
     def holds(self, where: TopicPartition, offset: int) -> bool:
-        starts = self._starts.get(where)
-        if not starts:
-            return False
-        place = bisect_right(starts, offset) - 1
+        place = bisect_right(self._starts.get(where, ()), offset) - 1
         return place >= 0 and offset < self._ends[where][place]
 
     def read(self, batch: Batch) -> None:
@@ -96,7 +93,12 @@ class Unread:
             if reading is not None and record.offset >= reading.next:
                 self._pass(where, reading, record.offset)
                 reading.next = record.offset + 1
-        self._finish(batch.next)
+        for where in self._following.keys() & batch.next.keys():
+            reading, end = self._following[where], batch.next[where]
+            self._pass(where, reading, end)
+            reading.next = max(reading.next, end)
+            if reading.next >= reading.until:
+                del self._following[where]
 
     def _begin(self, where: TopicPartition, committed: int) -> None:
         """Follow a partition from its committed offset; what is known from there on is old."""
@@ -105,14 +107,6 @@ class Unread:
         keep = bisect_left(starts, committed)
         self._count -= len(starts) - keep
         del starts[keep:], self._ends.setdefault(where, [])[keep:]
-
-    def _finish(self, ends: Mapping[TopicPartition, int]) -> None:
-        for where in self._following.keys() & ends.keys():
-            reading = self._following[where]
-            self._pass(where, reading, ends[where])
-            reading.next = max(reading.next, ends[where])
-            if reading.next >= reading.until:
-                del self._following[where]
 
     def _pass(self, where: TopicPartition, reading: Reading, offset: int) -> None:
         if offset <= reading.next or self._count >= GAPS_MAX:
@@ -205,9 +199,7 @@ class ClaimOwners:
         assert self._lookup is not None
         partitions = {(owner.topic, owner.partition) for owner in doubtful.values()}
         found = self._lookup.committed(sorted(partitions), within_s, stable=stable)
-        for where, offset in found.items():
-            if offset is not None:
-                self._committed[where] = offset
+        self._committed |= {where: at for where, at in found.items() if at is not None}
         return self._uncommitted(doubtful)
 
 

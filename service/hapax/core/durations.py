@@ -6,6 +6,7 @@ In settings, on the command line, and in business code.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -42,10 +43,8 @@ def moment_ms(text: str, now_ms: int) -> int:
 
     A time without a zone is one of this machine. Raises ValueError with a hint.
     """
-    try:
+    with suppress(ValueError):
         return now_ms - duration_ms(text)
-    except ValueError:
-        pass
     try:
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except (ValueError, OverflowError, OSError):

@@ -75,15 +75,12 @@ class ExactlyOnce:
         clock: Clock,
         interrupt: Interrupt,
     ) -> None:
-        self._identity = steps.identity
-        self._claims = steps.claiming
+        self._steps = steps
         self._transformer = steps.transformer
         self._kept: dict[Coordinates, Result] = {}
         """Results of the batch that was aborted last: its records are not called again."""
         self._later = self._transformer if isinstance(self._transformer, LaterCalls) else None
-        self._planner = steps.planner
         self._ids = IdWatch(clock)
-        self._decodes = steps.decodes
         self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
         self._transaction = transaction
@@ -97,9 +94,14 @@ class ExactlyOnce:
         has left claims that name its own coordinates. Raises StopError.
         """
         timer = PhaseTimer(self._clock)
-        found = self._identified(batch)  # 2
+        found = self._steps.identity.identify(batch.records)  # 2
+        if batch.unreadable:  # without its headers it would claim another event's id
+            found.claims = [
+                b"" if index in batch.unreadable else claim
+                for index, claim in enumerate(found.claims)
+            ]
         timer.end("identify")
-        asking = self._claims.ask(batch, found)
+        asking = self._steps.claiming.ask(batch, found)
         timer.end("claim")
         return Begun(found, asking, timer.phases_s)
 
@@ -107,7 +109,7 @@ class ExactlyOnce:
         """Take steps 2 and 3; raise ClaimsUnavailableError, BatchAbortedError, StopError."""
         begun = self.ask(batch)
         to_reference(batch, begun.found)
-        begun.claimed = claimed = self._claims.claim(batch, begun.found, begun.asking)
+        begun.claimed = claimed = self._steps.claiming.claim(batch, begun.found, begun.asking)
         begun.fates = _refused(batch, begun.found, {}) | dict.fromkeys(claimed.twins)
         if self._later is not None:
             begun.fates = {**self._later.not_due(batch.records), **begun.fates}
@@ -133,7 +135,7 @@ class ExactlyOnce:
         if attempt > 1 or rejected or self._transaction.one_by_one:
             to_reference(batch, found)  # something is known against one of the records
         timer = PhaseTimer(self._clock, begun.phases_s)
-        claimed = begun.claimed or self._claims.claim(batch, found, begun.asking)  # 3
+        claimed = begun.claimed or self._steps.claiming.claim(batch, found, begun.asking)  # 3
         claimed.ids = self._ids.look(batch, found.claims, claimed)
         timer.end("claim")
         if claimed.unchecked:
@@ -145,11 +147,11 @@ class ExactlyOnce:
             _reject(batch, results, rejected)
             if self._later is not None:
                 results = self._later.finish(batch.records, results)
-        if self._decodes:
+        if self._steps.decodes:
             results = decided(batch, results, keep=self._keep)
         timer.end("transform")
         progress = _progress(batch, len(results))
-        plan = self._planner.plan(  # 5
+        plan = self._steps.planner.plan(  # 5
             batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
         judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
@@ -161,7 +163,7 @@ class ExactlyOnce:
             if begun.results is None:
                 self._keep(batch, results)
             raise
-        self._claims.settle(plan.progress)
+        self._steps.claiming.settle(plan.progress)
         self._dead_letter_rate.record_batch(judged, len(plan.failures))
         return BatchResult.of(  # 7
             batch,
@@ -177,7 +179,7 @@ class ExactlyOnce:
         self._transaction.begin()
         send_progress(self._source, self._transaction, progress, marks)
         self._transaction.commit()
-        self._claims.settle(progress)
+        self._steps.claiming.settle(progress)
 
     def _transform(
         self,
@@ -190,9 +192,8 @@ class ExactlyOnce:
         if not isinstance(batch.records, RecordPath):  # which names them itself
             _name(batch, found)
         fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
-        known = self._known(batch) if self._kept else {}
-        if known:
-            fates = {**known, **fates}
+        if self._kept:
+            fates = {**self._known(batch), **fates}
         return self._transformer.apply_all(batch.records, self._interrupt, fates)
 
     def _known(self, batch: Batch) -> dict[int, Result | None]:
@@ -208,15 +209,6 @@ class ExactlyOnce:
             if result is not None and result is not UNCHANGED and not isinstance(result, Undecided)
         }
 
-    def _identified(self, batch: Batch) -> Identified:
-        found = self._identity.identify(batch.records)
-        if batch.unreadable:  # without its headers it would claim another event's id
-            found.claims = [
-                b"" if index in batch.unreadable else claim
-                for index, claim in enumerate(found.claims)
-            ]
-        return found
-
     def _execute(self, batch: Batch, plan: Plan, timer: PhaseTimer) -> None:
         transaction, began_s = self._transaction, self._clock.monotonic()
         transaction.begin()
@@ -227,23 +219,20 @@ class ExactlyOnce:
             timer.end("send_offsets")
             transaction.commit()
             timer.end("commit")
-        except BatchAbortedError as error:
+        except (BatchAbortedError, ProducerDeadError) as error:
             error.transaction_s = self._clock.monotonic() - began_s
-            _blame(error, batch, plan)
-            raise
-        except ProducerDeadError as error:
-            error.transaction_s = self._clock.monotonic() - began_s
+            if isinstance(error, BatchAbortedError):
+                _blame(error, batch, plan)
             raise
 
 
 def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
     """Name records: adapters know messages. DeadLetterLimitError: a letter is cut to its end."""
     blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
-    culprits = {}
-    for index, reason in blamed.items():
-        coordinates = batch.coordinates(index)
-        culprits[coordinates] = condemn(coordinates, reason, plan.failures.get(index))
-    error.culprits = culprits
+    error.culprits = {
+        (at := batch.coordinates(index)): condemn(at, reason, plan.failures.get(index))
+        for index, reason in blamed.items()
+    }
 
 
 def _name(batch: Batch, found: Identified) -> None:
@@ -253,7 +242,9 @@ def _name(batch: Batch, found: Identified) -> None:
 
 
 def _reject(
-    batch: Batch, results: list[Result | None], rejected: Mapping[Coordinates, Failure]
+    batch: Batch,
+    results: list[Result | None] | dict[int, Result | None],
+    rejected: Mapping[Coordinates, Failure],
 ) -> None:
     for index, record in enumerate(batch.records if rejected else ()):
         if record.coordinates in rejected:
@@ -263,14 +254,10 @@ def _reject(
 def _refused(
     batch: Batch, found: Identified, rejected: Mapping[Coordinates, Failure]
 ) -> dict[int, Result | None]:
+    why = {index: str(poison) for index, poison in found.poison.items()} | batch.unreadable
     refused: dict[int, Result | None]
-    refused = {index: Failure("Poison", str(poison), 1) for index, poison in found.poison.items()}
-    for index, reason in batch.unreadable.items():
-        refused[index] = Failure("Poison", reason, 1)
-    if rejected:
-        for index, record in enumerate(batch.records):
-            if record.coordinates in rejected:
-                refused[index] = rejected[record.coordinates]
+    refused = {index: Failure("Poison", reason, 1) for index, reason in why.items()}
+    _reject(batch, refused, rejected)
     return refused
 
 

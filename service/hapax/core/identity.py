@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from hapax.core.retry_later import RetryTopic
 
     Finder = Callable[[Record, Mapping[str, bytes | None]], bytes | None]
-    from collections.abc import Mapping
-
 
 _HEADER: Final = re.compile(r"[^\s,]+")
 _PARTS: Final = re.compile(r"(?:[^+]|\+\+)+|\+")
@@ -107,21 +105,17 @@ def _cloudevents(text: str, _argument: str) -> IdSource | None:
         lambda event_id: all(event_id.partition(b"\0")),
         proves=True,
         absent=False,  # it may have been in the value, which business code may have replaced
-        late=lambda record, _headers: in_value(record.value),
+        late=lambda record, _headers: _named(record.value, _read(record.value)),
     )
 
 
 def _header(text: str, argument: str) -> IdSource | None:
     name = argument.lower()  # names match in any case
-
-    def find(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | None:
-        return headers.get(name)
-
     if not _HEADER.fullmatch(argument):
         return None
     own = name == ID  # outputs carry Hapax's own header of this name in place of the record's
     tag = f"header:{name}\0".encode()
-    finder = _of_output if own else find
+    finder: Finder = _of_output if own else lambda _record, headers: headers.get(name)
     return IdSource(text, "header", tag, finder, proves=not own, header=argument)
 
 
@@ -300,7 +294,7 @@ class Identity:
         one comparison of sets only.
         """
         # What holds nothing comes first: it hides no other.
-        pairs = sorted(headers, key=_holds)
+        pairs = sorted(headers, key=lambda pair: bool(pair[1]))
         exact = [pair for pair in pairs if pair[0] == pair[0].lower()]
         if len(self._plain) < NAMES_MAX:
             self._plain.update(name for name, _value in exact)
@@ -309,10 +303,6 @@ class Identity:
         return {name.lower(): value for name, value in pairs} | {
             name: value for name, value in exact if value
         }
-
-
-def _holds(pair: tuple[str, bytes | None]) -> bool:
-    return bool(pair[1])
 
 
 def _steps(sources: Sequence[IdSource]) -> Iterator[tuple[bytes, Finder]]:
@@ -370,11 +360,6 @@ def in_headers(value: bytes | None, headers: Mapping[str, bytes | None]) -> byte
     return source + b"\0" + event_id if event_id and source else None
 
 
-def in_value(value: bytes | None) -> bytes | None:
-    """Return source NUL id of a value that is an event by its members; None: it is none."""
-    return _named(value, _read(value))
-
-
 def unclaimable(value: bytes | None, headers: Mapping[str, bytes | None]) -> str:
     """Return why a record that holds events has no id of one; empty: it holds none."""
     media_type = _media_type(headers)
@@ -411,6 +396,7 @@ def _read(value: bytes | None) -> object:
 
 
 def _named(value: bytes | None, event: object) -> bytes | None:
+    """Return source NUL id of a value that is an event by its members; None: it is none."""
     if not isinstance(event, dict):
         return None
     event_id, source = _ID.within(value, event), _SOURCE.within(value, event)

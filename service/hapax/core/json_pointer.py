@@ -18,7 +18,6 @@ from hapax.core.errors import Poison
 _FORM: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)+")
 _DECODER: Final = msgspec.json.Decoder()
 _EXACT: Final = msgspec.json.Decoder(float_hook=Decimal)
-_MARK: Final = b"\xef\xbb\xbf"
 _SCHEMA_BYTES: Final = {0: 5, 1: 17}
 """What serializers of a schema registry write before JSON, by its first byte: an id, a GUID."""
 
@@ -77,4 +76,4 @@ def bare(value: bytes) -> bytes:
 
 def unmarked(value: bytes) -> bytes:
     """Return a text without a byte-order mark, which a reader may ignore (RFC 8259, 8.1)."""
-    return value.removeprefix(_MARK)
+    return value.removeprefix(b"\xef\xbb\xbf")

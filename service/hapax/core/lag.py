@@ -24,7 +24,7 @@ import msgspec
 from hapax.core.partition_offsets import LogOffsets, PartitionOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from hapax.core.records import Progress, TopicPartition
 
@@ -118,7 +118,9 @@ class LagTracker:
 
     def of(self, snapshot: OffsetSnapshot, progress: GroupProgress) -> list[PartitionLag]:
         if not snapshot.failures:
-            self._forget(snapshot.offsets)
+            for where in self._lows.keys() - snapshot.offsets.keys():
+                del self._lows[where]
+                self._stood.pop(where, None)
         return [
             self._partition_lag(where, offsets, snapshot, progress)
             for where, offsets in sorted(snapshot.offsets.items())
@@ -136,7 +138,10 @@ class LagTracker:
         lag_s = margin_s = None
         if committed is not None:
             unread_s = snapshot.unread_s.get(where)
-            lag_s = _lag_s(committed, offsets, unread_s, snapshot.at_s)
+            if committed >= offsets.last_stable:
+                lag_s = 0.0
+            elif unread_s is not None:
+                lag_s = max(0.0, snapshot.at_s - unread_s)
             margin_s = _margin_s(
                 committed, offsets, unread_s, snapshot.at_s, snapshot.retention.get(where[0]), pace
             )
@@ -173,20 +178,6 @@ class LagTracker:
             del seen[0]
         first_s, first_low = seen[0]
         return (low - first_low) / (now_s - first_s) if now_s > first_s else 0.0
-
-    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        kept = frozenset(partitions)
-        for where in self._lows.keys() - kept:
-            del self._lows[where]
-            self._stood.pop(where, None)
-
-
-def _lag_s(
-    committed: int, offsets: LogOffsets, unread_s: float | None, now_s: float
-) -> float | None:
-    if committed >= offsets.last_stable:
-        return 0.0
-    return None if unread_s is None else max(0.0, now_s - unread_s)
 
 
 def _margin_s(

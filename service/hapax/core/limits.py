@@ -56,7 +56,12 @@ class DeadLetterRate:
                 f"record {_named(records[index], failure)}, and no dead-letter topic is"
                 " configured: set HAPAX_DEAD_LETTER__TOPIC or fix the transform"
             )
-        recent, failed = self._recent(count, len(failures))
+        recent, failed = self._records + count, self._failures + len(failures)
+        for old_count, old_failures in self._window:
+            if recent - old_count < self._records_min:
+                break
+            recent -= old_count
+            failed -= old_failures
         if recent >= self._records_min and failed > self._rate_max * recent:
             last = max(failures, default=None)
             example = "" if last is None else f" The last: {_named(records[last], failures[last])}."
@@ -79,15 +84,6 @@ class DeadLetterRate:
     @property
     def recent(self) -> tuple[int, int]:
         return self._records, self._failures
-
-    def _recent(self, count: int, failures: int) -> tuple[int, int]:
-        records, failed = self._records + count, self._failures + failures
-        for old_count, old_failures in self._window:
-            if records - old_count < self._records_min:
-                break
-            records -= old_count
-            failed -= old_failures
-        return records, failed
 
 
 class FenceBudget:
@@ -226,7 +222,10 @@ class Pace:
             aimed = self.records
         if full and self._ceiling is not None:
             aimed = min(aimed, self._ceiling)
-            self._lift(self._ceiling)
+            self._commits += 1
+            if self._commits >= self.COMMITS_MIN:  # batches grow again, step by step
+                ceiling, self._commits = int(self._ceiling * self.SECOND_TRY) + 1, 0
+                self._ceiling = ceiling if ceiling < self._records_max else None
         by_bytes = int(self.bytes_max / self._bytes_each) if self._bytes_each else aimed
         self.records = max(1, min(aimed, by_bytes, self._records_max))
 
@@ -254,13 +253,6 @@ class Pace:
             return self.records
         self._slow = (records, transaction_s)
         return max(records // 2, int(records * self._half_s / 2 / transaction_s))
-
-    def _lift(self, ceiling: int) -> None:
-        """Let batches grow again, step by step, when enough of them were committed."""
-        self._commits += 1
-        if self._commits >= self.COMMITS_MIN:
-            ceiling, self._commits = int(ceiling * self.SECOND_TRY) + 1, 0
-            self._ceiling = ceiling if ceiling < self._records_max else None
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -239,7 +239,6 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
 
 _WORDS_FIXED = 4
 _WORDS_OF_LANE = 2
-_NOTHING = "-"
 
 
 class FixedBatch(NamedTuple):
@@ -258,7 +257,7 @@ class FixedBatch(NamedTuple):
 
     @property
     def words(self) -> str:
-        return f"{self.manifest} {self.checksum} {self.lanes} {self.inputs or _NOTHING}"
+        return f"{self.manifest} {self.checksum} {self.lanes} {self.inputs or _UNKNOWN}"
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> FixedBatch | None:
@@ -287,7 +286,7 @@ class LaneMarker(NamedTuple):
         return cls(number, words[1])
 
 
-GIVEN_UP = LaneMarker(0, _NOTHING)
+GIVEN_UP = LaneMarker(0, _UNKNOWN)
 """The marker of a lane that has nothing to publish, because a person decided so."""
 
 

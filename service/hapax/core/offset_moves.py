@@ -201,24 +201,20 @@ class Halving:
     def __init__(self, source: TopicPartition, committed: int, low: int, end: int) -> None:
         self._source = source
         self._committed = committed
-        self._low, self._high = low, end
+        self._low, self.end = low, end
         self.found: int | None = None
 
     @property
     def at(self) -> int | None:
         """The offset to query next; None: there is none."""
-        return None if self._low >= self._high else (self._low + self._high) // 2
-
-    @property
-    def end(self) -> int:
-        return self._high
+        return None if self._low >= self.end else (self._low + self.end) // 2
 
     def see(self, record: Record | None) -> None:
         """Take the first record at ``at`` or after it, before ``end``; None: there is none."""
         at = self.at
         assert at is not None
         if record is None:
-            self._high = at
+            self.end = at
             return
         source = coordinates(dict(record.headers).get(SOURCE))
         if source is None or source[:2] != self._source:
@@ -227,6 +223,6 @@ class Halving:
                 " topic is no mirror, and offsets cannot be translated"
             )
         if source.offset >= self._committed:
-            self.found, self._high = record.offset, at
+            self.found, self.end = record.offset, at
         else:
             self._low = record.offset + 1

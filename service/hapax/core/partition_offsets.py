@@ -97,13 +97,12 @@ class PartitionOffsets(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def figures(self) -> dict[str, str | int | None]:
-        group = {
+        return self.log_figures() | {
             "committed": self.committed,
             "position": self.position,
             "lag": self.lag,
             "lost": self.lost,
         }
-        return self.log_figures() | group
 
 
 def position(committed: int | None, log: LogOffsets, start: str) -> int | None:

@@ -104,10 +104,6 @@ class Destinations(msgspec.Struct, frozen=True):
     encoded: bool = False
     now: bool = False
 
-    def restored(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Return records as they first came: those that waited have another place now."""
-        return records if self.retry is None else self.retry.all_restored(records)
-
 
 class Plan(msgspec.Struct, gc=False):
     """What one batch will do, all of it in one transaction.
@@ -156,11 +152,11 @@ class Planner:
                 return self._prepared(records, ids, results, progress, counts)
             results = by_reference(results, records)
             records, ids = list(records), list(ids)
-        records = self._to.restored(records)
         messages: list[Message] = []
         sources: list[int] = []
         plan = Plan(messages=messages, progress=progress, sources=sources)
-        plan.apart = None if self._to.retry is None else self._to.retry.name
+        if self._to.retry is not None:  # those that waited have another place now
+            records, plan.apart = self._to.retry.all_restored(records), self._to.retry.name
         topic, partition, prefix = "", -1, ""
         elsewhere = self._to.elsewhere
         mark: Wire = [(UNCHECKED, b"1")] if unchecked else []
@@ -184,8 +180,7 @@ class Planner:
                 messages.append(self._message(record, result[0], stamp))
                 sources.append(index)
                 continue
-            if not result:
-                plan.filtered += 1
+            plan.filtered += not result
             for number, output in enumerate(result, 1):
                 here = [*stamp, part(number, len(result))]
                 messages.append(self._message(record, output, here))
@@ -253,21 +248,18 @@ class Planner:
         if isinstance(result, Put):
             plan.retried += result.called
             plan.moved += not result.called
-            return [self._waiting(record, result)]
+            # It has all headers, for the function sees them again: also those of a Hapax upstream.
+            # Its time in the retry topic is that of writing: retention.
+            assert self._to.retry is not None
+            headers = [*without_retry(record.headers), *result.retried.encode()]
+            name = self._to.retry.name
+            return [Message(name, record.value, record.key, result.level, None, headers)]
         if isinstance(result, Undecided):  # of a schema none comes so far (transform.decided)
             raise result.error()
-        failure = _failure(result)
-        plan.failures[index] = failure
-        return [self._dead_letter(record, failure, stamp)]
-
-    def _waiting(self, record: Record, put: Put) -> Message:
-        """Return what waits in the retry topic. Its time there is that of writing: retention.
-
-        It has all headers, for the function sees them again: also those of a Hapax upstream.
-        """
-        assert self._to.retry is not None
-        headers = [*without_retry(record.headers), *put.retried.encode()]
-        return Message(self._to.retry.name, record.value, record.key, put.level, None, headers)
+        if isinstance(result, Later):  # that nothing has set up
+            result = Failure(result.reason, f"{result.text}; {OFF}", result.attempts)
+        plan.failures[index] = result
+        return [self._dead_letter(record, result, stamp)]
 
     def _dead_letter(self, record: Record, failure: Failure, stamp: Wire) -> Message:
         failed = Failed(
@@ -294,13 +286,6 @@ class Planner:
             None if failure.cut is Cut.ALL else record.timestamp_ms,
             headers,
         )
-
-
-def _failure(result: Failure | Later) -> Failure:
-    """Return a failure; a later try that nothing has set up is one."""
-    if isinstance(result, Later):
-        return Failure(result.reason, f"{result.text}; {OFF}", result.attempts)
-    return result
 
 
 def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire, str]:

@@ -21,6 +21,7 @@ and came to other waits would hold up each other's records.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from datetime import timedelta
 from random import uniform
 from typing import TYPE_CHECKING, Final
@@ -56,17 +57,15 @@ NOT_OURS = "it is in the retry topic, and its headers name no record of HAPAX_IN
 
 def place(left_ms: int) -> tuple[int, int]:
     """Return the level where a record with so much left waits next, and how long; at most all."""
-    for level in range(LEVELS - 1, 0, -1):
-        if WAITS_MS[level] <= left_ms:
-            return level, WAITS_MS[level]
-    return 0, max(0, left_ms)
+    level = bisect_right(WAITS_MS, left_ms) - 1
+    return (level, WAITS_MS[level]) if level > 0 else (0, max(0, left_ms))
 
 
-def create_command(topic: str, partitions: int = LEVELS, *, existing: bool = False) -> str:
+def create_command(topic: str, *, existing: bool = False) -> str:
     if existing:
-        return f"kafka-topics.sh --alter --topic {topic} --partitions {partitions}"
+        return f"kafka-topics.sh --alter --topic {topic} --partitions {LEVELS}"
     return (
-        f"kafka-topics.sh --create --topic {topic} --partitions {partitions}"
+        f"kafka-topics.sh --create --topic {topic} --partitions {LEVELS}"
         " --config cleanup.policy=delete --config retention.ms=604800000"
     )
 
@@ -106,11 +105,6 @@ class RetryTopic(msgspec.Struct, frozen=True):
             return None
         return found
 
-    def original(self, record: Record) -> Coordinates:
-        """Return where a record first came; itself, for one that names no record of the inputs."""
-        found = self.read(record)
-        return record.coordinates if found is None else Coordinates.parse(found.of)
-
     def restored(self, record: Record) -> Record:
         """Return a record as it first came; any other as it is."""
         found = self.read(record)
@@ -126,9 +120,7 @@ class RetryTopic(msgspec.Struct, frozen=True):
         )
 
     def all_restored(self, records: Iterable[Record]) -> list[Record]:
-        return [
-            record if record.topic != self.name else self.restored(record) for record in records
-        ]
+        return [self.restored(each) if each.topic == self.name else each for each in records]
 
 
 class Retrying(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,10 +81,11 @@ def decisions(state: TransactionState) -> dict[tuple[int, TopicPartition], Decis
 def state_of(key: bytes | None, value: bytes | None) -> TransactionState | str | None:
     """Return the id alone when it has expired; None: unknown versions, or unreadable."""
     try:
-        transactional_id = _transactional_id(key or b"")
-        if transactional_id is None or value is None:
-            return transactional_id
-        return _state(transactional_id, value)
+        reader = _Reader(key or b"")
+        if reader.number(">h") != 0:
+            return None
+        transactional_id = reader.take(reader.number(">h")).decode()
+        return transactional_id if value is None else _state(transactional_id, value)
     except (struct.error, UnicodeDecodeError, IndexError, KeyError):
         return None
 
@@ -154,13 +155,6 @@ def explained(
         hanging=not known,
         decided=next((each.outcome for each in told if each.outcome in _DECIDED), None),
     )
-
-
-def _transactional_id(key: bytes) -> str | None:
-    reader = _Reader(key)
-    if reader.number(">h") != 0:
-        return None
-    return reader.take(reader.number(">h")).decode()
 
 
 def _state(transactional_id: str, value: bytes) -> TransactionState | None:

@@ -122,11 +122,6 @@ def identity(record: Record) -> Output:
     return Output(record.value)
 
 
-def is_final(error: BaseException) -> bool:
-    """Whether a record is not called again at once after this."""
-    return isinstance(error, FINAL) or is_from_outside(error)
-
-
 NOT_LATER = Retrying()
 """No record waits, and attempts follow each other without a pause."""
 
@@ -204,8 +199,8 @@ class Transformer:
 
     def _again(self, record: Record, error: BaseException) -> tuple[Result, int]:
         attempts, retrying = 1, self._retrying
-        while attempts < self._attempts_max and not is_final(error):
-            if not self._interrupt.again(retrying.pause_s(attempts)):
+        while attempts < self._attempts_max and not isinstance(error, FINAL):
+            if is_from_outside(error) or not self._interrupt.again(retrying.pause_s(attempts)):
                 break
             attempts += 1
             try:
@@ -234,21 +229,16 @@ def ended(
     return Later(after_ms, reason or type(error).__name__, _text(error), attempts)
 
 
-def _printable(text: str) -> str:
-    """Return text that logs, metrics and headers can hold: records bring lone surrogates in."""
-    return text if is_text(text) else text.encode("utf-8", "backslashreplace").decode()
-
-
 def _text(error: BaseException) -> str:
+    """Return text that logs, metrics and headers can hold: records bring lone surrogates in."""
     try:
-        return _printable(str(error))
+        text = str(error)
+        return text if is_text(text) else text.encode("utf-8", "backslashreplace").decode()
     except BaseException:  # noqa: BLE001 - an error whose text cannot be read is no reason to stop
         return "(its text cannot be shown)"
 
 
-def sized_outputs(
-    answer: object, bytes_max: int = OUTPUT_BYTES_MAX
-) -> tuple[tuple[Output, ...], int]:
+def sized_outputs(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]:
     """Return what business code answered for a record, and its bytes; raise Poison when it is none.
 
     Bytes, and text in UTF-8, are outputs with that value. A generator is asked for no more once its

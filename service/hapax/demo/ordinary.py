@@ -59,8 +59,7 @@ def run(bootstrap_servers: str, group: str) -> None:
 
 
 def process(message: Message, producer: Producer) -> None:
-    error = message.error()
-    if error is not None:
+    if (error := message.error()) is not None:
         raise KafkaException(error)
     record, _readable = record_of(message)
     headers = (*record.headers, (SOURCE, str(record.coordinates).encode()))

@@ -33,6 +33,7 @@ PROC = Path("/proc")
 INSTANCE = f"{APP}-0"
 """The name of both engines: a member of that name takes over at once what its predecessor had."""
 SPARK = {
+    "HAPAX_INSTANCE": INSTANCE,
     "HAPAX_ENGINE": "spark",
     "HAPAX_SPARK__MASTER": "local[2]",
     "HAPAX_SPARK__PROPERTIES": json.dumps({"spark.driver.memory": "512m"}),
@@ -175,10 +176,8 @@ class SparkStage(Stage):
     """Spark begins; the worker is started when Spark hands over to it."""
 
     engine = "spark"
+    exports = SPARK
     patience_s = 180.0  # a start took 43 s where ten others wanted the same two cores
-
-    def exports(self) -> dict[str, str]:
-        return {**self.environment(), "HAPAX_INSTANCE": INSTANCE, **SPARK}
 
     def leave(self, process: ManagedProcess) -> int:
         """Ask a process to drain and exit; raise DemoError when one that it started remains."""
@@ -190,8 +189,7 @@ class SparkStage(Stage):
     def _cast(self) -> list[ManagedProcess]:
         options = {"JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", java_options())}
         self.worker = self._process(ManagedProcess, "worker", RUN, HAPAX_INSTANCE=INSTANCE)
-        spark = {"HAPAX_INSTANCE": INSTANCE, **SPARK, **options}
-        self.application = self._process(SparkApplication, "Spark", RUN, **spark)
+        self.application = self._process(SparkApplication, "Spark", RUN, **SPARK, **options)
         return [self.application]
 
 

@@ -12,11 +12,11 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from enum import Enum
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -40,7 +40,8 @@ from hapax.sandbox.watchdog import ChildWatchdog
 from hapax.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import ExitStack
 
     from hapax.demo.story import Screen
 
@@ -93,6 +94,8 @@ class Stage:
     """
 
     engine = "worker"
+    exports: ClassVar[dict[str, str]] = {}
+    """What else the environment of a process in place of these has to say."""
     patience_s = 60.0
     """How long anything may take that is waited for."""
 
@@ -126,17 +129,8 @@ class Stage:
         self.publisher = OrderPublisher(servers, Traffic(seed), rate)
         exits.callback(self.publisher.stop)
 
-    @classmethod
-    @contextmanager
-    def opened(cls, screen: Screen, *, seed: int, rate: int) -> Iterator[Self]:
-        with ExitStack() as exits:
-            yield cls(screen, exits, seed=seed, rate=rate)
-
     def environment(self) -> dict[str, str]:
         return self.sandbox.environment() | _WORKERS
-
-    def exports(self) -> dict[str, str]:
-        return self.environment()
 
     def begin(self) -> float:
         """Start all processes and publish; return the seconds until all workers have committed."""
@@ -202,8 +196,7 @@ class Stage:
             self.screen.figures(self._figures())
 
     def _figures(self) -> str:
-        judging = [one for one in self.judges if one.running]
-        if judging:
+        if judging := [one for one in self.judges if one.running]:
             lines = ((one.name, one.last_words().rpartition("\n")[2]) for one in judging)
             return " · ".join(f"{name}: {line}" for name, line in lines)
         return (
@@ -275,8 +268,7 @@ class Traffic:
         self._number = 0
 
     def burst(self, size: int) -> tuple[Fate, list[Event]]:
-        fates = (Fate.PLAIN, Fate.COMMITTED, Fate.ABORTED)
-        fate = self._random.choices(fates, weights=(6, 3, 1))[0]
+        (fate,) = self._random.choices(list(Fate), weights=(6, 3, 1))
         return fate, [self._event() for _ in range(size)]
 
     def _event(self) -> Event:
@@ -360,30 +352,17 @@ class OrderPublisher(threading.Thread):
         self._send(transactional, Fate.ABORTED, self._traffic.burst(self._size)[1])
 
     def _send(self, producer: Producer, fate: Fate, events: list[Event]) -> None:
-        if fate is not Fate.PLAIN:
-            producer.begin_transaction()
-        self._produce(producer, events, visible=fate is not Fate.ABORTED)
-        if fate is Fate.ABORTED:
-            # Without this the client would throw the records away instead of the broker.
-            producer.flush(_TIMEOUT_S)
-            producer.abort_transaction(_TIMEOUT_S)
-            self.aborted += len(events)
-            return
-        if fate is Fate.COMMITTED:
-            producer.commit_transaction(_TIMEOUT_S)
-        self.visible += len(events)
-        self.events.update(event.id for event in events)
-
-    def _produce(self, producer: Producer, events: list[Event], *, visible: bool) -> None:
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append(error)
-            elif visible:
+            elif fate is not Fate.ABORTED:
                 _topic, partition = place_of(message)
                 self.last[partition] = max(offset_of(message), self.last.get(partition, 0))
 
+        if fate is not Fate.PLAIN:
+            producer.begin_transaction()
         for one in events:
             producer.produce(
                 ORDERS,
@@ -396,3 +375,13 @@ class OrderPublisher(threading.Thread):
         producer.poll(0)
         if failures:
             raise KafkaException(failures[0])
+        if fate is Fate.ABORTED:
+            # Without this the client would throw the records away instead of the broker.
+            producer.flush(_TIMEOUT_S)
+            producer.abort_transaction(_TIMEOUT_S)
+            self.aborted += len(events)
+            return
+        if fate is Fate.COMMITTED:
+            producer.commit_transaction(_TIMEOUT_S)
+        self.visible += len(events)
+        self.events.update(event.id for event in events)

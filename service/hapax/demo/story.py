@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ from hapax.demo.stage import DemoError, Stage, committed, ended_by_itself, lag
 from hapax.operations.audit.result import Audit
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
 _DRAIN_TIMEOUT_S, _AUDIT_TIMEOUT_S = 120.0, 600.0
 _DEAD_LETTERS = {DEAD_LETTERS, ORDINARY_DEAD_LETTERS}
@@ -110,13 +111,14 @@ class DemoSummary(msgspec.Struct):
         return self.hapax.exact and not any(left)
 
 
-def set_stage(
-    engine: str, screen: Screen, *, seed: int, rate: int
-) -> AbstractContextManager[Stage]:
-    if engine != SparkStage.engine:
-        return Stage.opened(screen, seed=seed, rate=rate)
-    check_spark()
-    return SparkStage.opened(screen, seed=seed, rate=rate)
+@contextmanager
+def set_stage(engine: str, screen: Screen, *, seed: int, rate: int) -> Iterator[Stage]:
+    kind = SparkStage if engine == SparkStage.engine else Stage
+    if kind is SparkStage:
+        check_spark()
+    screen.phase("Starting Kafka and Redis")
+    with ExitStack() as exits:
+        yield kind(screen, exits, seed=seed, rate=rate)
 
 
 def tell(stage: Stage, seconds: float) -> DemoSummary:

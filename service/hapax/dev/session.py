@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
@@ -64,7 +64,6 @@ class DevSession:
         self._folder = folder
         self._options = options
         self._kafka, self._redis = _ports(self.settings)
-        self._stack = ExitStack()
         self._ending = threading.Event()
         self._running = False
 
@@ -72,18 +71,15 @@ class DevSession:
         options, settings = self._options, self.settings
         options.say("starting Kafka" + (" and Redis" if self._redis else ""))
         sandbox = Sandbox(redis=bool(self._redis), data_dir=options.data_dir)
-        try:
-            self._stack.enter_context(sandbox.listen_on(self._kafka, self._redis))
+        with ExitStack() as stack:
+            stack.enter_context(sandbox.listen_on(self._kafka, self._redis))
             sandbox.kafka.create_missing(self._topics())
-            watchdog = ChildWatchdog()
-            self._stack.callback(watchdog.close)
+            watchdog = stack.enter_context(closing(ChildWatchdog()))
             command = [sys.executable, "-m", "hapax", "run"]
             self._service = ManagedProcess("the service", command, None, watchdog)
             self._stop_s = settings.shutdown.timeout_ms / 1000 + STOP_MARGIN_S
-            self._stack.callback(self._service.terminate, self._stop_s)
-        except BaseException:
-            self._stack.close()
-            raise
+            stack.callback(self._service.terminate, self._stop_s)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -303,8 +303,7 @@ class WindowRunner(BatchRunner):
         """Drop partitions that moved: their results are not wanted, their calls are cancelled."""
         if not partitions:
             return
-        gone = self._window.forget(partitions)
-        if gone:
+        if gone := self._window.forget(partitions):
             self._calls.drop(gone)
         # The source delivers what comes back, but not what was held after it had come back unseen.
         self._release(self._held.intersection(partitions))
@@ -375,17 +374,14 @@ class WindowRunner(BatchRunner):
                 group.append(waiting.popleft())
             if suspects:
                 called = True
-                self._call_suspects(group)
+                results = self._isolation.call([call.record for call in group], self._interrupt)
+                for call, result in zip(group, results, strict=False):
+                    call.answer(result, size_of_results([result]))
+                waiting.extendleft(reversed(group[len(results) :]))
                 continue
             for call in group:
                 call.started = True
             self._calls.start(group)
-
-    def _call_suspects(self, group: list[Call]) -> None:
-        results = self._isolation.call([call.record for call in group], self._interrupt)
-        for call, result in zip(group, results, strict=False):
-            call.answer(result, size_of_results([result]))
-        self._unstarted.extendleft(reversed(group[len(results) :]))
 
     # -- room -------------------------------------------------------------------------------
 

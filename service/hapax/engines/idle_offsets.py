@@ -52,20 +52,16 @@ class Ends:
 
     def forget(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Drop what is known: the partitions left, or everything is read again."""
-        for where in list(self._stable) if partitions is None else partitions:
-            self._stable.pop(where, None)
-        for where in list(self._pending) if partitions is None else partitions:
-            self._pending.pop(where, None)
+        for known in (self._stable, self._pending):
+            for where in list(known) if partitions is None else partitions:
+                known.pop(where, None)
 
     def pending(self) -> list[TopicPartition]:
         return list(self._pending)
 
     def due(self, now_s: float) -> list[TopicPartition]:
-        if not self._pending or now_s - self._busy_s < self._idle_s:
-            return []
-        if now_s - self._last_s < self._interval_s:
-            return []
-        return list(self._pending)
+        due = now_s - self._busy_s >= self._idle_s and now_s - self._last_s >= self._interval_s
+        return list(self._pending) if due else []
 
     def moved(self, stable: Mapping[TopicPartition, int | None], now_s: float) -> Progress:
         """Return the pending ends that lie beyond what the group knows."""
@@ -101,10 +97,6 @@ class Bounds:
         bounds = cls(records_max=stop.records, at_end=settings.at_ends)
         bounds.open_timeout_s = None if stop.open == "leave" else stop.open_timeout_ms / 1000
         return bounds
-
-    @property
-    def counted(self) -> bool:
-        return self.left is not None
 
     def start(self, ends: Mapping[TopicPartition, int] | None) -> None:
         """Fix the ends; partitions without records need no reading. None: not known yet."""

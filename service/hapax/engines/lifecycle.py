@@ -75,9 +75,7 @@ class Lifecycle:
     @property
     def left_s(self) -> float:
         """Seconds until a stop is overdue; infinite while none is asked for."""
-        if self._deadline_s is None:
-            return math.inf
-        return self._deadline_s - self._clock.monotonic()
+        return math.inf if self._deadline_s is None else self._deadline_s - self._clock.monotonic()
 
     def rest(self, seconds: float) -> None:
         """Do nothing for a moment; signals are still heard."""

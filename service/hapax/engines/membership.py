@@ -27,6 +27,7 @@ from hapax.schemas.lookup import lookup_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hapax.core.batch_result import BatchResult
     from hapax.core.ports import Changes, Claims, Clock, Source, Transaction
     from hapax.core.records import TopicPartition
     from hapax.engines.lifecycle import Lifecycle, Process
@@ -69,6 +70,12 @@ def tell_reading(changes: Changes, events: Events) -> None:
         events.native_route_lost(changes.routes_lost)
     if changes.native_left:
         events.native_path_left(changes.native_left)
+
+
+def tell_committed(result: BatchResult, events: Events) -> None:
+    events.transaction_committed(result)
+    for coordinates, failure in result.dead_letter_examples:
+        events.dead_letter_written(coordinates, failure.reason, failure.attempts, failure.text)
 
 
 class Membership:

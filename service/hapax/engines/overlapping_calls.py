@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from hapax.core.call_window import (
-    Call,
-    CallLimits,
-    CallQueue,
-    CallTimeoutError,
-    Room,
-    Slot,
-    key_of,
-)
+from hapax.core.call_window import Call, CallLimits, CallQueue, CallTimeoutError, Room, Slot, key_of
 from hapax.core.errors import ConfigurationError
 from hapax.core.ports import Interrupt, is_from_outside
 from hapax.core.retry_later import Retrying, RetryTopic
@@ -156,7 +148,6 @@ class SlotCalls(ABC):
         """Give everything up, and tear the transform down."""
 
     def begun(self) -> set[Call]:
-        """Return the calls that are being made."""
         return {call for slot in list(self._slots) for call in slot.unit}
 
     def wait(self, seconds: float) -> None:
@@ -353,16 +344,16 @@ class LoopCalls(SlotCalls):
 
     def _cancel_all(self) -> None:
         self._queue.clear()
-        for slot in self._slots:
-            for call in slot.unit:
-                call.dropped = True
+        for call in self.begun():
+            call.dropped = True
         self._cancel_dropped()
 
     def _timed(self) -> list[Slot]:
         """Return what time has passed for since the last tick."""
         if self._beats < self._beats_awaited:
             self._ticks_without += 1
-            slot = self._at_work()
+            task = asyncio.current_task(self._loop)
+            slot = self._judged if task is None else self._tasks.get(task)
             if self._ticks_without == BLOCKED_TICKS:
                 self._on_blocked(None if slot is None else slot.record)
             return [] if slot is None else [slot]
@@ -373,10 +364,6 @@ class LoopCalls(SlotCalls):
 
     def _count_beat(self) -> None:
         self._beats += 1
-
-    def _at_work(self) -> Slot | None:
-        task = asyncio.current_task(self._loop)
-        return self._judged if task is None else self._tasks.get(task)
 
 
 class ThreadCalls(SlotCalls):
@@ -486,10 +473,9 @@ def call_limits(settings: Settings) -> CallLimits:
 def load_calls(settings: Settings) -> TransformForm:
     """Import business code; raise ConfigurationError when settings do not go with its form."""
     form = load_form(settings.transform)
-    if settings.engine == "worker" and not overlapping(form, call_limits(settings)):
-        problems = list(call_problems(settings))
-        if problems:
-            raise ConfigurationError(problems)
+    alone = settings.engine == "worker" and not overlapping(form, call_limits(settings))
+    if alone and (problems := list(call_problems(settings))):
+        raise ConfigurationError(problems)
     return form
 
 
@@ -513,10 +499,7 @@ class GatheredCalls:
         self.calls = calls
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results in order; when the interrupt is due, a prefix of at least one call."""
         room, before = Room(), interrupt.bytes

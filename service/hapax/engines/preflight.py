@@ -7,6 +7,7 @@ crash loop. Each round asks both, so that neither outage hides the other.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, PreflightError
@@ -56,13 +57,21 @@ def check(brokers: Brokers, source: GroupProbe, claims: ClaimStore | None) -> li
         lifecycle.rest(REST_S)
     strangers: list[str] = []
     if not (brokers.problems or lifecycle.stopping):
-        strangers = _strangers(brokers.settings.kafka.bootstrap_servers, source)
+        # An offset in a transaction is compared again before its partition is read.
+        with suppress(BatchAbortedError):
+            servers = brokers.settings.kafka.bootstrap_servers
+            strangers = [
+                f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {text}" for text in source.strangers()
+            ]
     if problems := [*brokers.problems, *strangers, *store.problems]:
         raise PreflightError(problems)
     if lifecycle.stopping:
         return None
-    if claims is not None and claims.fresh and _has_worked(source):
-        brokers.process.events.claims_lost()
+    if claims is not None and claims.fresh:
+        # An offset in an open transaction is not known yet, and counts as none.
+        with suppress(BatchAbortedError):
+            if source.group_knows():
+                brokers.process.events.claims_lost()
     return store.remarks
 
 
@@ -162,19 +171,3 @@ class _Store:
         self.problems = [f"HAPAX_DEDUP__REDIS_URL: {problem}" for problem in found.problems]
         self.remarks = found.warnings
         return True
-
-
-def _strangers(servers: str, source: GroupProbe) -> list[str]:
-    """Compare; an offset in a transaction is compared again before its partition is read."""
-    try:
-        return [f"HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers}: {text}" for text in source.strangers()]
-    except BatchAbortedError:
-        return []
-
-
-def _has_worked(source: GroupProbe) -> bool:
-    """Whether it has; an offset in an open transaction is not known yet, and counts as none."""
-    try:
-        return source.group_knows()
-    except BatchAbortedError:
-        return False

@@ -196,8 +196,7 @@ class Recovery:
         transaction, because later is too late: the loop asks before each intake, whatever went
         wrong since, and right after a commit, so that the next record need not wait for it.
         """
-        doubts = list(self._transaction.doubts)
-        if doubts:
+        if doubts := list(self._transaction.doubts):
             self._events.in_doubt_fenced(doubts[0])
             self._open("doubt")
 
@@ -222,26 +221,23 @@ class Recovery:
     def _open(self, cause: str) -> None:
         began_s = self._clock.monotonic()
         self._replacing = cause
-        failure = self._failure_of_open()
-        if failure is not None:
+        if (failure := self._failure_of_open()) is not None:
             with self._holding():
                 self._open_again(failure)
         self._replacing = None
         self._events.producer_rebuilt(cause, self._clock.monotonic() - began_s)
 
-    def _open_again(self, error: ProducerDeadError) -> None:
+    def _open_again(self, failure: ProducerDeadError | None) -> None:
         hold_s = HOLD_S
-        while True:
-            (self._count_fence if error.fenced else self._fences.unanswered)()
+        while failure is not None:
+            (self._count_fence if failure.fenced else self._fences.unanswered)()
             if self._lifecycle.overdue:
-                raise error
-            self._events.producer_init_retried(str(error))
+                raise failure
+            self._events.producer_init_retried(str(failure))
             cut_off(self._source, self._events)  # so that it is known by the end
             self._hold_on(hold_s)
             hold_s = min(BACKOFF_MAX_S, 2 * hold_s)  # each try builds a client: 10 ms of CPU
-            if (again := self._failure_of_open()) is None:
-                return
-            error = again
+            failure = self._failure_of_open()
 
     def _failure_of_open(self) -> ProducerDeadError | None:
         """Open the transaction; what fails is returned outside of its handler, see worker.py."""

@@ -52,6 +52,7 @@ class Suspects:
         self._isolation = isolation
         self._events = events
         self._records_max = records_max
+        self._marks = True
         self._trusted: set[TopicPartition] = set()
         self._probation: dict[TopicPartition, Probation] = {}
         self._ours: dict[TopicPartition, Mark] = {}
@@ -86,7 +87,7 @@ class Suspects:
             if mark is None or (mark.until is not None and mark.until < end):
                 wanted[where] = Mark(known.deaths + 1, end)
             self._mark_after(where, known, batch, inside=False)
-        if wanted:
+        if wanted and self._marks:
             # At the committed offset: below the first record others may have been removed, which
             # had no effect (core/deduplicate.py).
             places = {**batch.first, **(inside or {}), **batch.base}
@@ -157,11 +158,8 @@ class Suspects:
         Not while there are suspects, unless the partition was read to its end: after a rewind a
         slow fetch brings nothing, either.
         """
-        open_ = [
-            where
-            for where in self._probation
-            if where in ends or where not in self._isolation.suspects
-        ]
+        suspects = self._isolation.suspects
+        open_ = [where for where in self._probation if where in ends or where not in suspects]
         met = {*open_, *(where for where in ends if where not in self._trusted)}
         if met:
             self._clear(open_)

@@ -50,8 +50,8 @@ class Watchdog:
         self._overdue_ticks, self._overdue_ticks_max = 0, 0.0
         self._calls: Interrupt | None = None
         self._call_ticks_max = 0.0
-        self._on_hang: Callable[[Coordinates, float], None] = _ignore
-        self._tick: Callable[[], tuple[Record, float] | None] = _nothing
+        self._on_hang: Callable[[Coordinates, float], None] = lambda _where, _s: None
+        self._tick: Callable[[], tuple[Record, float] | None] = lambda: None
         self._record: Record | None = None
         self._attempt = 0
         self._record_ticks = self._attempt_ticks = 0
@@ -163,9 +163,3 @@ class Watchdog:
         with suppress(Exception):
             say()
         self._leave(int(code))
-
-
-def _nothing() -> None: ...
-
-
-def _ignore(_coordinates: Coordinates, _seconds: float) -> None: ...

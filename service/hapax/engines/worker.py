@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import ClientsOutdatedError, SchemasUnavailableError, StopError
 from hapax.engines.idle_offsets import EndOfRun
-from hapax.engines.membership import Hold, Membership
+from hapax.engines.membership import Hold, Membership, tell_committed
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
@@ -132,17 +132,18 @@ class Worker:
             return
         if batch.records:
             self._suspects.mark(batch, self._runner.inside())
-            if not self._looked_ahead() or not self._gave_up(batch, self._observe()):
+            # The next batch is taken where that is due; partitions may have moved by then.
+            wanted = not self._lifecycle.stopping and not self._lifecycle.paused
+            ahead = wanted and self._runner.look_ahead()
+            if not ahead or not self._gave_up(batch, self._observe()):
                 self._process(batch)
         elif busy:
             self._process(batch)
         else:
-            self._end_idle(batch)
-
-    def _looked_ahead(self) -> bool:
-        """Take the next batch where that is due; return whether partitions may have moved."""
-        wanted = not self._lifecycle.stopping and not self._lifecycle.paused
-        return wanted and self._runner.look_ahead()
+            self._suspects.idle(batch.next)
+            self._ends.note(batch.next)
+            if partitions := self._ends.due(self._clock.monotonic()):
+                self._commit_ends(partitions)
 
     def _gave_up(self, batch: Batch, changes: Changes) -> bool:
         """Put back a batch that has not begun when its partitions were assigned again since.
@@ -163,20 +164,9 @@ class Worker:
         if result is None:
             return
         self._runner.settle(batch, result)
-        self._events.transaction_committed(result)
-        for coordinates, failure in result.dead_letter_examples:
-            self._events.dead_letter_written(
-                coordinates, failure.reason, failure.attempts, failure.text
-            )
+        tell_committed(result, self._events)
         self._ends.record_commit(result.progress, self._clock.monotonic())
         self._recovery.record_success(result.progress)
-
-    def _end_idle(self, batch: Batch) -> None:
-        self._suspects.idle(batch.next)
-        self._ends.note(batch.next)
-        partitions = self._ends.due(self._clock.monotonic())
-        if partitions:
-            self._commit_ends(partitions)
 
     def _commit_ends(self, partitions: list[tuple[str, int]]) -> None:
         ours = self._source.assignment()
@@ -184,8 +174,7 @@ class Worker:
         self._source.mark_processed(
             {where: told for where, told in stable.items() if told is not None}
         )
-        moved = self._ends.moved(stable, self._clock.monotonic())
-        if moved:
+        if moved := self._ends.moved(stable, self._clock.monotonic()):
             try:
                 self._runner.end(moved)
             except REACTIONS:

@@ -178,8 +178,7 @@ class Drainer:
         """Return why nothing is published for now; raise what does not pass by itself."""
         size, self._under_way = self._under_way, 0
         transaction = self._marked and self._marked.transaction
-        refusal = transaction and transaction.refusal()
-        if refusal:
+        if refusal := transaction and transaction.refusal():
             raise _refused(self._sent_at(self.next, refusal[0]), refusal[1]) from error
         age_s = transaction.age_s if transaction and size else 0.0
         late = age_s >= self._timeout_s  # then brokers end it, and fence its producer

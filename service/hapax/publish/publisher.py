@@ -69,8 +69,6 @@ class PublisherOptions(TypedDict, total=False):
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same with their defaults."""
-
     disk_max_bytes: int = 1 << 30
     memory_max_records: int = 100_000
     on_full: Literal["block", "error"] = "block"
@@ -204,7 +202,7 @@ class Publisher:
         """
         call, accepted = self._submit([*messages], callback, position=position)
         accepted.result()
-        return call.receipts()
+        return [Receipt(call, index) for index in range(len(call.ids))]
 
     async def publish_async(
         self,
@@ -257,9 +255,8 @@ class Publisher:
 
         def remember(first: int) -> None:
             call.first = first
-            if not ids:
-                return
-            self._drainer.receipts.add(call)
+            if ids:
+                self._drainer.receipts.add(call)
 
         return call, self._commit.submit(records, remember, position=position, timeout_s=timeout_s)
 
@@ -349,11 +346,9 @@ class Publisher:
             self._spool.close()
 
     def __enter__(self) -> Self:
-        """Return the publisher."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close it."""
         self.close()
 
     def _accepted(self, seconds: float, records: int) -> None:
@@ -368,8 +363,6 @@ class Publisher:
 
 
 class _Gauges:
-    """Metrics of one publisher."""
-
     def __init__(self, spool: SpoolStore, drainer: Drainer, full: Callable[[], float]) -> None:
         self.table = SpoolMetrics()
         self._spool = spool
@@ -385,7 +378,6 @@ class _Gauges:
 
     @property
     def waiting(self) -> int:
-        """Accepted records that are not known to be in Kafka."""
         return self._spool.next - max(self._drainer.next, self._spool.first)
 
     def accept(self, seconds: float, records: int) -> None:

@@ -57,9 +57,6 @@ class PublishCall:
         """The sequence that follows its last record."""
         return self.first + len(self.ids)
 
-    def receipts(self) -> list[Receipt]:
-        return [Receipt(self, index) for index in range(len(self.ids))]
-
     def future(self, index: int) -> PlacementFuture:
         with self._lock:
             future = self._futures.get(index)

@@ -3,7 +3,7 @@
 import ast
 import inspect
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, reduce
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -68,10 +68,7 @@ class Variable(NamedTuple):
         return _shown(self.value(settings), self.form)
 
     def value(self, settings: BaseModel) -> Any:
-        value: Any = settings
-        for field in self.fields:
-            value = getattr(value, field)
-        return value
+        return reduce(getattr, self.fields, settings)
 
 
 def variables(

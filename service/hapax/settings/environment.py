@@ -74,12 +74,10 @@ def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, O
     given: dict[str, GivenValue] = {}
     for variable in VARIABLES:
         try:
-            found = _find(variable, environ)
+            if (found := _find(variable, environ)) is not None:
+                given[variable.name] = found
         except ValueError as refusal:
             problems.append(Problem(variable.name, str(refusal)))
-        else:
-            if found is not None:
-                given[variable.name] = found
     if "HAPAX_ENGINE" in given and given["HAPAX_ENGINE"].text.lower() == "spark":
         given = SPARK_DEFAULTS | given
     settings, refused = _validate(given)

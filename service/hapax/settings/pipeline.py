@@ -4,14 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, SecretStr
 
-from hapax.core.formats import (
-    AfterGrace,
-    Format,
-    Placement,
-    RegistryOptions,
-    Secret,
-    SubjectNames,
-)
+from hapax.core.formats import AfterGrace, Format, Placement, RegistryOptions, Secret, SubjectNames
 from hapax.settings.base import SettingsGroup
 from hapax.settings.kafka import TargetKafkaSettings
 from hapax.settings.properties import SPARK_PROPERTIES

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -154,12 +155,11 @@ class _Pairs(list[tuple[str, object]]):
 
 def _parse(kind: _Kind, text: str) -> dict[str, str]:
     hint = f"write a JSON object like {kind.example}"
-    try:
+    pairs = None
+    with suppress(ValueError, RecursionError):
         pairs = json.loads(
             text, object_pairs_hook=_Pairs, parse_float=str, parse_int=str, parse_constant=str
         )
-    except (ValueError, RecursionError):
-        raise ValueError(hint) from None
     if not isinstance(pairs, _Pairs):
         # TRY004 asks for a TypeError, but to the reader of the message it is a wrong value.
         raise ValueError(hint)  # noqa: TRY004

@@ -156,10 +156,10 @@ def secrets_in_json(text: str) -> Iterator[str]:
         properties = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError):
         properties = None
-    if not isinstance(properties, dict):
+    if isinstance(properties, dict):
+        yield from secret_values({name: str(value) for name, value in properties.items()})
+    else:
         yield from secrets_in(text)
-        return
-    yield from secret_values({name: str(value) for name, value in properties.items()})
 
 
 def secrets_in(text: str) -> Iterator[str]:

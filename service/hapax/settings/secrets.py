@@ -79,11 +79,9 @@ def secrets_around(environ: Mapping[str, str]) -> Iterator[str]:
     for variable in VARIABLES:
         for text in _given(variable, environ):
             yield from variable.form.parts(text)
-    known = {variable.name for variable in VARIABLES}
+    known = _FOLDERS.union(variable.name for variable in VARIABLES)
     for name, text in environ.items():
         if name in known or (name.startswith(PREFIX) and name.endswith("_FILE")):
-            continue
-        if name in _FOLDERS:
             continue
         if is_secret(name) or name.startswith(PREFIX):
             # A name of Hapax that nothing reads is most likely misspelt, and may be a secret's.

@@ -75,7 +75,6 @@ class FiledSecret(SecretStr):
         self._parse = parse
 
     def get_secret_value(self) -> str:
-        """Return the value, read again."""
         with suppress(ValueError):
             self._secret_value = self._parse(read_text("the file", self.path))
         return self._secret_value
@@ -161,12 +160,10 @@ def whole(low: int, high: int, why: str = "") -> Form:
 
     def parse(text: str) -> int:
         # isdecimal alone accepts digits of other scripts; the length bounds the conversion.
-        if not (text.isascii() and text.isdecimal() and len(text) <= len(str(high))):
+        short = text.isascii() and text.isdecimal() and len(text) <= len(str(high))
+        if not (short and low <= int(text) <= high):
             raise ValueError(hint)
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(hint)
-        return value
+        return int(text)
 
     return Form(f"whole number, {low} to {high}", parse)
 

@@ -36,7 +36,7 @@ class Folder:
                 _sync_folder(self.path.parent)
             status = self.path.stat()
             _refuse_network(self.path, status.st_dev)
-            self._lock = _locked(self.path)
+            self._lock: int | None = _locked(self.path)
         except OSError as error:
             problem = f"spool {self.path} cannot be used: {error.strerror}"
             raise ConfigurationError([problem]) from error
@@ -88,7 +88,10 @@ class Folder:
             (self.path / other).hardlink_to(self.path / name)
 
     def release(self) -> None:
-        os.close(self._lock)
+        """Let another have it; a second call does nothing, for the number may be another file's."""
+        handle, self._lock = self._lock, None
+        if handle is not None:
+            os.close(handle)
 
 
 def _sync_folder(path: Path) -> None:

@@ -113,8 +113,7 @@ class GroupCommit:
                 f"{size:,} bytes in one call are more than a quarter of disk_max_bytes"
                 f" ({self._disk_max_bytes:,}): make smaller calls, or raise it"
             )
-        wait_s = self._full_timeout_s if timeout_s is None else timeout_s
-        until_s = time.monotonic() + wait_s
+        until_s = time.monotonic() + (self._full_timeout_s if timeout_s is None else timeout_s)
         while True:
             if self._failed is not None:
                 raise self._failed

@@ -23,12 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, StopError
-from hapax.spool.errors import (
-    SpoolDamagedError,
-    SpoolFailedError,
-    SpoolFullError,
-    SpoolMovedError,
-)
+from hapax.spool.errors import SpoolDamagedError, SpoolFailedError, SpoolFullError, SpoolMovedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -275,9 +270,7 @@ class SpoolStore:
             rows = self._rows(records)
             size = sum(_ROW_BYTES + len(row[-1]) for row in rows)
             self._require_room(size)
-            meta = self.meta
-            if position:
-                meta = msgspec.structs.replace(meta, position=position)
+            meta = msgspec.structs.replace(self.meta, position=position) if position else self.meta
             with self._transaction():
                 self._connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
                 if meta is not self.meta:

@@ -187,7 +187,6 @@ class MemoryClaims:
         self._emptied = True
 
     def set_clock(self, forward_s: float) -> None:
-        """Set the store's clock forward, or back."""
         self._kept.ahead_s += forward_s
 
     def _now_s(self) -> float:

@@ -32,7 +32,6 @@ from hapax.telemetry.http.status import Status
 from hapax.telemetry.logs import Troubles, capture_library_logs, configure_logs
 from hapax.telemetry.metrics import Metrics
 from hapax.wiring import builders as parts
-from hapax.wiring.builders import start_tracing
 
 if TYPE_CHECKING:
     from hapax.settings import Settings
@@ -112,7 +111,7 @@ def _status(settings: Settings, health: Health, metrics: Metrics, troubles: Trou
 
 
 def _run(shared: Shared, stack: ExitStack) -> None:
-    start_tracing(shared.settings, stack)
+    parts.start_tracing(shared.settings, stack)
     shared.lifecycle.listen()
     shared.watchdog.start()
     stack.callback(shared.watchdog.stop)
@@ -122,13 +121,10 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     # Imported only where it is used: half a second that a restarted worker need not wait for.
     require_pyspark()
     if shared.settings.spark.dataframe is not None:
-        from hapax.wiring.dataframe import run_pipeline
-
-        run_pipeline(shared, stack)
-        return
-    from hapax.wiring.spark import run_records
-
-    run_records(shared, stack)
+        from hapax.wiring.dataframe import run_pipeline as run
+    else:
+        from hapax.wiring.spark import run_records as run
+    run(shared, stack)
 
 
 def _run_worker(shared: Shared, stack: ExitStack) -> None:

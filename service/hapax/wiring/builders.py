@@ -54,19 +54,16 @@ if TYPE_CHECKING:
 
     from hapax.core.claim_store import ClaimStore
     from hapax.core.plan import OtherCluster
-    from hapax.core.ports import AppliesAll, Watch
-    from hapax.core.transform import Transformer
+    from hapax.core.ports import AppliesAll, Core, Watch
+    from hapax.core.records import Coordinates, Record
+    from hapax.core.transform import Transformer, TransformForm
+    from hapax.engines.overlapping_calls import SlotCalls
     from hapax.kafka.native import NativePath
     from hapax.settings import Settings
     from hapax.settings.secrets import Strike
     from hapax.telemetry.events import Events
 
     Producing = KafkaTransaction | KafkaAtLeastOnce | TargetTransaction
-
-    from hapax.core.ports import Core
-    from hapax.core.records import Coordinates, Record
-    from hapax.core.transform import TransformForm
-    from hapax.engines.overlapping_calls import SlotCalls
 
 
 Consuming = TypeVar("Consuming", bound=KafkaSource)
@@ -160,17 +157,18 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
             watch=shared.watchdog.watch,
         )
         return source.lanes
-    native = record_path(settings).path
-    config = ProducerConfig.of(settings, producer_properties(settings), native)
+    config = ProducerConfig.of(settings, producer_properties(settings), shared.native)
     around: dict[str, Any] = {
         "clock": shared.clock,
         "forward": shared.events.librdkafka_logged,
         "watch": shared.watchdog.watch,
         "meet_cluster": source.meet_cluster,
     }
-    if shared.settings.guarantee == "exactly_once":
+    if settings.guarantee == "exactly_once":
         return KafkaTransaction(config, **around)
-    return WEAKER[shared.settings.guarantee](config, commit_offsets=source.commit, **around)
+    if settings.guarantee == "at_most_once":
+        around["on_lost"] = shared.events.outputs_lost
+    return WEAKER[settings.guarantee](config, commit_offsets=source.commit, **around)
 
 
 def claims(shared: Shared, stack: ExitStack) -> ClaimStore | None:
@@ -268,8 +266,8 @@ def steps(
     rate = dead_letter_rate(settings)
     if failed[0]:
         rate.record_batch(*failed)
-    retry, to, formats = retrying(settings).topic, settings.dead_letter.topic, settings.formats
-    dedup, out = settings.dedup, settings.output
+    policy, to, formats = retrying(settings), settings.dead_letter.topic, settings.formats
+    dedup, out, retry = settings.dedup, settings.output, policy.topic
     encoded, now = formats.output != "bytes", out.timestamp == "now"
     identity = Identity(dedup.id, inputs=settings.input.topics, retry=retry, claimed=dedup.enabled)
     return Steps(
@@ -279,7 +277,9 @@ def steps(
             ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
             pass_on_outage=dedup.on_outage == "pass",
         ),
-        transformer=with_later_tries(settings, transformer),
+        transformer=transformer
+        if retry is None
+        else LaterCalls(transformer, policy, now_ms=_now_ms),
         planner=Planner(Destinations(settings.app, out.topic, to, retry, elsewhere, encoded, now)),
         dead_letter_rate=rate,
         decodes=formats.needs_registry,
@@ -374,8 +374,7 @@ def traced(settings: Settings, core: Core) -> Core:
         return core
     from hapax.telemetry.tracing import TracedCore
 
-    name = transactional_id(settings)
-    return TracedCore(core, _spans(settings), group=settings.app, client=name)
+    return TracedCore(core, _spans(settings), group=settings.app, client=transactional_id(settings))
 
 
 def flush_traces(settings: Settings) -> None:
@@ -436,11 +435,6 @@ def isolation(
         on_failure=on_failure,
         at_once=transformer.calls.at_once if isinstance(transformer, GatheredCalls) else 1,
     )
-
-
-def with_later_tries(settings: Settings, calls: AppliesAll) -> AppliesAll:
-    policy = retrying(settings)
-    return calls if policy.topic is None else LaterCalls(calls, policy, now_ms=_now_ms)
 
 
 def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:

@@ -40,12 +40,14 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     if remarks is None:
         return
     shared.events.preflight_passed(remarks + start_remarks(settings, member.told))
-    executors = Executors(shared, SparkOptions.of(settings), settings.transform)
+    options = SparkOptions.of(settings)
+    executors = Executors(shared, options, settings.transform)
     context = executors.start(open_context)
     if context is None:
         return
     run = partial(run_plans, settings, cluster_id=None if claims is None else claims.cluster_id)
-    jobs = SparkJobs(context, run, lanes=settings.spark.lanes, executors=executors.remote)
+    remote = None if options.local else executors
+    jobs = SparkJobs(context, run, lanes=settings.spark.lanes, executors=remote)
     stack.callback(jobs.close)
     if not executors.prepare(context) or shared.lifecycle.stopping:
         return

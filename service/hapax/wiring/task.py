@@ -28,7 +28,6 @@ from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
 from hapax.telemetry.logs import ClientLogger
 from hapax.wiring import builders as parts
-from hapax.wiring.builders import flush_traces, traced
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
@@ -143,6 +142,6 @@ class RangeTask(Task):
         owners = parts.owners(settings, self.watchdog.watch, on)
         steps = parts.steps(settings, claims, owners, isolation, self._plan.failed)
         bare = ExactlyOnce(steps, source, transaction, clock=self.clock, interrupt=self.interrupt)
-        core = traced(settings, bare)
-        on.callback(flush_traces, settings)
+        core = parts.traced(settings, bare)
+        on.callback(parts.flush_traces, settings)
         return core

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.fault import rules
-from tests.fault.checking import checker, reading
-from tests.fault.checking import checker_anomalies as anomalies
-from tests.fault.checking import reading_columns as columns
-from tests.fault.checking import reading_texts as texts
+from tests.fault.checking import (
+    checker,
+    checker_anomalies as anomalies,
+    reading,
+    reading_columns as columns,
+    reading_texts as texts,
+)
 from tests.fault.checking.checker import check
 from tests.fault.checking.checker_anomalies import PLANTS, Plant
 from tests.fault.checking.checker_findings import Findings

@@ -22,8 +22,7 @@ def main(words: list[str]) -> int:
     if words[0].startswith("-"):
         # A worker that starts again must not wait for what only the trials need.
         from tests.fault.controls import trials  # noqa: PLC0415
-        from tests.fault.mutants.plans import MUTANTS as PLANS  # noqa: PLC0415
-        from tests.fault.mutants.plans import unbroken  # noqa: PLC0415
+        from tests.fault.mutants.plans import MUTANTS as PLANS, unbroken  # noqa: PLC0415
 
         rest = [word for word in words if word != "--unbroken"]
         return trials.main(PLANS if rest == words else unbroken(PLANS), rest)

@@ -6,8 +6,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hapax.core.identity import Identity
 from hapax.core.ports import Batch, Interrupt

@@ -20,13 +20,12 @@ from hapax.core.errors import (
 from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
 from hapax.engines.idle_offsets import EndOfRun
-from hapax.engines.membership import ClaimsWatch, Hold, Membership, cut_off
+from hapax.engines.membership import ClaimsWatch, Hold, Membership, cut_off, tell_committed
 from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
 
 if TYPE_CHECKING:
-    from hapax.core.batch_result import BatchResult
     from hapax.core.limits import DeadLetterRate, Limits
     from hapax.core.ports import Claims, Stuck
     from hapax.core.records import Progress, TopicPartition
@@ -71,7 +70,7 @@ class SparkEngine:
         self._task_max_s = pacing.task_max_s
         self._bounds = bounds = pacing.bounds
         # A bounded run ends at exact places.
-        self._stay_s = 0.0 if bounds.counted or bounds.at_end else STAY_S
+        self._stay_s = STAY_S if bounds.left is None and not bounds.at_end else 0.0
         self._lanes = Lanes(
             member, jobs, fences, attempts_max=pacing.attempts_max, sticky=pacing.sticky
         )
@@ -85,14 +84,8 @@ class SparkEngine:
 
     def group_progress(self) -> GroupProgress:
         """Return what is committed, as far as reports say. Any thread may ask."""
-        return GroupProgress(
-            {
-                where: offset
-                for lane in self._lanes.all
-                for where, offset in dict(lane.positions).items()
-                if offset is not None
-            }
-        )
+        known = (place for lane in self._lanes.all for place in _starts(lane).items())
+        return GroupProgress(dict(known))
 
     def run(self) -> None:
         """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
@@ -123,7 +116,9 @@ class SparkEngine:
         if cut_off(self._member, self._events):
             self._member.renew()
             self._lanes.stale = True
-        self._observe()
+        if self._membership.observe().moved:
+            self._lanes.stale = True
+        self._membership.adopt_orphans()
         held = self._hold.on()
         self._jobs.recall(wanted=self._lanes.working and (held or self._lanes.stale))
         self._collect()
@@ -131,7 +126,7 @@ class SparkEngine:
         if self._lifecycle.stopping or self._bounds.spent or held:
             return
         now_s = self._clock.monotonic()
-        if now_s < self._retry_s or self._reports.holding(now_s):
+        if now_s < self._retry_s or self._reports.claims.holding(now_s):
             return
         if self._lanes.stale and self._lanes.share_out():
             self._ends, self._ends_seen_s = {}, -ENDS_INTERVAL_S
@@ -144,11 +139,6 @@ class SparkEngine:
             self._lanes.ask_doubtful()
             self._plan(now_s)
         self._reports.tell()
-
-    def _observe(self) -> None:
-        if self._membership.observe().moved:
-            self._lanes.stale = True
-        self._membership.adopt_orphans()
 
     def _look_at_executors(self, now_s: float) -> None:
         """Take cores that came later; say so when no executor takes a range."""
@@ -180,7 +170,7 @@ class SparkEngine:
         for lane in free:
             ends = lane.wanted(self._ends)
             # One range at a time where records are counted, so that the count is exact.
-            may_start = not self._bounds.counted or not self._lanes.working
+            may_start = self._bounds.left is None or not self._lanes.working
             if ends and now_s >= lane.rest_until_s and may_start:
                 self._start(lane, ends)
 
@@ -279,7 +269,7 @@ class Reports:
         dead_letter_rate: DeadLetterRate,
     ) -> None:
         self._events = events
-        self._claims = ClaimsWatch(events, claims, waits=not limits.pass_on_outage)
+        self.claims = ClaimsWatch(events, claims, waits=not limits.pass_on_outage)
         self._fences = limits.producer_fences
         self._member_fences = limits.member_fences
         self.dead_letter_rate = dead_letter_rate
@@ -306,7 +296,7 @@ class Reports:
                 if not report.progress and lane.awaited:
                     lane.rest(now_s)  # nothing came of what exists: brokers are slow
             case ClaimsUnavailableError() as error:
-                self._claims.hold(str(error), now_s)
+                self.claims.hold(str(error), now_s)
             case SchemasUnavailableError() as error:
                 self._waiting.add(lane.number)
                 self._events.schemas_unavailable(str(error))
@@ -345,33 +335,27 @@ class Reports:
         self._events.member_fenced(str(error), explained=error.explained)
         return self._member_fences.fence(now_s, explained=error.explained)
 
-    def holding(self, now_s: float) -> bool:
-        return self._claims.holding(now_s)
-
     # -- inside ---------------------------------------------------------------------------
 
     def tell(self) -> None:
         untold, self._untold = self._untold, []
         for report, round_s in untold:
-            self._tell(report, round_s)
-
-    def _tell(self, report: RangeReport, round_s: float) -> None:
-        for settled in report.settled:
-            self._settled(settled)
-        if report.ended:
-            self._events.idle_offsets_committed(report.ended)
-        for name, said in report.events:
-            getattr(self._events, name)(*said)
-        self._events.range_completed(
-            report.lane,
-            str(report.outcome),
-            _spans(report),
-            transactions=len(report.settled) + bool(report.ended),
-            records=sum(settled.records for settled in report.settled),
-            open_s=report.open_s,
-            work_s=report.work_s,
-            round_s=round_s,
-        )
+            for settled in report.settled:
+                tell_committed(settled, self._events)
+            if report.ended:
+                self._events.idle_offsets_committed(report.ended)
+            for name, said in report.events:
+                getattr(self._events, name)(*said)
+            self._events.range_completed(
+                report.lane,
+                str(report.outcome),
+                _spans(report),
+                transactions=len(report.settled) + bool(report.ended),
+                records=sum(settled.records for settled in report.settled),
+                open_s=report.open_s,
+                work_s=report.work_s,
+                round_s=round_s,
+            )
 
     def _stick(self, lane: int, stuck: dict[TopicPartition, Stuck]) -> None:
         if stuck != self._stuck.get(lane, {}):
@@ -380,13 +364,6 @@ class Reports:
                 where: one for each in self._stuck.values() for where, one in each.items()
             }
             self._events.partition_stuck(everywhere)
-
-    def _settled(self, settled: BatchResult) -> None:
-        self._events.transaction_committed(settled)
-        for coordinates, failure in settled.dead_letter_examples:
-            self._events.dead_letter_written(
-                coordinates, failure.reason, failure.attempts, failure.text
-            )
 
     def _found(self, lane: int) -> None:
         if lane in self._waiting:
@@ -421,7 +398,8 @@ def _spans(report: RangeReport) -> dict[TopicPartition, tuple[int, int]]:
 
 
 def _starts(lane: Lane) -> Progress:
-    return {where: known for where, known in lane.positions.items() if known is not None}
+    # Of a copy: the thread of the lag monitor asks, too.
+    return {where: known for where, known in dict(lane.positions).items() if known is not None}
 
 
 def _named(lane: Lane) -> str:

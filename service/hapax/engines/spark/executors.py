@@ -17,8 +17,7 @@ import socket
 import tarfile
 import time
 import zipfile
-from concurrent.futures import ThreadPoolExecutor, wait
-from concurrent.futures import TimeoutError as NotYetError
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as NotYetError, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -65,21 +64,14 @@ class Executors:
         self._told_s = process.clock.monotonic()
         self._shipped_ours = False
 
-    @property
-    def remote(self) -> Executors | None:
-        """These, where they are not this very container."""
-        return None if self._options.local else self
-
     # -- while Spark starts ---------------------------------------------------------------
 
     def start(self, opening: Callable[..., Opened]) -> Opened | None:
         """Return what was opened; None: a stop. PreflightError: the master takes no connections."""
-        if not self._await_master():
-            return None
-        try:
-            return opening(self._options, self._abandoned, self._process.events)
-        except StartAbandonedError:
-            return None
+        with suppress(StartAbandonedError):
+            if self._await_master():
+                return opening(self._options, self._abandoned, self._process.events)
+        return None
 
     def _abandoned(self) -> bool:
         """Say whether the start of Spark is wanted no more; report now and then that it lasts."""
@@ -119,8 +111,7 @@ class Executors:
         if any(word == gate.LACKS for word, _ in answers):
             self.ship_ours(context)
             answers = self._ask(context)
-        refused = [text for word, text in answers if word != gate.FOUND]
-        if refused:
+        if refused := [text for word, text in answers if word != gate.FOUND]:
             raise ConfigurationError(sorted(set(refused))[:1])
         if answers:
             self._process.events.executors_ready(

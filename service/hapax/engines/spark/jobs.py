@@ -51,10 +51,9 @@ class SparkJobs:
         self._executors = executors
         self._run: Callable[..., Any] = run if executors is None else executors.before(run)
         self._lanes = lanes
-        self._recall: Path | None = None
-        if (context.master or "").startswith("local"):
-            # Spark deletes this folder when it ends, however the driver ended.
-            self._recall = Path(SparkFiles.getRootDirectory(), "recall")
+        local = (context.master or "").startswith("local")
+        # Spark deletes this folder when it ends, however the driver ended.
+        self._recall = Path(SparkFiles.getRootDirectory(), "recall") if local else None
         self._recalled = False
         self._slots = self.lanes
         self._task_cores = int(context.getConf().get("spark.task.cpus", "1"))

@@ -24,7 +24,6 @@ import subprocess
 import threading
 from contextlib import contextmanager, suppress
 from queue import Empty, Full, Queue
-from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hapax.core.errors import HapaxError
@@ -119,7 +118,9 @@ class Entries:
             return  # between two parts of a traceback as well
         if _SECRETIVE.search(line):
             line = hidden(line)  # before it is cut: a name at the one end points to the other
-        if not self._goes_on(line):
+        lines = self._lines
+        apart = not lines or len(lines) >= ENTRY_LINES_MAX or _LOGGED.match(line)
+        if apart or not _belongs(line, lines[0], lines[-1], traced=_TRACE in lines):
             yield from self.flush()
         self._lines.append(line)
 
@@ -128,12 +129,6 @@ class Entries:
         lines, self._lines = self._lines, []
         if lines and (entry := _entry(lines)) is not None:
             yield entry
-
-    def _goes_on(self, line: str) -> bool:
-        lines = self._lines
-        if not lines or len(lines) >= ENTRY_LINES_MAX or _LOGGED.match(line):
-            return False
-        return _belongs(line, lines[0], lines[-1], traced=_TRACE in lines)
 
 
 def _belongs(line: str, head: str, last: str, *, traced: bool) -> bool:
@@ -186,7 +181,7 @@ class JvmOutput:
         self._waiting: Queue[str | None] = Queue(WAITING_MAX)
         self._dropped = 0
         self._threads = [
-            Thread(target=target, name=f"jvm-{target.__name__.strip('_')}", daemon=True)
+            threading.Thread(target=target, name=f"jvm-{target.__name__.strip('_')}", daemon=True)
             for target in (self._read, self._tell_all)
         ]
         for thread in self._threads:
@@ -234,11 +229,6 @@ Opened = TypeVar("Opened")
 
 class StartAbandonedError(HapaxError):
     """Spark is not started any more: the process was asked to stop."""
-
-
-def never() -> bool:
-    """Say that the start is wanted."""
-    return False
 
 
 def start(opening: Callable[[], Opened], abandoned: Callable[[], bool], tell: Tell) -> Opened:
@@ -318,8 +308,7 @@ class _Children:
             if self._ending:
                 raise StartAbandonedError
             options |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-            home = _spare_java_home()
-            if home is not None:
+            if (home := _spare_java_home()) is not None:
                 options["env"] = {**(options.get("env") or os.environ), "JAVA_HOME": str(home)}
             child: _Child = _Child(*arguments, **options, process_group=0)
             self._found.append(child)

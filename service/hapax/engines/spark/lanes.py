@@ -19,7 +19,7 @@ from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.limits import Pace, RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
     from hapax.core.crash_markers import Marks
@@ -121,6 +121,7 @@ class Lane:
         self.trusted = frozenset()
         self.marks = {}
         self.flowing = False
+        self.retry.attempts = 0  # a second attempt writes no marks
         self.lost += 1
         self.doubtful = True
         if self.lost > 1:
@@ -156,17 +157,13 @@ class Homes:
         self._known: dict[TopicPartition, int] = {}
 
     def spread(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        ours = sorted(partitions)
         known = self._known if self._sticky else {}
         homes: dict[int, list[TopicPartition]] = {lane: [] for lane in range(self.lanes)}
-        for where in ours:
-            if where in known:
-                homes[known[where]].append(where)
-        for where in ours:
-            if where not in known:
-                lane = min(homes, key=lambda number: len(homes[number]))
-                homes[lane].append(where)
-                self._known[where] = lane
+        for where in sorted(partitions, key=lambda where: (where not in known, where)):
+            lane = known.get(where)
+            if lane is None:
+                lane = self._known[where] = min(homes, key=lambda number: len(homes[number]))
+            homes[lane].append(where)
         return homes
 
 
@@ -284,12 +281,10 @@ class Lanes:
 
     def _fenced(self) -> bool:
         if not self._fencing:
-            wanted: list[Callable[[], None]] = [
-                partial(self._fences.lane, lane.number) for lane in self.all
-            ]
+            call, fences = self._jobs.call, self._fences
+            self._fencing = [call(partial(fences.lane, lane.number)) for lane in self.all]
             if not self._alone:
-                wanted.append(self._fences.predecessor)
-            self._fencing = [self._jobs.call(function) for function in wanted]
+                self._fencing.append(call(fences.predecessor))
         if not all(job.done() for job in self._fencing):
             return False
         fencing, self._fencing = self._fencing, []

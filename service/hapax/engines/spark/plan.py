@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from hapax.core.batch_result import BatchResult  # noqa: TC001 - as above
+from hapax.core.batch_result import BatchResult  # noqa: TC001 - msgspec reads the types
 from hapax.core.crash_markers import Marks  # noqa: TC001 - as above
 from hapax.core.errors import (
     ClaimsUnavailableError,
@@ -21,16 +21,8 @@ from hapax.core.errors import (
     SchemasUnavailableError,
     StopError,
 )
-from hapax.core.ports import (
-    Source,
-    Stuck,
-    Transaction,
-)
-from hapax.core.records import (  # noqa: TC001 - msgspec reads the types
-    Coordinates,
-    Progress,
-    TopicPartition,
-)
+from hapax.core.ports import Source, Stuck, Transaction
+from hapax.core.records import Coordinates, Progress, TopicPartition  # noqa: TC001 - as above
 from hapax.core.transform import Failure  # noqa: TC001 - as above
 from hapax.engines.idle_offsets import Bounds  # noqa: TC001 - msgspec reads Pacing's types
 

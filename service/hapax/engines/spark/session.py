@@ -20,7 +20,7 @@ import msgspec
 from hapax.core.errors import ConfigurationError, PreflightError, StopError
 from hapax.core.working_folder import import_path, shadowed_files
 from hapax.engines.spark.executors import watch_executors
-from hapax.engines.spark.jvm import StartAbandonedError, never, start
+from hapax.engines.spark.jvm import StartAbandonedError, start
 from hapax.jars import Lock, check
 from hapax.settings.redaction import hidden, secret_values
 from hapax.settings.secrets import Strike
@@ -137,7 +137,7 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
 
 def open_context(
-    options: SparkOptions, abandoned: Callable[[], bool] = never, events: Events | None = None
+    options: SparkOptions, abandoned: Callable[[], bool] = bool, events: Events | None = None
 ) -> SparkContext:
     """Start Spark without its SQL part; raise PreflightError when it cannot start.
 
@@ -152,7 +152,7 @@ def open_context(
 
 
 def open_session(
-    options: SparkOptions, abandoned: Callable[[], bool] = never, events: Events | None = None
+    options: SparkOptions, abandoned: Callable[[], bool] = bool, events: Events | None = None
 ) -> SparkSession:
     """Start Spark with DataFrames; otherwise as ``open_context``."""
     conf = _conf(options)
@@ -178,10 +178,11 @@ def _context(
         raise
     except Exception as error:
         raise _refusal(error, options) from error
-    # It prints the end of its connection to a JVM that is gone, with a traceback.
+    # At the end of its connection to a JVM that is gone it prints a traceback: the next call that
+    # uses Spark notices that it is gone.
     server: Any = getattr(context, "_accumulatorServer", None)
     if server is not None:
-        server.handle_error = _ignore
+        server.handle_error = lambda *_: None
     logging.getLogger().addFilter(is_news)
     if events is not None:
         watch_executors(context, events)
@@ -201,10 +202,6 @@ def _on_stderr(options: SparkOptions) -> Tell:
 def is_news(line: logging.LogRecord) -> bool:
     """Leave out what py4j logs with a traceback when the JVM ends: the call raises it, too."""
     return line.msg != "Exception while sending command."
-
-
-def _ignore(*_arguments: object) -> None:
-    """Say nothing: the next call that uses Spark notices that it is gone."""
 
 
 def require_pyspark() -> None:
@@ -247,10 +244,7 @@ def _conf(options: SparkOptions) -> SparkConf:
     theirs = dict(options.properties)
     if JAVA_OPTIONS in theirs:
         theirs[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {theirs[JAVA_OPTIONS]}"
-    conf = SparkConf()
-    for name, value in (ours | theirs).items():
-        conf.set(name, value)
-    return conf
+    return SparkConf().setAll([*(ours | theirs).items()])
 
 
 def _environment(options: SparkOptions) -> None:

@@ -30,12 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    MemberFencedError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core.errors import BatchAbortedError, MemberFencedError, ProducerDeadError, StopError
 from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.membership import tell_reading
 from hapax.engines.recovery import REACTIONS
@@ -65,18 +60,17 @@ class TaskSuspects(Suspects):
     """The suspects of one task: begins with what the lane knows, reports what it learns."""
 
     def begin(self, plan: RangePlan, report: RangeReport) -> None:
-        # While brokers refuse what a batch holds, the question is another one; and the commit of a
-        # mark would end the reports that say which message it is.
-        self._trusted |= plan.trusted if plan.attempt == 1 else plan.starts.keys()
+        # While brokers refuse what a batch holds, the commit of a mark would end the reports that
+        # say which message it is; a task that is lost then is marked in its next attempt.
+        self._marks = plan.attempt == 1
+        self._trusted |= plan.trusted
         self._ours |= plan.marks
-        self._plan = plan
         self._report = report
 
     def finish(self) -> None:
         """Clear the marks at the end of a range; what is not suspected is trusted from here on."""
         self.leave()
-        known = self._trusted if self._plan.attempt == 1 else set(self._plan.trusted)
-        proven = known | self._probation.keys()
+        proven = self._trusted | self._probation.keys()
         self._report.trusted = sorted(proven - self._isolation.suspects.keys())
 
     def report_marks(self) -> None:
@@ -162,12 +156,7 @@ class Task(ABC):
         )
         suspects.begin(plan, self._report)
         self._runner = BatchRunner(
-            core,
-            source,
-            suspects,
-            self.sizing,
-            interrupt=self.interrupt,
-            watchdog=self.watchdog,
+            core, source, suspects, self.sizing, interrupt=self.interrupt, watchdog=self.watchdog
         )
         self._finish()
 
@@ -193,7 +182,6 @@ class Task(ABC):
             report.stuck = dict(self._source.stuck())
 
     def _take_all(self) -> None:
-        sizing = self.sizing
         self._idle_since_s = self.clock.monotonic()
         until_s = self._idle_since_s + self._plan.duration_s
         due = partial(self._due, until_s)
@@ -209,13 +197,11 @@ class Task(ABC):
             self._begun |= new
             self._run(batch, due)
             self._idle_since_s = self.clock.monotonic()
-            sizing.retry.succeed()
+            self.sizing.retry.succeed()
         self._report.flowing = self._flowing() and not self._recalled()
 
     def _due(self, until_s: float) -> bool:
-        if self.sizing.bounds.spent or self.clock.monotonic() >= until_s:
-            return False
-        if self._recalled():
+        if self.sizing.bounds.spent or self.clock.monotonic() >= until_s or self._recalled():
             return False
         stays = self._flowing() and len(self._report.settled) < SETTLED_MAX
         return stays or self._behind()
@@ -264,8 +250,7 @@ class Task(ABC):
 
     def _fence_doubt(self) -> None:
         """Build a new producer when a request of the last transaction may still be on its way."""
-        doubts = list(self._transaction.doubts)
-        if doubts:
+        if doubts := list(self._transaction.doubts):
             self._events.in_doubt_fenced(doubts[0])
             self._transaction.open()
             self._events.producer_rebuilt("doubt", 0.0)

@@ -36,8 +36,7 @@ from hapax.kafka.undecodable import UNDECODABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.native import NativePath
 

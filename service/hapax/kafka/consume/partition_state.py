@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from hapax.core.ports import Clock
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
 
 
 @dataclass(slots=True)

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
 
     from hapax.core.ports import Clock
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.consume.client import GroupConsumer
     from hapax.kafka.consume.partition_state import PartitionStates
 

@@ -25,8 +25,7 @@ from hapax.kafka.read.offsets_client import LATEST, client_offset
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
     from hapax.core.span import SpanWords
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20

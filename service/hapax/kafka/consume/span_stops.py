@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Batch
     from hapax.core.record_path import RecordPath
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions
 

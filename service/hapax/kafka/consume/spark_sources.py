@@ -24,8 +24,7 @@ from hapax.kafka.read.offsets_client import BackgroundEnds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
 
 
 class KafkaMember(KafkaSource):

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hapax.core.ports import Batch, Clock
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.produce.target import TargetTransaction
 
 NOWHERE = 0

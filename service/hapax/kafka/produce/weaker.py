@@ -1,7 +1,8 @@
 """The two weaker guarantees in the same port, for flows that choose them knowingly.
 
 at least once  outputs first: flush, then commit the offsets. A crash between doubles.
-at most once   offsets first, then outputs. A crash between loses.
+at most once   offsets first, then outputs. A crash between loses, and so does what brokers refuse
+               or do not acknowledge in time: a second try could double it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
+from hapax.core.headers import PART, SOURCE
 from hapax.kafka.errors import CONTENT, FORBIDDEN, LINE_IS_NO_TEXT, describe
 from hapax.kafka.produce.base import KafkaProducing, ProducerConfig
 
@@ -61,21 +63,26 @@ class KafkaAtLeastOnce(KafkaProducing):
         self._offsets = commit
 
     def commit(self) -> None:
-        self._flush()
+        self._hand_over(self._messages)
+        self._await_deliveries()
         self._commit_offsets()
 
     def abort(self) -> None:
         self._messages, self._offsets = (), None
 
-    def _flush(self) -> None:
+    def _hand_over(self, messages: Sequence[Message]) -> None:
         outbox = self._producer()
         with self._watch("flush"):
             outbox.begin()
             try:
-                outbox.send(self._messages, reports=self._diagnosing)
+                outbox.send(messages, reports=self._diagnosing)
             except BatchAbortedError:
                 self._check_topics(outbox)
                 raise
+
+    def _await_deliveries(self) -> None:
+        outbox = self._producer()
+        with self._watch("flush"):
             try:
                 left = outbox.flush(self._deadline_s)
             except KafkaException as error:
@@ -115,8 +122,43 @@ class KafkaAtLeastOnce(KafkaProducing):
 
 
 class KafkaAtMostOnce(KafkaAtLeastOnce):
-    """Offsets commit before any output leaves."""
+    """Offsets commit before any output leaves, and no output that may have left is sent again."""
+
+    def __init__(
+        self, config: ProducerConfig, *, on_lost: Callable[[int, str], None], **around: Any
+    ) -> None:
+        """``on_lost``: takes how many outputs of a batch may be lost, and why."""
+        super().__init__(config, **around)
+        self._on_lost = on_lost
+        self._left: set[object] = set()
 
     def commit(self) -> None:
+        """Raise BatchAbortedError with the record of an output that the client refuses."""
+        self._producer()  # without one nothing is committed: the batch is taken again
         self._commit_offsets()
-        self._flush()
+        left = self._left
+        # One by one: of what the native path has sent nothing is known any more.
+        named = [(at, one) for at, one in enumerate(self._messages) if _name(one) not in left]
+        messages = [one for _at, one in named]
+        try:
+            self._hand_over(messages)
+        except BatchAbortedError as error:
+            if error.refused:
+                ((at, reason),) = error.refused.items()
+                left.update(_name(one) for one in messages[:at])
+                error.refused = {named[at][0]: reason}
+                raise
+            self._on_lost(len(messages), str(error))
+        try:
+            self._await_deliveries()
+        except (BatchAbortedError, ProducerDeadError) as error:
+            self._on_lost(len(messages), str(error))
+            if isinstance(error, ProducerDeadError):
+                self._outbox = None  # the next batch asks for a new one
+        if self._messages:  # offsets alone are committed in between, too
+            left.clear()
+
+
+def _name(message: Message) -> object:
+    headers = dict(message.headers)
+    return message.topic, headers.get(SOURCE), headers.get(PART)

@@ -29,8 +29,7 @@ from hapax.kafka.read.range_reader import RangeFetch, few_named, record_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from hapax.core.records import Coordinates, Record
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Coordinates, Record, TopicPartition as Where
     from hapax.settings import Settings
 
     Progressed = Callable[[Iterable[Where]], dict[Where, int | None]]

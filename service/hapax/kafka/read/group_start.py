@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
-    from hapax.core.records import Coordinates, Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Coordinates, Progress, TopicPartition as Where
     from hapax.settings import Settings
 
     Told = Callable[[Iterable[Where] | None], Mapping[Where, TopicPartition]]

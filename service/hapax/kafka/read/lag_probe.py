@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.lag import GroupProgress, Retention
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
     from hapax.settings import Settings
 
 RETENTION_INTERVAL_S = 600.0

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.offset_commit import GroupOffset
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
     from hapax.settings import Settings
 
     _Ends = tuple[Progress, list[str], Exception | None]

@@ -18,8 +18,7 @@ from hapax.kafka.read.range_reader import RangeFetch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.records import Progress
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Progress, TopicPartition as Where
 
 SILENCE_S = 10.0
 ANSWER_TIMEOUT_S = 5.0

@@ -315,7 +315,6 @@ def first_named(engine: Engine, lanes: list[int]) -> dict[int, int]:
 
 
 def judge(engine: Engine, scope: Scope) -> Audit:
-    """Return the result, without remarks."""
     bounds = [
         (place, one.start, one.until, 0 if one.committed is None else one.committed, one.compacted)
         for place, one in enumerate(scope.inputs)

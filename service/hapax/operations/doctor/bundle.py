@@ -30,7 +30,8 @@ from hapax.settings.secrets import Strike, secrets_around, secrets_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.cluster_state import Log, TopicPartition
+    from hapax.core.cluster_state import Log
+    from hapax.core.records import TopicPartition
     from hapax.operations.doctor.check import CheckContext, Finding
 
 STATUS_TIMEOUT_S = 1.0

@@ -172,7 +172,6 @@ ok, unknown = partial(CheckResult, Verdict.PASS), partial(CheckResult, Verdict.U
 
 
 def warn(saw: str, fix: str) -> CheckResult:
-    """Return what will cost something one day."""
     return CheckResult(Verdict.WARN, saw, fix)
 
 

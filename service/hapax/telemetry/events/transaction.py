@@ -97,6 +97,10 @@ class TransactionEvents(Narrator):
         self._metrics.dedup_clock_jumps.of().inc()
         self._logger.error("claims_clock_jumped", seconds=round(seconds, 3))
 
+    def outputs_lost(self, messages: int, reason: str) -> None:
+        """Say that up to so many outputs of a batch are lost, as at most once allows."""
+        self._logger.error("outputs_lost", messages=messages, reason=printable(reason))
+
     def dead_letter_written(
         self, coordinates: Coordinates, reason: str, attempts: int, error: str = ""
     ) -> None:

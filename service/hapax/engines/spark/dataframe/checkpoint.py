@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 from pyarrow import fs
@@ -44,6 +44,7 @@ _LOGIN_MODULES = {
 }
 _FINGERPRINT_CHARS = 32
 _LOGS = "hapax.json"
+Kind = TypeVar("Kind")
 
 
 def source_options(settings: Settings) -> dict[str, str]:
@@ -183,13 +184,8 @@ class Checkpoint:
         self._place = Place(address)
 
     def query_id(self) -> str | None:
-        content = _read(self._place, "metadata")
-        if content is None:
-            return None
-        try:
-            return msgspec.json.decode(content, type=_Metadata).id
-        except msgspec.DecodeError as error:
-            raise _damaged(self._place.path("metadata")) from error
+        found = self._decoded("metadata", _Metadata)
+        return None if found is None else found.id
 
     def fingerprint(self, number: int) -> str:
         """Hash ``offsets/<number>``, which Spark writes once and plans every repetition from."""
@@ -226,13 +222,7 @@ class Checkpoint:
 
     def logs(self) -> InputLogs | None:
         """Return which logs it belongs to; None: no version that keeps them has used it."""
-        content = _read(self._place, _LOGS)
-        if content is None:
-            return None
-        try:
-            return msgspec.json.decode(content, type=InputLogs)
-        except msgspec.DecodeError as error:
-            raise _damaged(self._place.path(_LOGS)) from error
+        return self._decoded(_LOGS, InputLogs)
 
     def keep(self, logs: InputLogs) -> None:
         """Write which logs it belongs to, whole or not at all, unless they are known."""
@@ -255,10 +245,19 @@ class Checkpoint:
             return now
         known.require_same(now)
         offsets = self.offsets(last)
-        anchors = known.anchors(now, offsets)
-        if anchors:
+        if anchors := known.anchors(now, offsets):
             require_uncut(lookup.cut(anchors), offsets)
         return known.and_now(now)
+
+    def _decoded(self, name: str, kind: type[Kind]) -> Kind | None:
+        content = _read(self._place, name)
+        try:
+            return None if content is None else msgspec.json.decode(content, type=kind)
+        except msgspec.DecodeError as error:
+            raise PositionLostError(
+                f"{self._place.path(name)} is damaged: restore the checkpoint from a copy, or see"
+                " docs/dataframes.md, section Stops"
+            ) from error
 
 
 class _Metadata(msgspec.Struct):
@@ -271,10 +270,3 @@ def _read(place: Place, *names: str) -> bytes | None:
             return bytes(file.read())
     except FileNotFoundError:
         return None
-
-
-def _damaged(path: str) -> PositionLostError:
-    return PositionLostError(
-        f"{path} is damaged: restore the checkpoint from a copy, or see docs/dataframes.md, section"
-        " Stops"
-    )

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from hapax.core.ports import Message
     from hapax.core.topic_rules import RowNeeds
     from hapax.engines.spark.dataframe.checkpoint import InputLookup
-    from hapax.engines.spark.dataframe.staging import Parcel
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]
 
@@ -117,14 +117,11 @@ class LanePlan(msgspec.Struct, frozen=True):
     def parcels(self) -> list[Callable[[], Iterable[list[Message]]]]:
         spool = Spool(Place(self.spool), 0)
 
-        def giving(share: Share) -> Callable[[], Iterable[list[Message]]]:
-            def messages() -> Iterable[list[Message]]:
-                writing = Writing(self.batch, self.app, self.topic, self.inputs, share.first)
-                return map(writing.messages, spool.rows(share.parcel))
+        def messages(share: Share) -> Iterable[list[Message]]:
+            writing = Writing(self.batch, self.app, self.topic, self.inputs, share.first)
+            return map(writing.messages, spool.rows(share.parcel))
 
-            return messages
-
-        return [giving(share) for share in self.shares]
+        return [partial(messages, share) for share in self.shares]
 
 
 class LaneReport(msgspec.Struct, frozen=True):
@@ -183,13 +180,10 @@ class DeskAddress(NamedTuple):
     key: bytes
 
     def lanes(self) -> int:
-        return int(self._asked("lanes"))
+        return max(1, int(self._asked("lanes")))
 
     def run(
-        self,
-        group: str,
-        function: Callable[[Iterable[Any]], Iterator[Any]],
-        items: Sequence[Any],
+        self, group: str, function: Callable[[Iterable[Any]], Iterator[Any]], items: Sequence[Any]
     ) -> list[Any]:
         """Run a task for each item; a job of the group that still runs is cancelled first."""
         return list(self._asked("run", group, function, items))
@@ -245,14 +239,12 @@ class JobDesk:
         with connection, suppress(OSError, EOFError):  # the client may be gone
             kind, *request = connection.recv()
             try:
-                answer = self._lanes() if kind == "lanes" else self._run(*request)
+                lanes = kind == "lanes"
+                answer = self._context.defaultParallelism if lanes else self._run(*request)
             except (PySparkException, Py4JError, OSError) as error:
                 connection.send((False, _failed(error)))
             else:
                 connection.send((True, answer))
-
-    def _lanes(self) -> int:
-        return max(1, self._context.defaultParallelism)
 
     def _run(
         self, group: str, function: Callable[[Iterable[Any]], Iterator[Any]], items: Sequence[Any]
@@ -317,23 +309,14 @@ class Publishing(NamedTuple):
     problems: Callable[[Mapping[str, RowNeeds]], list[str]] = lambda _needs: []
 
 
-class Publication:
-    """The publication of one micro-batch."""
+class Publication(msgspec.Struct):
+    """The publication of one micro-batch. ``needs``: what the rows ask of their topics."""
 
-    def __init__(
-        self,
-        publishing: Publishing,
-        batch: MicroBatch,
-        spool: Spool,
-        parcels: Sequence[Parcel],
-        needs: Mapping[str, RowNeeds] | None = None,
-    ) -> None:
-        """``needs``: what the rows ask of their topics."""
-        self._needs = needs or {}
-        self._publishing = publishing
-        self._batch = batch
-        self._spool = spool
-        self._parcels = parcels
+    publishing: Publishing
+    batch: MicroBatch
+    spool: Spool
+    parcels: Sequence[Parcel]
+    needs: Mapping[str, RowNeeds] = {}
 
     def publish(self) -> PublishedBatch:
         try:
@@ -343,64 +326,63 @@ class Publication:
 
     @property
     def _large(self) -> bool:
-        size = sum(parcel.size for parcel in self._parcels)
+        size = sum(parcel.size for parcel in self.parcels)
         return (
-            self._publishing.lanes > 1
-            and sum(bool(parcel.rows) for parcel in self._parcels) > 1
-            and size > self._spool.inline_bytes_max
+            self.publishing.lanes > 1
+            and sum(bool(parcel.rows) for parcel in self.parcels) > 1
+            and size > self.spool.inline_bytes_max
         )
 
     def _together(self) -> PublishedBatch:
-        done = self._publishing.publisher.publish(self._batch, self._chunks)
+        done = self.publishing.publisher.publish(self.batch, self._chunks)
         if not isinstance(done, FixedBatch):
             return done
-        self._spool.remove(self._parcels)  # others are published in their place
-        return self._finished(done, Manifest.load(self._spool, done))
+        self.spool.remove(self.parcels)  # others are published in their place
+        return self._finished(done, Manifest.load(self.spool, done))
 
     def _shared_out(self) -> PublishedBatch:
-        batch, spool = self._batch, self._spool
-        problems = self._publishing.problems(self._needs)
-        if problems:
+        batch, spool = self.batch, self.spool
+        if problems := self.publishing.problems(self.needs):
             raise StopError(
                 f"micro-batch {batch.number}: {'; '.join(problems)}. Nothing of it was published or"
                 " fixed: correct what the pipeline writes, or the topic, and start again"
             )
-        manifest = Manifest.of(batch, self._parcels, self._publishing.lanes)
+        manifest = Manifest.of(batch, self.parcels, self.publishing.lanes)
         fixed = manifest.keep(spool, batch.inputs)
-        holding = self._publishing.publisher.fix(batch, fixed, self._chunks)
+        holding = self.publishing.publisher.fix(batch, fixed, self._chunks)
         if holding is None:
             return PublishedBatch({}, repeated=True, attempts=1)
         if holding != fixed:
-            spool.remove(self._parcels)
+            spool.remove(self.parcels)
             manifest = Manifest.load(spool, holding)
         return self._finished(holding, manifest)
 
     def _finished(self, fixed: FixedBatch, manifest: Manifest) -> PublishedBatch:
-        reports = self._publishing.run([*self._plans(fixed, manifest)])
-        check_reports(self._batch, fixed, reports)
-        self._publishing.publisher.finish(self._batch, fixed)
+        publishing = self.publishing
+        plans = [
+            LanePlan(
+                lane,
+                fixed.manifest,
+                shares,
+                self.batch,
+                publishing.app,
+                publishing.topic,
+                publishing.inputs,
+                self.spool.address,
+            )
+            for lane, shares in enumerate(manifest.lanes)
+        ]
+        reports = publishing.run(plans)
+        check_reports(self.batch, fixed, reports)
+        publishing.publisher.finish(self.batch, fixed)
         records = Counter[str]()
         for report in reports:
             records.update(report.records)
         attempts = max(report.attempts for report in reports)
         return PublishedBatch(dict(records), repeated=not records, attempts=attempts)
 
-    def _plans(self, fixed: FixedBatch, manifest: Manifest) -> Iterator[LanePlan]:
-        publishing = self._publishing
-        for lane, shares in enumerate(manifest.lanes):
-            yield LanePlan(
-                lane,
-                fixed.manifest,
-                shares,
-                self._batch,
-                publishing.app,
-                publishing.topic,
-                publishing.inputs,
-                self._spool.address,
-            )
-
     def _chunks(self) -> Iterator[list[Message]]:
-        publishing = self._publishing
-        writing = Writing(self._batch, publishing.app, publishing.topic, publishing.inputs)
-        for parcel in self._parcels:
-            yield from map(writing.messages, self._spool.rows(parcel))
+        publishing = self.publishing
+        writing = Writing(self.batch, publishing.app, publishing.topic, publishing.inputs)
+        for parcel in self.parcels:
+            yield from map(writing.messages, self.spool.rows(parcel))

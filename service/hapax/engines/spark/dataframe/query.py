@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, functions as f
 
 from hapax.core import errors
 from hapax.core.errors import ConfigurationError, PositionLostError, PreflightError, StopError
@@ -26,21 +25,19 @@ from hapax.engines.spark.dataframe.staging import Place, Spool, StagedReport
 from hapax.engines.spark.jvm import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from hapax.core.micro_batches import Marker
     from hapax.core.records import TopicPartition
+    from hapax.engines.lifecycle import Process
+    from hapax.engines.spark.dataframe.checkpoint import Checkpoint, InputLookup
     from hapax.settings import Settings
 
     Query = StreamingQuery
     Pipeline = Callable[[DataFrame], DataFrame]
-    from collections.abc import Callable, Mapping
-
-    from hapax.core.micro_batches import Marker
-    from hapax.engines.lifecycle import Process
-    from hapax.engines.spark.dataframe.checkpoint import Checkpoint, InputLookup
 
 
 INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
@@ -156,12 +153,10 @@ def stop(query: Query) -> bool:
 
 
 def close(session: SparkSession) -> None:
-    try:
+    with suppress(*DEATHS):  # the JVM is gone, and everything with it
         for query in session.streams.active:
             query.stop()
         session.stop()
-    except DEATHS:
-        pass  # the JVM is gone, and everything with it
     finish(getattr(session.sparkContext._gateway, "proc", None))
 
 
@@ -183,15 +178,11 @@ class Progress:
         self.query = query
         options = SinkOptions.parse(sink_options(settings))
         self._spool = Spool(Place(options.spool), options.inline_bytes_max)
-        self._last = -1
+        self.last = -1
+        """The number of the last micro-batch that is through; -1 before the first."""
         self._seen = ""
         self.positions: dict[TopicPartition, int] = {}
         """The next offset to read of each partition, as Spark last reported; also while idle."""
-
-    @property
-    def last(self) -> int:
-        """The number of the last micro-batch that is through; -1 before the first."""
-        return self._last
 
     def news(self) -> Iterator[Numbers]:
         newest = self.query.lastProgress
@@ -201,8 +192,8 @@ class Progress:
         self.positions = _positions(json.loads(newest.json)) or self.positions
         for one in self.query.recentProgress:
             # Spark also reports triggers that found nothing; only a micro-batch has tasks.
-            if one.batchId > self._last and "addBatch" in one.durationMs:
-                self._last = one.batchId
+            if one.batchId > self.last and "addBatch" in one.durationMs:
+                self.last = one.batchId
                 yield numbers(json.loads(one.json), self._spool.reported(one.batchId))
 
 
@@ -251,8 +242,7 @@ def died(error: Exception) -> StopError:
     if not isinstance(error, PySparkException):
         return StopError(f"Spark's JVM is gone: {type(error).__name__}: {_line(error)}")
     text = str(error)
-    ours = _OURS.search(text)
-    if ours is not None:
+    if (ours := _OURS.search(text)) is not None:
         kind = getattr(errors, ours[1], StopError)
         if kind is ConfigurationError or kind is errors.PreflightError:
             return ConfigurationError([ours[2]])
@@ -427,9 +417,8 @@ class QueryRun:
         """Stop after this micro-batch if there is time; one that Spark has begun is repeated."""
         lifecycle, events, last = self._process.lifecycle, self._process.events, self._progress.last
         while not lifecycle.overdue and self._progress.last == last:
-            if not self._progress.query.status["isTriggerActive"]:
-                break
-            if ended(self._progress.query, DRAIN_TURN_S):
+            query = self._progress.query
+            if not query.status["isTriggerActive"] or ended(query, DRAIN_TURN_S):
                 break
             self._tell()
         if lifecycle.overdue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from hapax.core.ports import Message
 from hapax.core.topic_rules import RowNeeds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pyspark.sql.types import StructType
 
@@ -77,7 +78,8 @@ class CheckedRows:
         """Return the rows; raise StopError for one that no topic could take as it is."""
         refuse_inputs(rows, self._inputs)
         refuse_headers(rows)
-        for topic in _topics(rows):
+        named = "topic" in rows.schema.names
+        for topic in rows.column("topic").unique().to_pylist() if named else [None]:
             of_topic = rows
             if topic is not None and rows.num_rows:
                 of_topic = rows.filter(pc.equal(rows.column("topic"), topic))
@@ -147,13 +149,8 @@ def _binaries(rows: pa.RecordBatch, name: str) -> Iterable[bytes | None]:
     wanted = pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()
     if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
         column = column.cast(wanted)
-    return _listed(column)
-
-
-def _topics(rows: pa.RecordBatch) -> list[str | None]:
-    if "topic" not in rows.schema.names:
-        return [None]
-    return [*rows.column("topic").unique().to_pylist()]
+    listed: list[bytes | None] = column.to_pylist()
+    return listed
 
 
 def _needs(rows: pa.RecordBatch) -> RowNeeds:
@@ -161,17 +158,16 @@ def _needs(rows: pa.RecordBatch) -> RowNeeds:
     sizes = [_sizes(rows.column(name)) for name in ("value", "key") if name in names]
     if "headers" in names:
         sizes.append(_header_sizes(rows.column("headers")))
-    total = sizes[0]
-    for more in sizes[1:]:
-        total = pc.add(total, more)
+    total = reduce(pc.add, sizes)
     range_ = pc.min_max(rows.column("partition")).as_py() if "partition" in names else {}
     low, high = range_.get("min"), range_.get("max")
+    times_ms = pc.min_max(_milliseconds(rows)).as_py().values() if "timestamp" in names else ()
     return RowNeeds(
         -1 if low is None else min(low, -1),
         -1 if high is None else high,
         pc.max(total).as_py() or 0,
         "key" not in names or rows.column("key").null_count > 0,
-        _times_ms(rows),
+        tuple(each for each in times_ms if each is not None),
     )
 
 
@@ -190,25 +186,13 @@ def _header_sizes(column: pa.Array) -> pa.Array:
 
 
 def _plain(rows: pa.RecordBatch, name: str) -> Iterable[Any]:
-    return _listed(rows.column(name)) if name in rows.schema.names else repeat(None)
+    return rows.column(name).to_pylist() if name in rows.schema.names else repeat(None)
 
 
 def _timestamps_ms(rows: pa.RecordBatch) -> Iterable[int | None]:
-    if "timestamp" not in rows.schema.names:
-        return repeat(None)
-    return _listed(_milliseconds(rows))
+    timed = "timestamp" in rows.schema.names
+    return _milliseconds(rows).to_pylist() if timed else repeat(None)
 
 
 def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
     return rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast("i8")
-
-
-def _times_ms(rows: pa.RecordBatch) -> tuple[int, ...]:
-    if "timestamp" not in rows.schema.names:
-        return ()
-    ends = pc.min_max(_milliseconds(rows)).as_py().values()
-    return tuple(each for each in ends if each is not None)
-
-
-def _listed(column: pa.Array) -> Iterator[Any]:
-    return iter(column.to_pylist())

@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
@@ -26,13 +23,7 @@ from hapax.core.topic_rules import RowNeeds, needs_of_all
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.parts import Publication, Publishing
 from hapax.engines.spark.dataframe.rows import CheckedRows
-from hapax.engines.spark.dataframe.staging import (
-    FOLDER,
-    Parcel,
-    Place,
-    Spool,
-    StagedReport,
-)
+from hapax.engines.spark.dataframe.staging import FOLDER, Parcel, Place, Spool, StagedReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -137,14 +128,13 @@ class SinkWriter(DataSourceStreamArrowWriter):
             logs, lookup = None, publishing.lookup
             if lookup is not None:
                 logs = checkpoint.followed(lookup, options.inputs, batchId - 1)
-            publication = Publication(
+            published = Publication(
                 publishing,
                 batch,
                 spool,
                 [task.parcel for task in tasks],
                 needs_of_all(task.needs for task in tasks),
-            )
-            published = publication.publish()
+            ).publish()
         if logs is not None:
             checkpoint.keep(logs)
         spool.clear(batchId)

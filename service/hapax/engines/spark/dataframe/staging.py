@@ -16,6 +16,7 @@ import io
 import os
 import uuid
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -324,10 +325,8 @@ class Spool:
         return report if report.number == number else None
 
     def _delete(self, path: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             self._place.files.delete_file(path)
-        except FileNotFoundError:
-            return
 
 
 def _damaged(source: str, rows: int, difference: str) -> StagedRowsError:
