@@ -136,9 +136,9 @@ class KafkaAtMostOnce(KafkaAtLeastOnce):
         """Raise BatchAbortedError with the record of an output that the client refuses."""
         self._producer()  # without one nothing is committed: the batch is taken again
         self._commit_offsets()
-        left = self._left
+        every, left = enumerate(self._messages), self._left
         # One by one: of what the native path has sent nothing is known any more.
-        named = [(at, one) for at, one in enumerate(self._messages) if _name(one) not in left]
+        named = [(at, one) for at, one in every if not left or _name(one) not in left]
         messages = [one for _at, one in named]
         try:
             self._hand_over(messages)
