@@ -3,7 +3,7 @@
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from tests.kit.worlds import INTAKES_MAX, joined, message, take
 
 TEN = [b"%d" % number for number in range(10)]

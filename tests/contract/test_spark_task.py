@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from hapax.core.crash_markers import Mark, marked
+from hapax.core.crash_markers import marked
 from hapax.core.errors import BatchAbortedError, ExitCode, StopError
+from hapax.core.offset_commit import Mark
 from hapax.core.records import Coordinates
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import fence

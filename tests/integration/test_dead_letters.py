@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import DuplicateInstanceError
-from hapax.core.ports import Message
-from hapax.core.records import Headers, Record
+from hapax.core.records import Headers, Message, Record
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from hapax.core.ports import KilledError
+from hapax.core.interrupt import KilledError
 from hapax.telemetry.events import Events
 from hapax.testing.source import InjectedFault
 

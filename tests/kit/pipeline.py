@@ -13,9 +13,10 @@ from hapax.core.crash_markers import Death, Isolation
 from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Batch, Interrupt
+from hapax.core.record_path import Batch
 from hapax.core.records import Progress, Record, TopicPartition
 from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing

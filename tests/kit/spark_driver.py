@@ -23,8 +23,9 @@ from hapax.core.errors import (
     SchemasUnavailableError,
     StopError,
 )
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
-from hapax.core.ports import Changes, Interrupt
+from hapax.core.ports import Changes
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import Reports, SparkEngine

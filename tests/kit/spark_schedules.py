@@ -17,8 +17,8 @@ import msgspec
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, ProducerDeadError, StopError
 from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
-from hapax.core.ports import Interrupt
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
@@ -38,7 +38,7 @@ from tests.simulation.business import work as upper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from hapax.core.crash_markers import Marks
+    from hapax.core.offset_commit import Marks
     from hapax.core.ports import Clock
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.plan import RangePlan, RangeReport

@@ -13,7 +13,7 @@ from hapax.core.call_window import CallQueue, Window
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import OffsetCommit
 from hapax.core.plan import Planner
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Progress, TopicPartition
 from hapax.core.transform import Transformer
 from hapax.engines import batch_runner

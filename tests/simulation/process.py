@@ -13,7 +13,7 @@ from hapax.core.errors import (
     RetryLater,
     StopError,
 )
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.engines.lifecycle import Lifecycle
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import CrashError

@@ -34,9 +34,10 @@ from hapax.core.deduplicate import Claimed
 from hapax.core.errors import Poison
 from hapax.core.formats import FormatOptions
 from hapax.core.identity import Identified
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Result, TransformForm, form_of
+from hapax.core.results import Failure, Result
+from hapax.core.transform import TransformForm, form_of
 from hapax.engines.batch_runner import WindowRunner
 from tests.kit.calls import Stamps
 

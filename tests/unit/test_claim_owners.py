@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Record
 from hapax.testing.broker import OFFSETS
 from hapax.testing.claims import MemoryOwners

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, DeadLetterLimitError
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Headers, Output, Record
-from hapax.core.transform import Cut, Failure
+from hapax.core.results import Cut, Failure
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script, Ticking

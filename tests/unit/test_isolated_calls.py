@@ -14,10 +14,11 @@ from hapax.core.call_window import CallLimits
 from hapax.core.crash_markers import KILLS_MAX, Death, Isolation, IsolationError
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Retried
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.retry_later import Later, Retrying, RetryTopic
-from hapax.core.transform import Failure, Transformer
+from hapax.core.results import Failure, Later
+from hapax.core.retry_later import Retrying, RetryTopic
+from hapax.core.transform import Transformer
 from hapax.engines import isolated_calls
 from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
 from hapax.kafka.produce import call_timeout

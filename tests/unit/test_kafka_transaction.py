@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from msgspec.structs import replace
 
 from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
-from hapax.core.offset_commit import send_progress
+from hapax.core.exactly_once import send_progress
 from hapax.kafka.produce import (
     call_timeout,
     producer as kafka_producer,

@@ -5,7 +5,7 @@ import pytest
 from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError, ExitCode
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, RetryPolicy
 from hapax.core.records import Record
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 
 FAILURE = Failure("ValueError", "no", 1)
 

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.produce import base
 from hapax.kafka.produce.base import ABSENT_AGE_S, RULES_AGE_S, OutputTopics, ProducerConfig
 from tests.kit.doubles import Ticking

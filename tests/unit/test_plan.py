@@ -9,10 +9,9 @@ from hypothesis import given, strategies as st
 from hapax.core.dead_letters import Replayed, Wanted, dead_letter, is_original, note, replay
 from hapax.core.errors import HapaxError
 from hapax.core.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
-from hapax.core.ports import Message
-from hapax.core.records import Coordinates, Headers, Output, Record
+from hapax.core.records import Coordinates, Headers, Message, Output, Record
+from hapax.core.results import Failure, Result
 from hapax.core.topic_rules import MARGIN_MS, UNLIMITED, TopicRules, amended
-from hapax.core.transform import Failure, Result
 
 PLANNER = Planner(Destinations("shop", "out", "dead"))
 

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as some
 from msgspec.structs import replace
 
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.operations import publish_spooled, rows as rows_module
 from hapax.operations.publish import CONTENT, SPOOL, LineError, Lines
 from hapax.operations.publish_spooled import FileChangedError, SpooledReader, stored_place

@@ -10,7 +10,7 @@ from hapax.core.deduplicate import Unread
 from hapax.core.errors import ExitCode, PreflightError
 from hapax.core.offset_commit import CommittedMetadata, GroupOffset, informative
 from hapax.core.partition_offsets import LogOffsets, position
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Output, Record
 from hapax.operations.offsets import Look
 

@@ -13,9 +13,9 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.limits import FenceBudget
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Record
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 from hapax.engines.membership import HOLD_S
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script

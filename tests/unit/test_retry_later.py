@@ -7,18 +7,19 @@ from datetime import timedelta
 import pytest
 
 from hapax import Output, Poison, Record, RetryLater
-from hapax.core.batch_result import BatchResult
+from hapax.core.batch_result import BatchResult, Facts
 from hapax.core.dead_letters import condemn
 from hapax.core.deduplicate import Claimed
 from hapax.core.headers import Retried
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.later_calls import LaterCalls
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Batch, Interrupt, Message
-from hapax.core.record_path import Facts
-from hapax.core.records import Coordinates
-from hapax.core.retry_later import Later, Put, Retrying, RetryTopic
-from hapax.core.transform import Failure, Result, Transformer
+from hapax.core.record_path import Batch
+from hapax.core.records import Coordinates, Message
+from hapax.core.results import Failure, Later, Put, Result
+from hapax.core.retry_later import Retrying, RetryTopic
+from hapax.core.transform import Transformer
 
 TOPIC = RetryTopic("app-retry", frozenset({"in"}))
 NOW_MS = 1_700_000_000_000

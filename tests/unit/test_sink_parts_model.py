@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, StopError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, Publication, Publishing
 from hapax.kafka.produce import marked_transaction, micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedNames

@@ -10,7 +10,7 @@ import pytest
 from hapax.core import errors
 from hapax.core.limits import RetryPolicy
 from hapax.core.records import Coordinates
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 from hapax.engines.spark.lanes import Homes, Lane
 from hapax.engines.spark.plan import RangePlan, RangeReport
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, settled

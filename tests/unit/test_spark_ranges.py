@@ -7,7 +7,7 @@ import pytest
 
 from hapax.core.errors import StopError
 from hapax.core.records import Coordinates
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 from hapax.engines.spark.driver import EXECUTORS_INTERVAL_S, SparkEngine
 from hapax.engines.spark.plan import RangeOutcome, RangePlan
 from hapax.engines.spark.task import Task

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from hapax.core.crash_markers import Mark
 from hapax.core.errors import (
     DeadLetterLimitError,
     DuplicateInstanceError,
@@ -13,9 +12,10 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.limits import RetryPolicy
+from hapax.core.offset_commit import Mark
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
-from hapax.core.transform import Cut, Failure
+from hapax.core.results import Cut, Failure
 from hapax.engines.spark.driver import LOST_MAX
 from hapax.engines.spark.lanes import Lane
 from hapax.engines.spark.plan import RangeOutcome, RangeReport

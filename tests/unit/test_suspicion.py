@@ -7,9 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from hapax.core.crash_markers import Death, IsolationError, Mark, marked, suspects_until
-from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.ports import Batch, Changes, Interrupt
+from hapax.core.crash_markers import Death, IsolationError, marked, suspects_until
+from hapax.core.interrupt import Interrupt
+from hapax.core.offset_commit import CommittedMetadata, Mark
+from hapax.core.ports import Changes
+from hapax.core.record_path import Batch
 from hapax.core.records import Record
 from hapax.core.transform import load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer

@@ -15,8 +15,7 @@ from hapax.core.headers import ID, PATH, SOURCE
 from hapax.core.offset_commit import GroupOffset
 from hapax.core.offset_moves import Halving
 from hapax.core.plan import Destinations, OtherCluster, Plan, Planner
-from hapax.core.ports import Message
-from hapax.core.records import Headers, Output, Record, TopicPartition
+from hapax.core.records import Headers, Message, Output, Record, TopicPartition
 from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.produce.target import (
     KEEP_INTERVAL_S,

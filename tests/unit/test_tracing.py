@@ -21,7 +21,7 @@ from hapax.core.errors import (
     DeadLetterLimitError,
     ProducerDeadError,
 )
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.settings import Settings, load_settings
 from hapax.telemetry import tracing

@@ -11,9 +11,10 @@ import pytest
 
 from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError, Poison
-from hapax.core.ports import Interrupt, KilledError
+from hapax.core.interrupt import Interrupt, KilledError
 from hapax.core.records import OUTPUT_BYTES, Output, Record
-from hapax.core.transform import Failure, Transformer, Undecided, form_of, identity, load_form
+from hapax.core.results import Failure, Undecided
+from hapax.core.transform import Transformer, error_of, form_of, identity, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
 from tests.kit.impossible import IMPOSSIBLE, order
 from tests.kit.leaving import DEEDS, function as leaving
@@ -50,7 +51,7 @@ def test_a_dict_without_a_format_of_outputs_is_no_record_s_failure_but_a_missing
     function = Mock(return_value=answer)
     result = apply(function, attempts_max=3)
     assert isinstance(result, Undecided)
-    assert isinstance(error := result.error(), ConfigurationError)
+    assert isinstance(error := error_of(result), ConfigurationError)
     assert str(error).startswith("HAPAX_OUTPUT__FORMAT is not set, and the transform returned a")
     function.assert_called_once_with(RECORD)
 

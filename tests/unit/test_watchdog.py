@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Transformer
+from hapax.core.results import Failure
+from hapax.core.transform import Transformer
 from hapax.engines import watchdog as module
 from hapax.engines.lifecycle import Lifecycle
 from hapax.engines.watchdog import Watchdog

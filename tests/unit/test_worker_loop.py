@@ -9,7 +9,7 @@ import pytest
 
 from hapax.core.errors import DeadLetterLimitError
 from hapax.core.exactly_once import ExactlyOnce
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.worker import Worker

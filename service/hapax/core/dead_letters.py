@@ -24,8 +24,8 @@ from hapax.core.headers import (
     coordinates,
     without_hapax,
 )
-from hapax.core.ports import Message
-from hapax.core.transform import Cut, Failure
+from hapax.core.records import Message
+from hapax.core.results import Cut, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

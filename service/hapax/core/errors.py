@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from hapax.core.records import Coordinates, TopicPartition
-    from hapax.core.transform import Failure
+    from hapax.core.results import Failure
 
 
 class ExitCode(IntEnum):

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.dead_letters import REFUSED
-from hapax.core.retry_later import NOT_OURS, Later, put, put_again
-from hapax.core.transform import Failure
+from hapax.core.results import Failure, Later
+from hapax.core.retry_later import NOT_OURS, put, put_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from hapax.core.headers import Retried
-    from hapax.core.ports import AppliesAll, Interrupt
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import AppliesAll
     from hapax.core.records import Record
+    from hapax.core.results import Result
     from hapax.core.retry_later import Retrying
-    from hapax.core.transform import Result
 
 
 class LaterCalls:

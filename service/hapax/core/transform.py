@@ -21,7 +21,6 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -38,16 +37,18 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.headers import is_header, is_text
-from hapax.core.ports import Interrupt, is_from_outside
+from hapax.core.interrupt import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
 from hapax.core.records import OUTPUT_BYTES, Output, Record, size_of
-from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
+from hapax.core.results import Failure, Later, Undecided
+from hapax.core.retry_later import OFF, Retrying, delay_of
 from hapax.core.working_folder import import_own, shadowed_files
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from hapax.core.ports import Batch
+    from hapax.core.record_path import Batch
+    from hapax.core.results import Result
 
     Answer = Output | bytes | str
     Transform = Callable[[Record], Answer | Iterable[Answer] | None]
@@ -71,50 +72,6 @@ class DataWithoutFormat(Poison):
             "HAPAX_OUTPUT__FORMAT is not set, and the transform returned a dict: set it to json,"
             " avro, protobuf or json-schema, or return bytes"
         )
-
-
-class Cut(IntEnum):
-    """What a dead letter leaves out: each step after the brokers refused the one before.
-
-    VALUE  the value
-    ALL    also key, headers and timestamp of the record: its coordinates and the reason remain
-    """
-
-    NOTHING = 0
-    VALUE = 1
-    ALL = 2
-
-
-class Failure(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Business code did not answer for this record: it becomes a dead letter."""
-
-    reason: str  # type of the error, a bounded set for metrics
-    text: str
-    attempts: int
-    cut: Cut = Cut.NOTHING
-
-
-class Undecided(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A schema was not to be had: nothing is known of the record, which is called again.
-
-    refused  no waiting helps; ``unset``: nor another schema, for a setting is missing
-    """
-
-    reason: str
-    key: str = ""
-    refused: bool = False
-    unset: bool = False
-
-    def error(self) -> SchemasUnavailableError | StopError:
-        if self.unset:
-            return ConfigurationError([self.reason])
-        if self.refused:
-            return PreflightError([self.reason])
-        return SchemasUnavailableError(self.reason, key=self.key)
-
-
-Result = tuple[Output, ...] | Failure | Later | Put | Undecided
-"""What one record's call came to; Later and Put: it waits (retry_later.py)."""
 
 
 def identity(record: Record) -> Output:
@@ -227,6 +184,14 @@ def ended(
     except Poison as wrong:
         return Failure("Poison", _text(wrong), attempts)
     return Later(after_ms, reason or type(error).__name__, _text(error), attempts)
+
+
+def error_of(result: Undecided) -> SchemasUnavailableError | StopError:
+    if result.unset:
+        return ConfigurationError([result.reason])
+    if result.refused:
+        return PreflightError([result.reason])
+    return SchemasUnavailableError(result.reason, key=result.key)
 
 
 def _text(error: BaseException) -> str:
@@ -359,7 +324,7 @@ def decided(
             keep(batch, results)
             if index:
                 return results[:index]
-            error = result.error()
+            error = error_of(result)
             if isinstance(error, SchemasUnavailableError):
                 error.where = batch.coordinates(0)[:2]
             raise error

@@ -24,10 +24,10 @@ import msgspec
 from hapax.core.call_window import CallLimits
 from hapax.core.crash_markers import Death, IsolationError, KilledFromOutside
 from hapax.core.errors import ConfigurationError
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.retry_later import Later
-from hapax.core.transform import Failure, Undecided, load_form
+from hapax.core.results import Failure, Later, Undecided
+from hapax.core.transform import load_form
 from hapax.core.working_folder import import_path
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
 from hapax.engines.watchdog import TICK_S, Watchdog
@@ -35,7 +35,8 @@ from hapax.engines.watchdog import TICK_S, Watchdog
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.transform import Result, Transformer
+    from hapax.core.results import Result
+    from hapax.core.transform import Transformer
 
 
 MODULE = "hapax.engines.isolated_calls"

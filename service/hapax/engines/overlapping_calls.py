@@ -21,7 +21,7 @@ import uvloop
 
 from hapax.core.call_window import Call, CallLimits, CallQueue, CallTimeoutError, Room, Slot, key_of
 from hapax.core.errors import ConfigurationError
-from hapax.core.ports import Interrupt, is_from_outside
+from hapax.core.interrupt import Interrupt, is_from_outside
 from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.transform import Transformer, form_of, load_form
 from hapax.engines.watchdog import TICK_S
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from hapax.core.call_window import Unit
     from hapax.core.records import Record
-    from hapax.core.transform import Result, TransformForm
+    from hapax.core.results import Result
+    from hapax.core.transform import TransformForm
     from hapax.settings import Settings
 
 

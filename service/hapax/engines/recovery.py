@@ -25,7 +25,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.limits import FenceBudget
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.engines.membership import HOLD_S, ClaimsWatch, await_answers, cut_off
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
     from hapax.core.errors import HapaxError
-    from hapax.core.ports import Batch, Changes, Stuck
+    from hapax.core.ports import Changes, Stuck
+    from hapax.core.record_path import Batch
     from hapax.core.records import TopicPartition
     from hapax.engines.batch_runner import BatchRunner
     from hapax.engines.idle_offsets import Ends

@@ -26,7 +26,7 @@ from hapax.core.records import Output, Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.settings import Settings
 
 TESTED: Final = ("2.16.",)

@@ -11,7 +11,7 @@ import msgspec
 
 from hapax.core.errors import HapaxError, Poison
 from hapax.core.json_pointer import JsonPointer
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.produce.publish import Sender
 from hapax.operations.rows import RowForm, SourceRow, SourceRows
 

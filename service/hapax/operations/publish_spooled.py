@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, PositionLostError
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.engines.lifecycle import Lifecycle
 from hapax.operations.publish import LineError
 from hapax.operations.rows import RowForm, SourceRows, whole_lines
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from _hashlib import HASH
     from collections.abc import Callable, Iterator, Sequence
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.operations.publish import Lines
     from hapax.operations.reading import Tell
     from hapax.operations.rows import SourceRow

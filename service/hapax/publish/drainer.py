@@ -43,7 +43,7 @@ from hapax.spool.spool import FIRST
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.publish.stored import Upcoming
     from hapax.settings import Settings
     from hapax.spool.spool import SpoolStore

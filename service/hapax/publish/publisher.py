@@ -13,7 +13,7 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.identity import id_source
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.publish.acceptance import Acceptance, RecordRefusedError
 from hapax.publish.drainer import Drainer
 from hapax.publish.receipts import PublishCall, Receipt

@@ -13,7 +13,7 @@ import msgspec
 
 from hapax.core.headers import is_text
 from hapax.core.limits import Pace
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
 from hapax.spool.spool import ROW_RECORDS_MAX
 

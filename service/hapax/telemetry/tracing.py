@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, TracerProvider
 
-    from hapax.core.batch_result import BatchResult, Begun
-    from hapax.core.crash_markers import Marks
-    from hapax.core.ports import Batch, Core
+    from hapax.core.batch_result import BatchResult, Begun, Core
+    from hapax.core.offset_commit import Marks
+    from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, Record
-    from hapax.core.transform import Failure
+    from hapax.core.results import Failure
 
 LINKS_MAX = 128
 """What an SDK keeps unless configured otherwise (OTEL_SPAN_LINK_COUNT_LIMIT)."""

@@ -13,11 +13,12 @@ from hapax.core.errors import (
     OtherClusterError,
     other_cluster,
 )
-from hapax.core.ports import Batch, Clock
+from hapax.core.record_path import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from hapax.core.ports import Clock
     from hapax.core.records import Coordinates, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
 

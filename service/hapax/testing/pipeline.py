@@ -24,13 +24,13 @@ from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import AppliesAll, Interrupt, Message
-from hapax.core.records import Coordinates, Record, TopicPartition
+from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.core.retry_later import LEVELS
-from hapax.core.transform import Result, TransformForm, form_of, load_form
+from hapax.core.transform import TransformForm, form_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
 from hapax.schemas.codec import KINDS, Decoder, Encoder
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.formats import Format, FormatOptions
+    from hapax.core.ports import AppliesAll
+    from hapax.core.results import Result
 
 
 DEFAULTS = {

@@ -121,7 +121,7 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     # Imported only where it is used: half a second that a restarted worker need not wait for.
     require_pyspark()
     if shared.settings.spark.dataframe is not None:
-        from hapax.wiring.dataframe import run_pipeline as run
+        from hapax.wiring.spark import run_pipeline as run
     else:
         from hapax.wiring.spark import run_records as run
     run(shared, stack)

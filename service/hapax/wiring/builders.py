@@ -14,11 +14,11 @@ from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.lag import GroupProgress
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Interrupt
 from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.isolated_calls import IsolatedCalls
@@ -52,9 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
+    from hapax.core.batch_result import Core
     from hapax.core.claim_store import ClaimStore
     from hapax.core.plan import OtherCluster
-    from hapax.core.ports import AppliesAll, Core, Watch
+    from hapax.core.ports import AppliesAll, Watch
     from hapax.core.records import Coordinates, Record
     from hapax.core.transform import Transformer, TransformForm
     from hapax.engines.overlapping_calls import SlotCalls

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.interrupt import Interrupt, without_ctrl_c
 from hapax.core.limits import RetryPolicy
-from hapax.core.ports import Interrupt, without_ctrl_c
 from hapax.core.transform import load_form
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.overlapping_calls import (
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import ExitStack
 
+    from hapax.core.batch_result import Core
     from hapax.core.call_window import CallLimits
     from hapax.core.crash_markers import Isolation
-    from hapax.core.ports import Clock, Core, Source, Transaction
+    from hapax.core.ports import Clock, Source, Transaction
     from hapax.core.transform import Transformer
     from hapax.engines.spark.plan import RangePlan, RangeReport, RangeSource, TaskTransaction
     from hapax.settings import Settings

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hapax.core.errors import HapaxError, ProducerDeadError, StopError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.publish.drainer import Drainer
 from hapax.publish.stored import stored
 from hapax.spool.errors import (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.crash_markers import Marks
+    from hapax.core.offset_commit import Marks
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.jobs import SparkJobs
     from hapax.engines.spark.plan import DriverSource, Fences, RangeReport

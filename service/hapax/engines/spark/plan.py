@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from hapax.core.batch_result import BatchResult  # noqa: TC001 - msgspec reads the types
-from hapax.core.crash_markers import Marks  # noqa: TC001 - as above
 from hapax.core.errors import (
     ClaimsUnavailableError,
     HapaxError,
@@ -21,9 +20,10 @@ from hapax.core.errors import (
     SchemasUnavailableError,
     StopError,
 )
+from hapax.core.offset_commit import Marks  # noqa: TC001 - as above
 from hapax.core.ports import Source, Stuck, Transaction
 from hapax.core.records import Coordinates, Progress, TopicPartition  # noqa: TC001 - as above
-from hapax.core.transform import Failure  # noqa: TC001 - as above
+from hapax.core.results import Failure  # noqa: TC001 - as above
 from hapax.engines.idle_offsets import Bounds  # noqa: TC001 - msgspec reads Pacing's types
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, PreflightError, StopError
 from hapax.core.working_folder import import_path, shadowed_files
-from hapax.engines.spark.executors import watch_executors
-from hapax.engines.spark.jvm import StartAbandonedError, start
+from hapax.engines.spark.jvm import StartAbandonedError, start, watch_executors
 from hapax.jars import Lock, check
 from hapax.settings.redaction import hidden, secret_values
 from hapax.settings.secrets import Strike

@@ -41,8 +41,11 @@ from hapax.telemetry.line_queue import write_within
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hapax.core.batch_result import Core
     from hapax.core.crash_markers import Isolation
-    from hapax.core.ports import Batch, Clock, Core, Interrupt
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import Clock
+    from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.engines.batch_runner import Sizing
     from hapax.engines.spark.plan import RangePlan, RangeSource, RecordedEvents, TaskTransaction

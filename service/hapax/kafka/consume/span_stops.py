@@ -20,8 +20,7 @@ from hapax.kafka.read.spans import spans
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.ports import Batch
-    from hapax.core.record_path import RecordPath
+    from hapax.core.record_path import Batch, RecordPath
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions

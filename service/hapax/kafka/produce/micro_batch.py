@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hapax.core.micro_batches import FixedBatch, MicroBatch
-    from hapax.core.ports import Clock, Message, Watch
-    from hapax.core.records import Progress
+    from hapax.core.ports import Clock, Watch
+    from hapax.core.records import Message, Progress
     from hapax.kafka.produce.producer import LogLine
     from hapax.settings import Settings
 

@@ -17,7 +17,7 @@ from hapax.kafka.properties import build, producer_properties
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.settings import Settings
 
 BROKERS_TIMEOUT_S, DELIVERY_TIMEOUT_S, CALL_TIMEOUT_S, QUEUE_WAIT_S = 10.0, 30.0, 30.0, 0.1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
-from hapax.core.ports import IN_DOUBT, Message
+from hapax.core.ports import IN_DOUBT
 from hapax.kafka.errors import (
     CONTENT,
     FORBIDDEN,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.records import Message
     from hapax.kafka.produce.producer import Outbox
 
 CALL_TIMEOUT_S = 3.0

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from hapax.core.micro_batches import MicroBatch
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.core.topic_rules import RowNeeds
     from hapax.engines.spark.dataframe.checkpoint import InputLookup
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.headers import BATCH
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.core.topic_rules import RowNeeds
 
 if TYPE_CHECKING:
