@@ -3,6 +3,8 @@
 import inspect
 import io
 import json
+import re
+from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,13 +20,14 @@ from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates, Record
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Executor, Health
-from hapax.telemetry.logs import Level, configure_logs
+from hapax.telemetry.logs import Format, Level, configure_logs
 from hapax.telemetry.metrics import Metrics
 
 ORDERS = ("orders", 0)
 WHERE = Coordinates("orders", 0, 41)
 
 
+TRACED = BatchResult(offsets={ORDERS: (0, 5)}, records=5, trace=("0af7", "b7ad"))
 OUT_LAG = PartitionLag(
     topic="out",
     partition=0,
@@ -53,15 +56,15 @@ IDLE = Executor(
 class Told:
     """Events with clocks that stand still, the lines they made, and their metrics."""
 
-    def __init__(self, level: Level = "debug", **logs: Any) -> None:
+    def __init__(self, level: Level = "debug", form: Format = "json", **logs: Any) -> None:
         self.monotonic_s = 1_000.0
         self.wall_s = 1_700_000_000.0
         self._bytes = io.BytesIO()
         self.stream = io.TextIOWrapper(self._bytes, write_through=True)
-        self.metrics = Metrics()
+        self.metrics = Metrics("shop")
         self.health = Health(30.0, lambda: self.monotonic_s)
         logs |= {"stream": self.stream, "app": "shop", "instance": "shop-0"}
-        logger = configure_logs(level, "json", **logs)
+        logger = configure_logs(level, form, **logs)
         self.events = Events(self.metrics, self.health, logger, lambda: self.wall_s)
 
     @property
@@ -73,6 +76,12 @@ class Told:
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+SCHEMA = (
+    "@timestamp", "log.level", "message", "ecs.version", "event.action", "event.dataset",
+    "service.name", "service.version", "service.node.name", "log.logger", "trace.id", "span.id",
+    "error.type", "error.message", "error.stack_trace",
+)  # fmt: skip
+"""Fields of ECS that lines have, all of them texts there; the first eight are in each."""
 
 
 class Case(NamedTuple):
@@ -93,7 +102,7 @@ CASES = [
     ),
     Case("preflight_passed", line={"level": "info", "remarks": []}),
     Case("preflight_passed", {"remarks": ["one replica"]}, {"level": "warning"}),
-    Case("preflight_refused", {"problems": ["no topic"]}),
+    Case("preflight_refused", {"problems": ["no", "b"]}, {"message": "Preflight refused: no; b"}),
     Case("service_ready", line={"level": "info"}),
     Case("query_started", {"query": "q", "run": "r", "checkpoint": "/c"}),
     Case(
@@ -167,7 +176,7 @@ CASES = [
     Case(
         "reader_lag_updated",
         {"group": "billing"},
-        {"records_max": {"out/0": 9}},
+        {"lags": {"out/0": 9}},
         facts={"lags": [READER_LAG]},
         sample=(
             "reader_lag_records_max",
@@ -186,7 +195,7 @@ CASES = [
         "native_path_left",
         {"reason": "other ids"},
         {"level": "error"},
-        sample=("native_path_left_total", {}, 1),
+        sample=("native_path_left", {}, 1),
     ),
     Case("intake_paused", line={"level": "warning"}, sample=("paused", {}, 1)),
     Case("intake_resumed", line={"level": "info", "paused_s": 0.0}, sample=("paused", {}, 0)),
@@ -209,7 +218,7 @@ CASES = [
     ),
     Case("batch_abandoned", {"reason": "unresolved"}),
     Case("outputs_lost", {"messages": 3, "reason": "too large"}, {"level": "error"}),
-    Case("service_draining", {"reason": "SIGTERM"}),
+    Case("service_draining", {"reason": "SIGTERM"}, {"message": "Service draining: SIGTERM"}),
     Case("service_stopped", {"exit_code": 4, "reason": "twin"}, {"level": "error"}),
     Case("service_stopped", {"exit_code": 0, "reason": "drained"}, {"level": "info"}),
     Case("service_crashed", line={"error": "ValueError"}, facts={"error": ValueError("no")}),
@@ -241,7 +250,7 @@ CASES = [
         "lag_observed",
         line={"level": "debug", "lags": {"orders/0": 7}},
         facts={"lags": {ORDERS: 7}},
-        sample=("consumer_lag", {"topic": "orders", "partition": "0"}, 7),
+        sample=("consumer_lag", {"group": "shop", "topic": "orders", "partition": "0"}, 7),
     ),
     Case(
         "idle_offsets_committed",
@@ -258,7 +267,7 @@ CASES = [
     ),
     Case(
         "transaction_committed",
-        line={"outcome": "committed", "records": 5},
+        line={"records": 5, "message": "Transaction committed (5 records)"},
         facts={"settled": BatchResult(offsets={ORDERS: (0, 5)}, records=5)},
         sample=("transactions_total", {"outcome": "committed"}, 1),
     ),
@@ -282,11 +291,11 @@ CASES = [
             "level": "critical",
             "partition": "orders/0",
             "offset": 7,
-            "reason": "bad codec",
+            "message": "Partition stuck (orders/0): bad codec",
             "skip": "hapax offsets skip orders/0/7 --dead-letter",
         },
         facts={"stuck": {ORDERS: Stuck(7, "bad codec")}},
-        sample=("partition_stuck", {"topic": "orders", "partition": "0", "offset": "7"}, 1),
+        sample=("partition_stuck_offset", {"topic": "orders", "partition": "0"}, 7),
     ),
     *(
         Case(
@@ -386,7 +395,7 @@ CASES = [
     Case(
         "librdkafka_logged",
         {"client": "consumer", "facility": "FAIL", "text": "refused"},
-        {"level": "warning"},
+        {"level": "warning", "message": "refused"},
         facts={"level": 40},
         sample=("librdkafka_errors_total", {"facility": "FAIL"}, 1),
     ),
@@ -467,6 +476,64 @@ def test_an_event_makes_the_line_of_its_name_and_moves_its_metric(case, told):
     if case.sample:
         name, labels, expected = case.sample
         assert told.value(name, **labels) == expected
+
+
+def kind(value: Any) -> str:
+    """Return the type that an index gives a field; nothing for what leaves it open."""
+    if isinstance(value, list | None):
+        return kind(value[0]) if value else ""
+    return {int: "number", float: "number"}.get(type(value), type(value).__name__)
+
+
+def test_a_line_for_elastic_has_the_schemas_fields_and_each_of_ours_one_type_in_all_events():
+    told = Told(form="ecs", engine="worker", version="1.2.3")
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for case in CASES:
+        getattr(told.events, case.event)(**case.told, **case.facts)
+    told.events.transaction_committed(TRACED)
+    told.events.library_logged("shop.rules", 40, "odd", ValueError("price\n-1"))
+    always = {*SCHEMA[:8], "hapax"}
+    for line in told.lines:
+        own = line["hapax"]
+        assert list(line)[:3] == ["@timestamp", "log.level", "message"]
+        assert always <= line.keys() <= always | {*SCHEMA}
+        assert {kind(value) for name, value in line.items() if name != "hapax"} == {"str"}
+        for name, value in own.items():
+            kinds[name].add(kind(value))
+    assert {name: found for name, found in kinds.items() if len(found - {""}) > 1} == {}
+    assert {name for name, found in kinds.items() if "dict" in found} == {"latency_ms", "phases_ms"}
+    logged, traced = told.lines[-1], told.lines[-2]
+    assert (logged["error.type"], logged["error.message"]) == ("ValueError", "price\n-1")
+    assert logged["error.stack_trace"].endswith("ValueError: price\n-1")
+    assert (logged["log.logger"], logged["message"]) == ("shop.rules", "odd")
+    assert (traced["trace.id"], traced["span.id"]) == ("0af7", "b7ad")
+    assert (traced["service.name"], traced["service.node.name"]) == ("shop", "shop-0")
+    assert (traced["service.version"], traced["event.dataset"]) == ("1.2.3", "shop.log")
+    assert (traced["event.action"], traced["hapax"]["offsets"]) == (
+        "transaction_committed",
+        '{"orders/0":[0,5]}',
+    )
+
+
+@pytest.mark.parametrize(("project", "path"), [("", ""), ("p1", "projects/p1/traces/")])
+def test_a_line_for_google_cloud_has_its_special_fields_and_ours_as_they_are(
+    monkeypatch, project, path
+):
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", project)
+    told = Told(form="gcp", engine="worker", version="1.2.3")
+    told.events.transaction_committed(TRACED)
+    told.events.library_logged("shop.rules", 40, "odd", ValueError("price"))
+    traced, logged = told.lines
+    assert (traced["severity"], logged["severity"]) == ("DEBUG", "WARNING")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", traced["time"])
+    assert (traced["event"], logged["message"]) == ("transaction_committed", "odd")
+    assert traced["offsets"] == {"orders/0": [0, 5]}
+    assert traced["serviceContext"] == {"service": "shop", "version": "1.2.3"}
+    special = {name.partition("/")[2]: value for name, value in traced.items() if "/" in name}
+    labels = {"app": "shop", "instance": "shop-0", "engine": "worker"}
+    assert special == {"labels": labels, "trace": f"{path}0af7", "spanId": "b7ad"}
+    assert logged["stack_trace"].endswith("ValueError: price")
+    assert {"level", "timestamp", "exception", "trace_id"}.isdisjoint({*traced, *logged})
 
 
 def test_a_consumer_that_no_broker_answers_is_told_once_and_once_more_when_one_does(told):

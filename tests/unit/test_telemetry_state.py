@@ -62,11 +62,10 @@ def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(read
     assert "hapax offsets skip orders/0/7 --dead-letter" in reason
     assert ready.health.state() == "stuck"
     assert ready.health.livez().ok
-    ready.events.partition_stuck({ORDERS: Stuck(9, "bad codec")})
-    assert ready.value("partition_stuck", **labels, offset="7") is None
-    assert ready.value("partition_stuck", **labels, offset="9") == 1
-    ready.events.partition_stuck({})
-    assert ready.value("partition_stuck", **labels, offset="9") is None
+    for at, values in ((9, [1, 9]), (None, [None, None])):
+        ready.events.partition_stuck({} if at is None else {ORDERS: Stuck(at, "bad codec")})
+        names = ("partition_stuck", "partition_stuck_offset")
+        assert [ready.value(name, **labels) for name in names] == values
     assert ready.health.readyz() == (True, [])
     assert ready.health.state() == "running"
 
@@ -174,7 +173,7 @@ def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told):
     assert told.lines[0]["settings"] == {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}
     python = told.lines[0]["python"]
     labels = {"version": "1", "engine": "spark", "python": python, "librdkafka": "2"}
-    assert told.value("build_info", **labels) == 1
+    assert told.value("build_info", app="shop", **labels) == 1
 
 
 def test_the_last_poll_is_known_without_work_in_the_loop(told):
