@@ -34,10 +34,9 @@ Format = Literal["auto", "json", "console", "ecs", "gcp"]
 _KEPT: Final = frozenset({"app", "instance", "engine", "event", "level", "timestamp", "exc_info"})
 TROUBLES_MAX: Final = 20
 _LIBRARIES: Final = frozenset({"librdkafka_logged", "library_logged", "spark_logged"})
-_ABOUT: Final = {"record": "{}", "partition": "{}", "call": "{}", "records": "{} records"}
+_ABOUT: Final = {"record": "{}", "partition": "{}", "call": "{}", "records": "records: {}"}
 _WHY: Final = ("reason", "problem", "problems", "remarks", "how", "error", "cause", "hint")
 _BOUND: Final = ("app", "instance", "engine")
-ECS_VERSION: Final = "8.11.0"
 _ECS: Final = {
     "app": "service.name", "instance": "service.node.name", "trace_id": "trace.id",
     "span_id": "span.id", "library": "log.logger", "logger": "log.logger",
@@ -126,23 +125,20 @@ def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
 
 
 def ecs_line(version: str, _logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
-    """Render one line by the Elastic Common Schema; fields that it does not have are in ``hapax``.
-
-    An index keeps a field for each key: objects whose keys are data, as topics are, become text.
-    """
+    """Render one line by the Elastic Common Schema; what it does not have is in ``hapax``."""
     name = event.pop("event")
     line = {"@timestamp": event.pop("timestamp"), "log.level": event.pop("level")}
-    line |= {"message": worded(name, event), "ecs.version": ECS_VERSION, "event.action": name}
+    line |= {"message": worded(name, event), "ecs.version": "8.11.0", "event.action": name}
     line |= {"service.version": version, "event.dataset": f"{event.get('app', 'hapax')}.log"}
     line |= {theirs: event.pop(ours) for ours, theirs in _ECS.items() if ours in event}
-    for key, value in event.items():
+    for key, value in event.items():  # an index keeps a field for each key, and these are data
         if isinstance(value, dict) and key not in _OBJECTS:
             event[key] = _encoded(value).decode()
     return _encoded(line | {"hapax": event})
 
 
 def gcp_line(version: str, _logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
-    """Render one line with the special fields of Google Cloud's logging, and ours as they are."""
+    """Render one line with the special fields of Google Cloud's logging, all others as they are."""
     line: EventDict = {"severity": event.pop("level").upper(), "time": event.pop("timestamp")}
     line["message"] = worded(event["event"], event)
     line["serviceContext"] = {"service": event.get("app", ""), "version": version}
@@ -161,16 +157,10 @@ def worded(name: str, facts: EventDict) -> str:
     if said := facts.pop("message", None) or (name in _LIBRARIES and facts.get("text")):
         return str(said)
     words = name if " " in name else name[:1].upper() + name[1:].replace("_", " ")
-    for key, form in _ABOUT.items():
-        if facts.get(key):
-            words += f" ({form.format(facts[key])})"
-            break
-    why = next((facts[key] for key in _WHY if facts.get(key)), None)
-    return (
-        words
-        if why is None
-        else f"{words}: {'; '.join(map(str, why)) if type(why) is list else why}"
-    )
+    words += next((f" ({form.format(facts[k])})" for k, form in _ABOUT.items() if facts.get(k)), "")
+    why = next((facts[key] for key in _WHY if facts.get(key)), "")
+    why = "; ".join(map(str, why)) if isinstance(why, list) else why
+    return f"{words}: {why}" if why else words
 
 
 def _name_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -144,7 +144,6 @@ def links(records: Iterable[Record]) -> list[Link]:
 
 
 def _outcome(settled: BatchResult) -> Attributes:
-    phases = {f"hapax.transaction.phase.{name}": s for name, s in settled.phases_s.items()}
     return {
         "hapax.outcome": settled.outcome,
         "hapax.records": settled.records,
@@ -152,7 +151,7 @@ def _outcome(settled: BatchResult) -> Attributes:
         "hapax.duplicates": settled.duplicates,
         "hapax.filtered": settled.filtered,
         "hapax.dead_letters": settled.dead_letters,
-        **phases,
+        **{f"hapax.transaction.phase.{name}": s for name, s in settled.phases_s.items()},
     }
 
 

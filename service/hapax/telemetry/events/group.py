@@ -165,11 +165,8 @@ class GroupEvents(Narrator):
         for topic, partition in partitions:
             metrics.open_transaction_seconds.remove(topic, str(partition))
             metrics.last_stable_offset_lag.remove(topic, str(partition))
-            for family in (
-                metrics.consumer_lag,
-                metrics.consumer_lag_seconds,
-                metrics.retention_margin_seconds,
-            ):
+            lag, age = metrics.consumer_lag, metrics.consumer_lag_seconds
+            for family in (lag, age, metrics.retention_margin_seconds):
                 family.remove(metrics.app, topic, str(partition))
 
     def _record_lag(self, where: TopicPartition, one: PartitionLag) -> None:
