@@ -39,7 +39,7 @@ Open = Literal["wait", "leave"]
 OnOutage = Literal["pause", "pass"]
 CallOrder = Literal["key", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["auto", "json", "console"]
+LogFormat = Literal["auto", "json", "console", "ecs", "gcp"]
 
 _ATTEMPTS = whole(
     3, 1_000, "a broker that restarts can fail two attempts of a record that is sound"

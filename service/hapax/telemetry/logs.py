@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, cast
 
 import msgspec
@@ -28,10 +29,21 @@ if TYPE_CHECKING:
     from hapax.telemetry.events.service import ClientEvents
 
 Level = Literal["debug", "info", "warning", "error"]
-Format = Literal["auto", "json", "console"]
+Format = Literal["auto", "json", "console", "ecs", "gcp"]
 
 _KEPT: Final = frozenset({"app", "instance", "engine", "event", "level", "timestamp", "exc_info"})
 TROUBLES_MAX: Final = 20
+_LIBRARIES: Final = frozenset({"librdkafka_logged", "library_logged", "spark_logged"})
+_ABOUT: Final = {"record": "{}", "partition": "{}", "call": "{}", "records": "records: {}"}
+_WHY: Final = ("reason", "problem", "problems", "remarks", "how", "error", "cause", "hint")
+_BOUND: Final = ("app", "instance", "engine")
+_ECS: Final = {
+    "app": "service.name", "instance": "service.node.name", "trace_id": "trace.id",
+    "span_id": "span.id", "library": "log.logger", "logger": "log.logger",
+    "error_type": "error.type", "error_message": "error.message", "exception": "error.stack_trace",
+}  # fmt: skip
+_OBJECTS: Final = frozenset({"latency_ms", "phases_ms"})
+_GCP: Final = "logging.googleapis.com/"
 _LEVELS: Final = frozenset({"warning", "error", "critical"})
 _FOREIGN: Final = {
     "dead_letter_written": frozenset({"error"}),
@@ -47,6 +59,7 @@ def configure_logs(
     stream: TextIO | None = None,
     troubles: Troubles | None = None,
     strike: Strike | None = None,
+    version: str = "",
     **bound: str,
 ) -> FilteringBoundLogger:
     """Return the process's logger; every line carries ``bound`` (app, instance, engine).
@@ -56,7 +69,8 @@ def configure_logs(
     by a queue: nothing waits for who reads it.
 
     Levels below ``level`` cost a call that returns at once. ``auto``: console when ``stream``
-    (default: stdout) is a terminal, otherwise one JSON object per line, UTF-8.
+    (default: stdout) is a terminal, otherwise one JSON object per line, UTF-8. ``ecs`` and ``gcp``
+    are such lines by Elastic's and Google Cloud's conventions; ``version``: of the service, there.
     """
     _import_structlog()
     import structlog
@@ -64,14 +78,13 @@ def configure_logs(
     target: object = None if stream else LineQueue(sys.stdout.fileno())
     stream = stream or sys.stdout
     console = log_format == "console" or (log_format == "auto" and stream.isatty())
+    hide: list[Processor] = [] if strike is None else [_without(strike)]
     processors: list[Processor] = [
+        *hide,
+        *([] if troubles is None else [troubles]),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    if troubles is not None:
-        processors.insert(0, troubles)
-    if strike is not None:
-        processors.insert(0, _without(strike))
     if console:
         colors = stream.isatty() and not os.environ.get("NO_COLOR")
         plain = structlog.dev.plain_traceback
@@ -80,10 +93,9 @@ def configure_logs(
             processors.append(lambda _logger, _method, text: strike(cast("str", text)))
         target = target or structlog.PrintLogger(stream)
     else:
-        processors.append(structlog.processors.format_exc_info)
-        if strike is not None:
-            processors.append(_without(strike))
-        processors.append(json_line)
+        forms = {"ecs": partial(ecs_line, version), "gcp": partial(gcp_line, version)}
+        form = forms.get(log_format, json_line)
+        processors += [_name_error, structlog.processors.format_exc_info, *hide, form]
         target = target or structlog.BytesLogger(stream.buffer)
     logger = structlog.wrap_logger(
         target,
@@ -107,8 +119,58 @@ def _without(strike: Strike) -> Processor:
 
 
 def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
-    """Render one line: time, level and event first, the rest in the order it was given."""
-    line = {key: event.pop(key) for key in ("timestamp", "level", "event")} | dict(event)
+    """Render one line: time, level, event and message first, the rest in the order it was given."""
+    line = {key: event.pop(key) for key in ("timestamp", "level", "event")}
+    return _encoded({**line, "message": worded(line["event"], event), **event})
+
+
+def ecs_line(version: str, _logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
+    """Render one line by the Elastic Common Schema; what it does not have is in ``hapax``."""
+    name = event.pop("event")
+    line = {"@timestamp": event.pop("timestamp"), "log.level": event.pop("level")}
+    line |= {"message": worded(name, event), "ecs.version": "8.11.0", "event.action": name}
+    line |= {"service.version": version, "event.dataset": f"{event.get('app', 'hapax')}.log"}
+    line |= {theirs: event.pop(ours) for ours, theirs in _ECS.items() if ours in event}
+    for key, value in event.items():  # an index keeps a field for each key, and these are data
+        if isinstance(value, dict) and key not in _OBJECTS:
+            event[key] = _encoded(value).decode()
+    return _encoded(line | {"hapax": event})
+
+
+def gcp_line(version: str, _logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
+    """Render one line with the special fields of Google Cloud's logging, all others as they are."""
+    line: EventDict = {"severity": event.pop("level").upper(), "time": event.pop("timestamp")}
+    line["message"] = worded(event["event"], event)
+    line["serviceContext"] = {"service": event.get("app", ""), "version": version}
+    line[_GCP + "labels"] = {key: event.pop(key) for key in _BOUND if key in event}
+    if trace := event.pop("trace_id", None):
+        project = os.environ.get("GOOGLE_CLOUD_PROJECT")
+        line[_GCP + "trace"] = f"projects/{project}/traces/{trace}" if project else trace
+        line[_GCP + "spanId"] = event.pop("span_id", None)
+    if "exception" in event:
+        line["stack_trace"] = event.pop("exception")
+    return _encoded({**event, **line})
+
+
+def worded(name: str, facts: EventDict) -> str:
+    """Return what happened as a sentence; a library's line, or what is a message, as it is."""
+    if said := facts.pop("message", None) or (name in _LIBRARIES and facts.get("text")):
+        return str(said)
+    words = name if " " in name else name[:1].upper() + name[1:].replace("_", " ")
+    words += next((f" ({form.format(facts[k])})" for k, form in _ABOUT.items() if facts.get(k)), "")
+    why = next((facts[key] for key in _WHY if facts.get(key)), "")
+    why = "; ".join(map(str, why)) if isinstance(why, list) else why
+    return f"{words}: {why}" if why else words
+
+
+def _name_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    given = event.get("exc_info")
+    if error := given if isinstance(given, BaseException) else given and sys.exc_info()[1]:
+        event.update(error_type=type(error).__name__, error_message=str(error))
+    return event
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(line, enc_hook=str)
     except (TypeError, ValueError):

@@ -31,14 +31,14 @@ M = TypeVar("M", bound=Counter | Gauge | Histogram)
 
 DURATIONS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
 )  # fmt: skip
 LATENCIES = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0
 )  # fmt: skip
 RANGES = (
-    10.0, 100.0, 1_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0,
+    10.0, 100.0, 1_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0
 )  # fmt: skip
 SYNCS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0)
@@ -80,13 +80,8 @@ class Row(Generic[M]):
 
     def build(self, registry: CollectorRegistry) -> Family[M]:
         names = [label.name for label in self.labels]
-        if issubclass(self.kind, Histogram):
-            metric: object = Histogram(
-                self.name, self.meaning, names, registry=registry, buckets=self.buckets
-            )
-        else:
-            metric = self.kind(self.name, self.meaning, names, registry=registry)
-        return Family(self, cast("M", metric))
+        more: dict[str, Any] = {"buckets": self.buckets} if self.buckets else {}
+        return Family(self, self.kind(self.name, self.meaning, names, registry=registry, **more))
 
 
 class Family(Generic[M]):
@@ -141,6 +136,7 @@ MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = (_TOPIC, Label("partition", limit=10_000))
+_OWN = (Label("group", limit=1), *_PARTITION)
 _READER = (Label("group", limit=100), *_PARTITION)
 
 
@@ -152,7 +148,7 @@ class _Table:
 
 
 class Metrics(_Table):
-    """The table, built into a registry of its own.
+    """The table, built into a registry of its own; ``app``: the pipeline, and its group.
 
     Each row is a Family on the instance: ``metrics.records_consumed.of("orders").inc(12)``.
     """
@@ -257,8 +253,8 @@ class Metrics(_Table):
     )
     librdkafka_errors = Row(
         Counter,
-        "Warnings and errors of the Kafka client, by log facility; ERROR: what a consumer handed "
-        "out instead of records.",
+        "Errors of the Kafka client, by log facility; ERROR: what a consumer handed out instead of "
+        "records.",
         Label("facility", limit=100),
     )
     ranges = Row(
@@ -318,19 +314,19 @@ class Metrics(_Table):
         Gauge,
         "Last stable offset minus committed offset, of assigned partitions; control records "
         "count. Of a DataFrame pipeline: records it has not read.",
-        *_PARTITION,
+        *_OWN,
     )
     consumer_lag_seconds = Row(
         Gauge,
         "Age of the oldest unread record, of assigned partitions, at least: that of the newest "
         "record known to be read before it. 0 when nothing is unread.",
-        *_PARTITION,
+        *_OWN,
     )
     retention_margin_seconds = Row(
         Gauge,
         "Seconds until retention deletes the next unread record, at the least; 0 or less: now. "
         "+Inf when nothing is unread or nothing is deleted.",
-        *_PARTITION,
+        *_OWN,
     )
     open_transaction_seconds = Row(
         Gauge,
@@ -346,11 +342,11 @@ class Metrics(_Table):
     paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
     partition_stuck = Row(
         Gauge,
-        "1 for an assigned partition before a set of records that cannot be read; offset is that "
-        "of its first record. The series disappears when the partition moves.",
+        "1 for an assigned partition before a set of records that cannot be read. The series "
+        "disappears when the partition moves.",
         *_PARTITION,
-        Label("offset", limit=10_000),
     )
+    partition_stuck_offset = Row(Gauge, "Offset of the first record of that set.", *_PARTITION)
     executors = Row(Gauge, "Executors of Spark that can run tasks.")
     ranges_in_flight = Row(Gauge, "Ranges that tasks of the Spark engine work on.")
     state_rows = Row(Gauge, "Rows that a DataFrame pipeline keeps in its state.")
@@ -366,11 +362,12 @@ class Metrics(_Table):
     )
     native_routes_lost = Row(Counter, "Partitions whose route to the native path was set again.")
     native_path_left = Row(
-        Counter, "1 when the process uses Python because native path and reference differed."
+        Gauge, "1 while the process uses Python because native path and reference differed, else 0."
     )
     build_info = Row(
         Gauge,
-        "Always 1; the labels name what runs.",
+        "Always 1; the labels name what runs. To join: on (job, instance) group_left (app).",
+        Label("app", limit=1),
         Label("version", limit=1),
         Label("engine", limit=1),
         Label("python", limit=1),
@@ -393,7 +390,8 @@ class Metrics(_Table):
         Gauge, "Offsets before such a group that wait for open transactions.", *_READER
     )
 
-    def __init__(self) -> None:
+    def __init__(self, app: str = "") -> None:
+        self.app = app
         # A "_created" series for each counter doubles the scrape and no alert here reads it.
         disable_created_metrics()  # type: ignore[no-untyped-call] # the library has no types here
         super().__init__()

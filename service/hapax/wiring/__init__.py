@@ -51,11 +51,13 @@ def serve(settings: Settings) -> ExitCode:
         settings.telemetry.log_format,
         troubles=troubles,
         strike=strike,
+        version=__version__,
         app=settings.app,
         instance=settings.instance,
         engine=settings.engine,
     )
-    metrics, health = Metrics(), Health(settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S)
+    metrics = Metrics(settings.app)
+    health = Health(settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S)
     events = Events(metrics, health, logger)
     capture_library_logs(events)
     try:

@@ -33,6 +33,7 @@ from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
+from hapax.kafka.connection import split
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.consume.target_source import KafkaTargetSource
@@ -41,7 +42,7 @@ from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
-from hapax.kafka.properties import consumer_properties, producer_properties, transactional_id
+from hapax.kafka.properties import client_name, consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
 from hapax.settings.secrets import secrets_of
@@ -370,12 +371,15 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
     stack.callback(close_tracing, _spans(settings))
 
 
-def traced(settings: Settings, core: Core) -> Core:
+def traced(settings: Settings, core: Core, client: str | None = None) -> Core:
     if not settings.telemetry.tracing:
         return core
     from hapax.telemetry.tracing import TracedCore
 
-    return TracedCore(core, _spans(settings), group=settings.app, client=transactional_id(settings))
+    host, port = split(settings.kafka.bootstrap_servers.split(",")[0].strip())
+    who: Any = {"messaging.client.id": client or client_name(settings), "server.address": host}
+    who |= {"messaging.consumer.group.name": settings.app, "server.port": port}
+    return TracedCore(core, _spans(settings), who)
 
 
 def flush_traces(settings: Settings) -> None:

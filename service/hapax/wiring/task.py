@@ -143,6 +143,6 @@ class RangeTask(Task):
         owners = parts.owners(settings, self.watchdog.watch, on)
         steps = parts.steps(settings, claims, owners, isolation, self._plan.failed)
         bare = ExactlyOnce(steps, source, transaction, clock=self.clock, interrupt=self.interrupt)
-        core = parts.traced(settings, bare)
+        core = parts.traced(settings, bare, lane_id(settings, self._plan.lane))
         on.callback(parts.flush_traces, settings)
         return core

@@ -41,13 +41,15 @@ class GroupEvents(Narrator):
     def partition_stuck(self, stuck: Mapping[TopicPartition, Stuck]) -> None:
         """Say which assigned partitions a set that cannot be decoded holds up: all of them."""
         before, self._health.stuck = self._health.stuck, dict(stuck)
-        for (topic, partition), one in before.items():
-            if stuck.get((topic, partition)) != one:
-                self._metrics.partition_stuck.remove(topic, str(partition), str(one.offset))
+        flag, offset = self._metrics.partition_stuck, self._metrics.partition_stuck_offset
+        for topic, partition in before.keys() - stuck.keys():
+            flag.remove(topic, str(partition))
+            offset.remove(topic, str(partition))
         for where, one in stuck.items():
             if before.get(where) == one:
                 continue
-            self._metrics.partition_stuck.of(where[0], str(where[1]), str(one.offset)).set(1)
+            flag.of(where[0], str(where[1])).set(1)
+            offset.of(where[0], str(where[1])).set(one.offset)
             self._logger.critical(
                 "partition_stuck",
                 partition=named(where),
@@ -83,7 +85,7 @@ class GroupEvents(Narrator):
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
         self._health.lags = lags
         for (topic, partition), lag in lags.items():
-            self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
+            self._metrics.consumer_lag.of(self._metrics.app, topic, str(partition)).set(lag)
         self._logger.debug("lag_observed", lags=by_name(lags))
 
     def idle_offsets_committed(self, progress: Progress) -> None:
@@ -135,7 +137,7 @@ class GroupEvents(Narrator):
     def reader_lag_updated(self, group: str, lags: Sequence[ReaderLag]) -> None:
         self._set_reader_lag(group, lags)
         told = {named((one.topic, one.partition)): one.records_max for one in lags}
-        self._logger.debug("reader_lag_updated", group=printable(group), records_max=told)
+        self._logger.debug("reader_lag_updated", group=printable(group), lags=told)
 
     def reader_lag_failed(self, group: str, reason: str) -> None:
         """Say that a group, or what it reads, could not be asked for: its series disappear."""
@@ -161,27 +163,24 @@ class GroupEvents(Narrator):
         """Remove series that are no longer updated: they would alert permanently."""
         metrics = self._metrics
         for topic, partition in partitions:
-            for family in (
-                metrics.consumer_lag,
-                metrics.consumer_lag_seconds,
-                metrics.retention_margin_seconds,
-                metrics.open_transaction_seconds,
-                metrics.last_stable_offset_lag,
-            ):
-                family.remove(topic, str(partition))
+            metrics.open_transaction_seconds.remove(topic, str(partition))
+            metrics.last_stable_offset_lag.remove(topic, str(partition))
+            lag, age = metrics.consumer_lag, metrics.consumer_lag_seconds
+            for family in (lag, age, metrics.retention_margin_seconds):
+                family.remove(metrics.app, topic, str(partition))
 
     def _record_lag(self, where: TopicPartition, one: PartitionLag) -> None:
         labels, metrics = (where[0], str(where[1])), self._metrics
         metrics.last_stable_offset_lag.of(*labels).set(one.log.last_stable_offset_lag)
         metrics.open_transaction_seconds.of(*labels).set(one.open_s)
         if one.is_input:
-            metrics.consumer_lag.of(*labels).set(one.lag)
+            metrics.consumer_lag.of(metrics.app, *labels).set(one.lag)
         if one.lag_s is not None:
-            metrics.consumer_lag_seconds.of(*labels).set(one.lag_s)
+            metrics.consumer_lag_seconds.of(metrics.app, *labels).set(one.lag_s)
         if one.margin_s is None:
-            metrics.retention_margin_seconds.remove(*labels)
+            metrics.retention_margin_seconds.remove(metrics.app, *labels)
         else:
-            metrics.retention_margin_seconds.of(*labels).set(one.margin_s)
+            metrics.retention_margin_seconds.of(metrics.app, *labels).set(one.margin_s)
 
     def _set_reader_lag(self, group: str, lags: Sequence[ReaderLag]) -> None:
         metrics = self._metrics

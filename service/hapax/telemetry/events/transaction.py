@@ -30,7 +30,7 @@ SEVERAL_TOPICS: Final = "several"
 _AS_THEY_ARE: Final = (
     "outcome", "attempt", "records", "outputs", "duplicates", "filtered", "looped", "retried",
     "moved", "dead_letters", "dead_letter_reasons", "without_id", "unchecked", "claims_new_or_own",
-    "bytes_in",
+    "bytes_in"
 )  # fmt: skip
 """Numbers of a batch that its line has under the same names."""
 
@@ -130,11 +130,7 @@ class TransactionEvents(Narrator):
     ) -> None:
         self._metrics.partitions_isolated.of().inc()
         self._logger.warning(
-            "records_isolated",
-            partition=named(partition),
-            first=first,
-            until=until,
-            deaths=deaths,
+            "records_isolated", partition=named(partition), first=first, until=until, deaths=deaths
         )
 
     def crashing_record_found(self, coordinates: Coordinates, how: str, deaths: int) -> None:
