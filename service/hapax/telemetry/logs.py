@@ -120,9 +120,9 @@ def relay(line: str | bytes) -> bool:
     try:
         fields = msgspec.json.decode(line, type=dict[str, Any])
         level, event, who = (fields.pop(name) for name in ("level", "event", "instance"))
-    except (KeyError, ValueError):
+        logger = of_business(lambda _logger, _method, event: event)
+    except (LookupError, ValueError):
         return False
-    logger = of_business(lambda _logger, _method, event: event)
     if who == structlog.get_context(logger)["instance"] and fields.pop("timestamp", None):
         getattr(logger, level)(event, **fields)
         return True
