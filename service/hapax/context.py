@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import prometheus_client as prometheus
@@ -38,6 +39,7 @@ OURS = ("hapax_", "process_", "python_")
 REGISTRY = prometheus.CollectorRegistry()
 _GIVEN: ContextVar[Given | None] = ContextVar("given", default=None)
 _FOUND: dict[str, tuple[Definition, Counter | Histogram]] = {}
+_LOCK = Lock()
 
 
 class _Log:
@@ -94,17 +96,13 @@ class Histogram(_Bounded, prometheus.Histogram):
 
 
 def counter(name: str, meaning: str = "", labels: Iterable[str] = ()) -> Counter:
-    """Return the counter of this name, each time the same one; ``/metrics`` adds ``_total``.
+    """Return the counter of this name; ``/metrics`` adds ``_total``.
 
-    It counts calls: one that is repeated (a retry, after a crash, in a Spark task that failed or
-    ran twice) may count again, and what a process has not reported when it dies is lost.
-    Beyond 100 combinations of its labels' values it counts ``other``. Raises ValueError for names
-    of the service's own (``hapax_``, ``process_``, ``python_``), those that Prometheus or another
-    metric does not leave free, and after 100 metrics.
+    It counts calls, not effects: a call that is repeated counts again, what dies unreported not at
+    all. After 100 series it counts ``other``. ValueError: the name is not free, or the 101st.
     """
-    return cast(
-        "Counter", _metric((Counter, name.removesuffix("_total"), tuple(labels), ()), meaning)
-    )
+    made: Counter = _metric((Counter, name.removesuffix("_total"), tuple(labels), ()), meaning)
+    return made
 
 
 def histogram(
@@ -114,22 +112,24 @@ def histogram(
     *,
     buckets: Iterable[float] = DURATIONS,
 ) -> Histogram:
-    """Return the histogram of this name; ``buckets``: upper bounds. The rest as of ``counter``."""
-    return cast("Histogram", _metric((Histogram, name, tuple(labels), tuple(buckets)), meaning))
+    """Return the histogram of this name; the rest as of ``counter``."""
+    made: Histogram = _metric((Histogram, name, tuple(labels), tuple(buckets)), meaning)
+    return made
 
 
-def _metric(wanted: Definition, meaning: str = "") -> Counter | Histogram:
+def _metric(wanted: Definition, meaning: str = "") -> Any:
     kind, name, labels, buckets = wanted
     if name.startswith(OURS):
         raise ValueError(f"{name}: only the service's metrics begin with {', '.join(OURS)}")
     if not all(each.isascii() and each.isidentifier() for each in (name, *labels)):
         raise ValueError(f"Prometheus takes letters, digits and _ in names: {name} {[*labels]}")
-    known = _FOUND.get(name)
-    if known is None:
-        if len(_FOUND) >= METRICS_MAX:
-            raise ValueError(f"{name} is one metric more than {METRICS_MAX}: use labels")
-        more: Any = {"buckets": buckets} if buckets else {}
-        known = _FOUND[name] = wanted, kind(name, meaning, labels, registry=REGISTRY, **more)
+    with _LOCK:
+        known = _FOUND.get(name)
+        if known is None:
+            if len(_FOUND) >= METRICS_MAX:
+                raise ValueError(f"{name} is one metric more than {METRICS_MAX}: use labels")
+            more: Any = {"buckets": buckets} if buckets else {}
+            known = _FOUND[name] = wanted, kind(name, meaning, labels, registry=REGISTRY, **more)
     if known[0] != wanted:
         kind, _, labels, buckets = known[0]
         raise ValueError(f"{name} is a {kind.__name__} already, with {labels=} and {buckets=}")
@@ -178,9 +178,8 @@ def _steps(record: Record, answer: Iterator[Any]) -> Iterator[Any]:
 
 def _parts(child: Any) -> list[Any]:
     """Return what holds the amounts of a series; the library has no other way to add to buckets."""
-    names = ("_value",) if isinstance(child, Counter) else ("_buckets", "_sum")
-    held = [vars(child)[name] for name in names]
-    return [*held[0], held[1]] if held[1:] else held
+    held = vars(child)
+    return [held["_value"]] if "_value" in held else [*held["_buckets"], held["_sum"]]
 
 
 def drained() -> Counted:
@@ -201,9 +200,8 @@ def add(counted: Counted) -> None:
         with suppress(ValueError):  # no count is worth a stop
             kind = Counter if counts else Histogram
             metric = _metric((kind, name, tuple(labels), tuple(buckets)))
-            for part, more in zip(
-                _parts(metric.labels(*at) if at else metric), amounts, strict=True
-            ):
+            parts = _parts(metric.labels(*at) if at else metric)
+            for part, more in zip(parts, amounts, strict=True):
                 part.inc(more)
 
 
