@@ -1,4 +1,4 @@
-"""What a transform has besides its record: ``from hapax import context``, at the top of a module.
+"""What a transform has apart from its record: ``from hapax import context``, atop a module.
 
 Calls are bound where this is imported before them; the service imports it nowhere, so that no other
 pipeline pays for it. Engines find it in ``sys.modules``.
