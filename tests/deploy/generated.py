@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from prometheus_client import Counter, Gauge, Histogram
 
 import hapax
-from hapax import publish, spark, testing
+from hapax import context, publish, spark, testing
 from hapax.core.dead_letters import DeadLetter
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
 from hapax.engines.membership import Opening
@@ -113,6 +113,7 @@ Other modules are internal: they may change in any version.
 LINE_MAX: Final = 88
 SECTIONS: Final[dict[str, list[Any]]] = {
     "hapax: what a transform needs": [hapax.Record, hapax.Output, hapax.Poison, hapax.Coordinates],
+    "hapax.context: what a transform logs and counts": [context.counter, context.histogram],
     "hapax.core.errors: what a test may meet": [
         HapaxError,
         ConfigurationError,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import importlib
 import inspect
 import sys
 import threading
@@ -45,6 +46,23 @@ BLOCKED_TICKS = 10
 """After so many the loop counts as blocked, and what blocks it is named."""
 CLOSE_WAIT_S = 5.0
 WAIT_S = 0.05
+
+
+def bound(form: TransformForm, limits: CallLimits) -> TransformForm:
+    """Return the form with data and, where its module has imported it, with its context."""
+    context = sys.modules.get("hapax.context")
+    return with_data(context.bound(form) if context else form, limits.formats)
+
+
+def take_counted() -> list[Any]:
+    """Return what business code has counted in this process, for the one that serves it."""
+    context = sys.modules.get("hapax.context")
+    return context.drained() if context else []
+
+
+def add_counted(counted: list[Any]) -> None:
+    if counted:
+        importlib.import_module("hapax.context").add(counted)
 
 
 class CallLifetime:
@@ -166,7 +184,7 @@ class SlotCalls(ABC):
         return [given(call) for call in piece] if self._form.lists else given(piece[0])
 
     def _set_up(self) -> None:
-        self._form = with_data(self._lifetime.open(), self._limits.formats)
+        self._form = bound(self._lifetime.open(), self._limits)
         longest = self._limits.records_max if self._form.lists else 1
         self._queue = CallQueue(self._limits.order, longest)
 
@@ -547,7 +565,7 @@ def open_transformer(
 ) -> Transformer | GatheredCalls:
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
-        function = with_data(form, limits.formats).function
+        function = bound(form, limits).function
         attempts, retried = limits.attempts_max, limits.retrying
         return Transformer(function, attempts, retried, limits.output_bytes_max)
     calls = make_calls(form, limits, on_blocked)

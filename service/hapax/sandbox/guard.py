@@ -1,14 +1,14 @@
 """How a guarded sandbox authenticates clients, by TLS, certificates and passwords; their rights.
 
 A client of the plain listener has no name and all rights: brokers, controllers, and the sandbox's
-own requests. Users connect to LOGIN, by SCRAM-SHA-512, and have the rights that they are granted: none at first.
+own requests. Users connect to LOGIN, by SCRAM-SHA-512; one has the rights that it was granted.
 """
 
 from __future__ import annotations
 
 from subprocess import PIPE
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -23,7 +23,6 @@ from confluent_kafka.admin import (
 )
 
 from hapax.sandbox import machine
-from hapax.sandbox.broker import metadata_client
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import LOOPBACK
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 LOGIN = "LOGIN"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 _TIMEOUT_S = 60.0
-_ANSWER_TIMEOUT_S = 30.0
 _ITERATIONS = 4096  # the least that brokers take
 ANYBODY = "*"
 _DAYS, _CA_DAYS = 90, 3650
@@ -142,26 +140,26 @@ class Rights:
     Every call returns when the brokers have accepted; it is in force some milliseconds later.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._admin: AdminClient = metadata_client(bootstrap_servers)
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
 
     def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
         """Make a user of one SCRAM mechanism, or change its password."""
         kind = ScramMechanism[mechanism.replace("-", "_")]
         credential = ScramCredentialInfo(kind, _ITERATIONS)
         change = UserScramCredentialUpsertion(user, credential, password.encode())
-        self._admin.alter_user_scram_credentials([change])[user].result(_ANSWER_TIMEOUT_S)
+        self._admin.alter_user_scram_credentials([change])[user].result(_TIMEOUT_S)
 
     def allow(self, user: str, *rights: Right) -> None:
         bindings = [AclBinding(*_words(user, right)) for right in rights]
         for answer in self._admin.create_acls(bindings).values():
-            answer.result(_ANSWER_TIMEOUT_S)
+            answer.result(_TIMEOUT_S)
 
     def withdraw(self, user: str, *rights: Right) -> int:
         """Take back what was allowed; return how many grants went."""
         chosen = [AclBindingFilter(*_words(user, right)) for right in rights]
         answers = self._admin.delete_acls(chosen).values()
-        return sum(len(answer.result(_ANSWER_TIMEOUT_S)) for answer in answers)
+        return sum(len(answer.result(_TIMEOUT_S)) for answer in answers)
 
 
 def _words(user: str, right: Right) -> tuple[Any, ...]:

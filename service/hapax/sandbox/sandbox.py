@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from hapax.core.cluster_state import Right
-from hapax.sandbox.broker import Extra, KafkaCluster, SandboxTopic
+from hapax.sandbox.broker import Extra, KafkaCluster, SandboxTopic, metadata_client
 from hapax.sandbox.guard import LOGIN, Rights
 from hapax.sandbox.http_servers import RegistryServer
 from hapax.sandbox.machine import SandboxError
@@ -132,7 +132,7 @@ class Sandbox:
 
     @property
     def rights(self) -> Rights:
-        return Rights(self.bootstrap_servers)
+        return Rights(metadata_client(self.bootstrap_servers))
 
     @property
     def guard(self) -> Guard:

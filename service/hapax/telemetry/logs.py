@@ -5,6 +5,7 @@ structlog is imported when logs are configured and not before: see ``_import_str
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, cast
 
 import msgspec
@@ -32,6 +34,7 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console", "ecs", "gcp"]
 
 _KEPT: Final = frozenset({"app", "instance", "engine", "event", "level", "timestamp", "exc_info"})
+_WHO: Final = _KEPT - {"event"}
 TROUBLES_MAX: Final = 20
 _LIBRARIES: Final = frozenset({"librdkafka_logged", "library_logged", "spark_logged"})
 _ABOUT: Final = {"record": "{}", "partition": "{}", "call": "{}", "records": "records: {}"}
@@ -52,11 +55,16 @@ _FOREIGN: Final = {
 }
 
 
+LOGGERS: list[FilteringBoundLogger] = []
+"""The process's own, once it has one."""
+
+
 def configure_logs(
     level: Level,
     log_format: Format = "auto",
     *,
     stream: TextIO | None = None,
+    to: Callable[[bytes], object] | None = None,
     troubles: Troubles | None = None,
     strike: Strike | None = None,
     version: str = "",
@@ -66,7 +74,7 @@ def configure_logs(
 
     Warnings and worse are kept by ``troubles``, too. ``strike`` takes secrets out of every text
     but the bound ones, tracebacks included. Without a ``stream`` lines go to standard output,
-    by a queue: nothing waits for who reads it.
+    by a queue: nothing waits for who reads it; or, as JSON, ``to`` a function.
 
     Levels below ``level`` cost a call that returns at once. ``auto``: console when ``stream``
     (default: stdout) is a terminal, otherwise one JSON object per line, UTF-8. ``ecs`` and ``gcp``
@@ -75,10 +83,11 @@ def configure_logs(
     _import_structlog()
     import structlog
 
-    target: object = None if stream else LineQueue(sys.stdout.fileno())
+    target: object = to and SimpleNamespace(**dict.fromkeys((*_LEVELS, "info", "debug"), to))
+    target = target or (None if stream else LineQueue(sys.stdout.fileno()))
     stream = stream or sys.stdout
     console = log_format == "console" or (log_format == "auto" and stream.isatty())
-    hide: list[Processor] = [] if strike is None else [_without(strike)]
+    hide = [] if strike is None else [cast("Processor", _Without(strike))]
     processors: list[Processor] = [
         *hide,
         *([] if troubles is None else [troubles]),
@@ -103,19 +112,46 @@ def configure_logs(
         wrapper_class=structlog.make_filtering_bound_logger(level),
         context_class=dict,
     )
-    return cast("FilteringBoundLogger", logger.bind(**bound))
+    LOGGERS[:] = [cast("FilteringBoundLogger", logger.bind(**bound))]
+    return LOGGERS[0]
 
 
-def _without(strike: Strike) -> Processor:
-    """Return what takes secrets out of a line; who speaks and what happened stay."""
+def of_business(processor: Processor) -> FilteringBoundLogger:
+    """Return the process's logger without troubles, for texts that are not the service's."""
+    own: Any = copy.copy(LOGGERS[0])
+    others = [each for each in vars(own)["_processors"] if not isinstance(each, Troubles)]
+    struck = [each._replace(kept=_WHO) if isinstance(each, _Without) else each for each in others]
+    vars(own)["_processors"] = [processor, *struck]
+    return cast("FilteringBoundLogger", own)
 
-    def struck(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+
+def relay(line: str | bytes) -> bool:
+    """Log what business code has logged in a process of this one; return whether it has."""
+    import structlog
+
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+        level, event, who = (fields.pop(name) for name in ("level", "event", "instance"))
+        logger = of_business(lambda _logger, _method, event: event)
+    except (LookupError, ValueError):
+        return False
+    if who == structlog.get_context(logger)["instance"] and fields.pop("timestamp", None):
+        getattr(logger, level)(event, **fields)
+        return True
+    return False
+
+
+class _Without(NamedTuple):
+    """Takes secrets out of a line; what is ``kept`` stays."""
+
+    strike: Strike
+    kept: frozenset[str] = _KEPT
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         for key, value in event.items():
-            if key not in _KEPT:
-                event[key] = strike.value(value)
+            if key not in self.kept:
+                event[key] = self.strike.value(value)
         return event
-
-    return struck
 
 
 def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:

@@ -8,6 +8,7 @@ grows without end: it lists its values or has a limit, and what comes on top is 
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -20,9 +21,12 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from prometheus_client import Metric
 
 OTHER = "other"
 PREFIX = "hapax_"
@@ -145,6 +149,14 @@ class _Table:
         self.registry = CollectorRegistry()
         for row in rows(type(self)):
             setattr(self, row.attribute, row.build(self.registry))
+
+
+class _BusinessMetrics(Collector):
+    """Metrics of business code, where it has any (hapax/context.py)."""
+
+    def collect(self) -> Iterable[Metric]:
+        context = sys.modules.get("hapax.context")
+        return context.REGISTRY.collect() if context else ()
 
 
 class Metrics(_Table):
@@ -395,6 +407,7 @@ class Metrics(_Table):
         # A "_created" series for each counter doubles the scrape and no alert here reads it.
         disable_created_metrics()  # type: ignore[no-untyped-call] # the library has no types here
         super().__init__()
+        self.registry.register(_BusinessMetrics())
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.dedup_store_up.of().set(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from collections import Counter
 from functools import wraps
@@ -92,6 +93,8 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
     records       how many records were processed
     waiting       by coordinates, the records that wait for a later try, and in how many seconds of
                   ``Pipeline.wait`` it is due
+    logged        lines of ``hapax.context``, as they are in the log
+    counted       by series, as ``orders_total{country="de"}``, what it has counted
     """
 
     outputs: list[Record]
@@ -101,6 +104,8 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
     calls: dict[Coordinates, int]
     records: int
     waiting: dict[Coordinates, float] = {}
+    logged: list[dict[str, Any]] = []
+    counted: dict[str, float] = {}
 
     @property
     def retries(self) -> int:
@@ -295,6 +300,8 @@ class Pipeline:
         self._calls: Counter[Coordinates] = Counter()
         form = _formed(transform, self.settings.transform)
         limits = replace(call_limits(self.settings), retrying=self._policy, formats=formats)
+        self._lines: list[bytes] = []
+        self._capture()
         self._watch = _CallWatch()
         self._transformer = open_transformer(_counted(form, self._calls), limits, self._watch.note)
         self._noted = (
@@ -356,6 +363,7 @@ class Pipeline:
             self.send(self.schemas.value(value, self.settings.input.topics[0]))
         self._calls.clear()
         self._noted.forget()
+        context = self._capture()
         records = 0
         while (batch := self._source.take(self.settings.transaction.records_max, 0.0)).records:
             try:
@@ -366,7 +374,7 @@ class Pipeline:
             self._source.mark_processed(result.progress)
             records += result.records - result.moved
         self._watch.warn()
-        return self._processed(records)
+        return self._processed(records, context.counted() if context else {})
 
     def abort_next(self, times: int = 1) -> None:
         """Let the next transactions be aborted, as by a broker's failure.
@@ -391,6 +399,14 @@ class Pipeline:
     def wait(self, seconds: float) -> None:
         """Let time pass: until HAPAX_DEDUP__TTL is over, or a later try is due at the next run."""
         self.clock.wait(seconds)
+
+    def _capture(self) -> Any:
+        """Return business code's context, which logs and counts for this pipeline from now on."""
+        context, settings = sys.modules.get("hapax.context"), self.settings
+        if context:
+            names = {"app": settings.app, "instance": settings.instance, "engine": settings.engine}
+            context.capture(settings.telemetry.log_level, self._lines.append, **names)
+        return context
 
     def _steps(self, *, claims: bool) -> Steps:
         settings = self.settings
@@ -431,7 +447,9 @@ class Pipeline:
         self._aborts -= 1
         return InjectedFault("aborted")
 
-    def _processed(self, records: int) -> Processed:
+    def _processed(self, records: int, counted: dict[str, float]) -> Processed:
+        lines = [msgspec.json.decode(line) for line in self._lines]
+        self._lines.clear()
         written = self._written()
         letters = [dead_letter(record) for record in written]
         return Processed(
@@ -442,6 +460,8 @@ class Pipeline:
             calls=dict(self._calls),
             records=records,
             waiting=self._waiting(),
+            logged=lines,
+            counted=counted,
         )
 
     def _now_ms(self) -> int:

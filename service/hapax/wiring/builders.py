@@ -435,7 +435,14 @@ def isolation(
 ) -> Isolation:
     return Isolation(
         transformer,
-        IsolatedCalls(settings.transform, call_limits(settings), *call_limits_s(settings)),
+        IsolatedCalls(
+            settings.transform,
+            call_limits(settings),
+            *call_limits_s(settings),
+            app=settings.app,
+            instance=settings.instance,
+            engine=settings.engine,
+        ),
         on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
         on_failure=on_failure,
         at_once=transformer.calls.at_once if isinstance(transformer, GatheredCalls) else 1,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import sys
 import time
 from contextlib import suppress
 from functools import cache
@@ -19,6 +21,7 @@ from hapax.engines.overlapping_calls import (
     call_limits,
     open_transformer,
     overlapping,
+    take_counted,
 )
 from hapax.engines.spark.task import Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
@@ -26,7 +29,8 @@ from hapax.kafka.consume.spark_sources import KafkaRange
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
-from hapax.telemetry.logs import ClientLogger
+from hapax.settings.secrets import Strike, secrets_around, secrets_of
+from hapax.telemetry.logs import ClientLogger, configure_logs
 from hapax.wiring import builders as parts
 from hapax.wiring.claims import claim_store
 
@@ -52,9 +56,20 @@ def run_plans(
     settings: Settings, plans: Iterable[RangePlan], *, cluster_id: str | None = None
 ) -> Iterator[RangeReport]:
     """Refuse claims of another ``cluster_id`` than the driver's. Executors import this."""
+    configure_logs(  # of business code: it goes where the log of executors goes
+        settings.telemetry.log_level,
+        "json",
+        stream=sys.stderr,
+        strike=Strike({*secrets_of(settings), *secrets_around(os.environ)}),
+        app=settings.app,
+        instance=settings.instance,
+        engine=settings.engine,
+    )
     with without_ctrl_c():
         for plan in plans:
-            yield RangeTask(settings, plan, cluster_id=cluster_id).run()
+            report = RangeTask(settings, plan, cluster_id=cluster_id).run()
+            report.counted = take_counted()
+            yield report
 
 
 def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:

@@ -21,6 +21,7 @@ from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
 from hapax.engines.idle_offsets import EndOfRun
 from hapax.engines.membership import ClaimsWatch, Hold, Membership, cut_off, tell_committed
+from hapax.engines.overlapping_calls import add_counted
 from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
@@ -344,6 +345,7 @@ class Reports:
                 tell_committed(settled, self._events)
             if report.ended:
                 self._events.idle_offsets_committed(report.ended)
+            add_counted(report.counted)
             for name, said in report.events:
                 getattr(self._events, name)(*said)
             self._events.range_completed(

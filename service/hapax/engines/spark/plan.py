@@ -103,6 +103,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     trusted     partitions of which this range proved that their records kill no process
     marks       that this range left in metadata of offsets
     stuck       partitions that are held up by a set that cannot be decoded
+    counted     by business code (hapax/context.py)
     """
 
     lane: int
@@ -120,6 +121,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     trusted: list[TopicPartition] = []
     marks: Marks = {}
     stuck: dict[TopicPartition, Stuck] = {}
+    counted: list[Any] = []
 
     @property
     def outcome(self) -> RangeOutcome:

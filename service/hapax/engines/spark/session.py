@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, PreflightError, StopError
 from hapax.core.working_folder import import_path, shadowed_files
-from hapax.engines.spark.jvm import StartAbandonedError, start, watch_executors
+from hapax.engines.spark.jvm import OUTPUT, StartAbandonedError, start, watch_executors
 from hapax.jars import Lock, check
 from hapax.settings.redaction import hidden, secret_values
 from hapax.settings.secrets import Strike
+from hapax.telemetry.logs import relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +172,7 @@ def _context(
 ) -> SparkContext:
     from pyspark import SparkContext
 
-    tell = _on_stderr(options) if events is None else events.spark_logged
+    tell = _on_stderr(options) if events is None else partial(_relayed, events)
     try:
         context = start(lambda: SparkContext.getOrCreate(conf), abandoned, tell)
     except StartAbandonedError:
@@ -186,6 +188,11 @@ def _context(
     if events is not None:
         watch_executors(context, events)
     return context
+
+
+def _relayed(events: Events, level: int, logger: str, text: str) -> None:
+    if logger != OUTPUT or not relay(text):
+        events.spark_logged(level, logger, text)
 
 
 def _on_stderr(options: SparkOptions) -> Tell:
