@@ -182,11 +182,14 @@ LATE = [
     *at(
         "broker",
         *(
-            fault(
-                "S-K2",
-                f"coordinator frozen in commit, {seconds} s",
-                strikes_brokers.freeze_in_commit,
-                seconds=seconds,
+            replace(
+                fault(
+                    "S-K2",
+                    f"coordinator frozen in commit, {seconds} s",
+                    strikes_brokers.freeze_in_commit,
+                    seconds=seconds,
+                ),
+                waits="worker",
             )
             for seconds in (3, 6)
         ),
