@@ -26,7 +26,7 @@ from hapax.testing import pytest_plugin
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
-from tests.deploy.values_schema import THRESHOLDS, schema
+from tests.deploy.values_schema import CLOSED, OPEN, THRESHOLDS, names, schema
 
 DOCS: Final = DEPLOY.parent / "docs"
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
@@ -78,13 +78,23 @@ def files() -> dict[Path, str]:
         DOCS / "settings.md": markdown(),
         DOCS / "metrics.md": metrics_reference(),
         DOCS / "api.md": api_page(),
-        CHART / "values.schema.json": json.dumps(schema(), indent=1) + "\n",
+        CHART / "values.schema.json": json.dumps(schema(), indent=1).replace(CLOSED, OPEN) + "\n",
+        CHART / "names.json": _lines(names()),
         CHART / "alerts.yaml": _tokens(alerts),
         CHART / "dashboard.json": DASHBOARD.read_text(),
         CHART / "settings.yaml": _defaults(),
         CLUSTER / "prometheusrule.yaml": _RULE + textwrap.indent(alerts, "  "),
         CLUSTER / "hapax.json": DASHBOARD.read_text(),
     }
+
+
+def _lines(names: dict[str, Any]) -> str:
+    """Return JSON with a line for each name of the second level."""
+    parts = []
+    for key, level in names.items():
+        lines = [f" {json.dumps(name)}: {json.dumps(below)}" for name, below in level.items()]
+        parts.append(f"{json.dumps(key)}: {{\n" + ",\n".join(lines) + "\n}")
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def _tokens(alerts: str) -> str:

@@ -33,6 +33,17 @@ OPERATORS: Final[dict[str, Table]] = {
             {"port": "text", "path": "text", "interval": "text", "scrapeTimeout": "text"}
         ],
     },
+    "monitoring.coreos.com/v1 ServiceMonitor": {
+        "selector": _SELECTOR,
+        "endpoints": [
+            {
+                **dict.fromkeys(("port", "path", "interval", "scrapeTimeout"), "text"),
+                "relabelings": [
+                    {"sourceLabels": ["text"], "separator": "text", "targetLabel": "text"}
+                ],
+            }
+        ],
+    },
     "monitoring.coreos.com/v1 PrometheusRule": {
         "groups": [
             {

@@ -199,8 +199,8 @@ def without(security: dict[str, str], name: str) -> dict[str, str]:
             "needs the address of Prometheus",
         ),
         (
-            scaling({}, autoscaling={"enabled": True, "replicasMin": 5, "replicasMax": 4}),
-            "replicasMin is larger",
+            scaling({}, autoscaling={"enabled": True, "minReplicas": 5, "maxReplicas": 4}),
+            "minReplicas is larger",
         ),
         (
             {

@@ -1,6 +1,7 @@
 """The values of the chart: typos are refused on every level, and what is given arrives."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,32 +14,78 @@ import yaml
 from hapax.settings import VARIABLES
 from hapax.settings.base import Variable
 from tests.deploy import tools
-from tests.deploy.manifests import CHART, Object, charted, driver, only
+from tests.deploy.manifests import CHART, CHARTED, Object, asked, charted, driver, leaves, only
 from tests.deploy.schemas import VERSIONS, problems
-from tests.deploy.values_schema import OWNED, form, settable
+from tests.deploy.values_schema import CLOSED, OPEN, OWNED, form, settable
 from tests.kit.commands import run_captured
 
 BOTH = pytest.mark.parametrize(
     "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)
 )
+# Names that do not exist; the value of each is the nearest that does.
+NAMES: dict[str, Any] = yaml.safe_load("""
+replica: replicaCount
+Replicas: replicaCount
+replicaCounts: replicaCount
+image: {tga: tag, repositry: repository, regestry: registry, pulPolicy: pullPolicy}
+imagePullSecret: imagePullSecrets
+imagePullSecrets: [{nmae: name}]
+fullNameOverride: fullnameOverride
+minReadySecond: minReadySeconds
+updateStrategy: {rollingUpdate: {partitions: partition}}
+settings:
+  HAPAX_SHUTDOWN_TIMEOUT: HAPAX_SHUTDOWN__TIMEOUT
+  HAPAX_OUTPUT__TOPICS: HAPAX_OUTPUT__TOPIC
+  HAPAX_KAFKA__BOOTSTRAP_SERVER: HAPAX_KAFKA__BOOTSTRAP_SERVERS
+  HAPAX_TRANFORM: HAPAX_TRANSFORM
+  hapax_app: HAPAX_APP
+secrets: {optionl: optional}
+extraEnv: [{name: TZ, valeu: value}]
+extraEnvFrom: [{secretReference: secretRef}]
+extraVolumes: [{name: a, persistentVolumeClaims: persistentVolumeClaim}]
+extraVolumeMounts: [{name: a, mountPath: /a, mountpath: mountPath, redOnly: readOnly}]
+sidecars: [{name: proxy, images: image}]
+commonLabel: commonLabels
+podAnotations: podAnnotations
+serviceAccount: {annotation: annotations}
+nodeSelectors: nodeSelector
+tolerations: [{key: a, efect: effect}]
+affinity: {podAntiAfinity: podAntiAffinity, podAffinities: podAffinity}
+topologySpreadConstraint: topologySpreadConstraints
+podSecurityContext: {runAsUserId: runAsUser}
+securityContext: {capabilities: {dropp: drop}}
+resources: {limit: limits}
+terminationGracePeriod: terminationGracePeriodSeconds
+livenessProbe: {failureTreshold: failureThreshold}
+podDisruptionBudget: {enable: enabled}
+monitoring:
+  podMonitor: {label: labels}
+  serviceMonitors: serviceMonitor
+  rules: {thresholds: {latencySecond: latencySeconds}}
+networkPolicy: {port: ports, dns: {port: ports}}
+autoscaling: {maxReplica: maxReplicas, lagTreshold: lagThreshold}
+""")
+# As other charts call them, and this one did before 0.1.0.
+CALLED: dict[str, Any] = yaml.safe_load("""
+replicas: replicaCount
+update: updateStrategy
+disruptionBudget: podDisruptionBudget
+labels: commonLabels
+volumes: extraVolumes
+autoscaling: {replicasMin: autoscaling.minReplicas, replicasMax: autoscaling.maxReplicas}
+serviceMonitor: monitoring.serviceMonitor
+""")
 # Each with a word that the refusal must say, or a field that it must name.
 TYPOS: list[tuple[str, str]] = [
-    ("replica: 3", "replica"),
-    ("Replicas: 3", "Replicas"),
-    ("replicas: three", "replicas"),
-    ("replicas: -1", "replicas"),
-    ("image: {tga: 1.0.0}", "tga"),
+    ("replicaCount: three", "replicaCount"),
+    ("replicaCount: -1", "replicaCount"),
     ("image: {pullPolicy: Allways}", "pullPolicy"),
     ("image: {digest: 'sha256:12'}", "digest"),
     ("image: hapax:1.0.0", "image"),
-    ("imagePullSecret: [{name: registry}]", "imagePullSecret"),
     ("imagePullSecrets: [registry]", "imagePullSecrets"),
-    ("imagePullSecrets: [{nmae: registry}]", "nmae"),
     ("kind: Statefulset", "kind"),
-    ("update: {type: Rolling}", "type"),
-    ("update: {partitions: 2}", "partitions"),
+    ("updateStrategy: {type: Rolling}", "type"),
     ("minReadySeconds: 10s", "minReadySeconds"),
-    ("settings: {HAPAX_SHUTDOWN_TIMEOUT: 20s}", "HAPAX_SHUTDOWN_TIMEOUT"),
     ("settings: {HAPAX_SHUTDOWN__TIMEOUT: 20}", "HAPAX_SHUTDOWN__TIMEOUT"),
     ("settings: {HAPAX_SHUTDOWN__TIMEOUT: 20sec}", "HAPAX_SHUTDOWN__TIMEOUT"),
     ("settings: {HAPAX_TRANSACTION__BYTES_MAX: 16MeB}", "HAPAX_TRANSACTION__BYTES_MAX"),
@@ -51,39 +98,18 @@ TYPOS: list[tuple[str, str]] = [
     ("settings: {HAPAX_TRANSFORM: pipeline.transform}", "HAPAX_TRANSFORM"),
     ("settings: {HAPAX_DEDUP__REDIS_URL_FILE: redis-url}", "HAPAX_DEDUP__REDIS_URL_FILE"),
     ("settings: {HAPAX_DEDUP__REDIS_URL: 'redis://r:6379'}", "HAPAX_DEDUP__REDIS_URL"),
-    ("settings: {hapax_app: orders}", "hapax_app"),
-    ("secrets: {optionl: false}", "optionl"),
-    ("extraEnv: [{name: TZ, valeu: UTC}]", "valeu"),
-    ("extraEnv: [{name: HAPAX_TRANFORM, value: 'a:b'}]", "extraEnv"),
-    ("extraEnv: [{name: HAPAX_KAFKA__SECURITY__PASSWORD, value: geheim}]", "extraEnv"),
-    ("extraEnvFrom: [{secretReference: {name: a}}]", "secretReference"),
-    ("extraVolumes: [{name: a, persistentVolumeClaims: {claimName: b}}]", "extraVolumes"),
     ("extraVolumes: [{name: scratch, emptyDir: {}}]", "extraVolumes"),
-    ("extraVolumeMounts: [{name: a, mountpath: /a}]", "mountpath"),
-    ("sidecars: [{name: proxy, images: proxy:1}]", "sidecars"),
     ("podLabels: {app.kubernetes.io/name: other}", "app.kubernetes.io/name"),
-    ("serviceAccount: {annotation: {a: b}}", "annotation"),
     ("tolerations: [{key: a, operator: Exist}]", "operator"),
     ("tolerations: [{key: a, effect: Noschedule}]", "effect"),
-    ("affinity: {podAntiAfinity: {}}", "podAntiAfinity"),
-    ("podSecurityContext: {runAsUserId: 1}", "runAsUserId"),
-    ("securityContext: {capabilities: {dropp: [ALL]}}", "dropp"),
-    ("resources: {limit: {memory: 1Gi}}", "limit"),
     ("scratchSize: 64MB", "scratchSize"),
-    ("livenessProbe: {failureTreshold: 9}", "failureTreshold"),
     ("terminationGracePeriodSeconds: 75s", "terminationGracePeriodSeconds"),
-    ("disruptionBudget: {enable: false}", "enable"),
     ("monitoring: {enabled: true}", "enabled"),
-    ("monitoring: {podMonitor: {label: {a: b}}}", "label"),
     ("monitoring: {podMonitor: {interval: 15}}", "interval"),
-    ("monitoring: {rules: {thresholds: {latencySecond: 5}}}", "latencySecond"),
     ("monitoring: {rules: {thresholds: {abortShare: 20}}}", "abortShare"),
-    ("networkPolicy: {port: [9092]}", "port"),
     ("networkPolicy: {dns: {namespace: openshift-dns}}", "namespace"),
-    ("autoscaling: {maxReplicas: 6}", "maxReplicas"),
     ("autoscaling: {trigger: Kafka}", "trigger"),
     ("autoscaling: {prometheus: {serverAddress: 'prometheus:9090'}}", "serverAddress"),
-    ("settings: {HAPAX_OUTPUT__TOPICS: orders}", "HAPAX_OUTPUT__TOPICS"),
     ("settings: {HAPAX_INSTANCE: one}", "HAPAX_INSTANCE"),
     *(
         IN_HELM := [
@@ -96,20 +122,20 @@ TYPOS: list[tuple[str, str]] = [
             ("kind: Deployment", "HAPAX_GROUP__MEMBERSHIP"),
             ("kind: DaemonSet", "kind"),
             ("image: {digest: 'sha256:123'}", "digest"),
-            ("extraEnv: [{name: HAPAX_KAFKA__SECURITY__USERNAME_, value: geheim}]", "extraEnv"),
+            ("extraEnv: [{name: HAPAX_KAFKA__SECURITY__PASSWORD, value: geheim}]", "extraEnv"),
             ("podLabels: {app.kubernetes.io/instance: other}", "app.kubernetes.io/instance"),
-            ("affinity: {podAffinities: {}}", "podAffinities"),
         ]
     ),
 ]
 """The last ones are of all kinds that the schema has, and Helm itself is given those."""
+PARTITION = "{rollingUpdate: {partition: 1}}"
 DEPLOYMENT = "kind: Deployment, settings: {HAPAX_GROUP__MEMBERSHIP: dynamic}"
 # Everything that Kubernetes has and the chart only hands on.
 GIVEN: dict[str, Any] = yaml.safe_load("""
 fullnameOverride: shop
 imagePullSecrets: [{name: registry}]
 minReadySeconds: 20
-update: {partition: 2}
+updateStrategy: {rollingUpdate: {partition: 2}}
 extraEnv:
   - {name: TZ, value: UTC}
   - name: HAPAX_KAFKA__SECURITY__PASSWORD
@@ -119,7 +145,7 @@ extraVolumes: [{name: models, persistentVolumeClaim: {claimName: models}}]
 extraVolumeMounts: [{name: models, mountPath: /models, readOnly: true}]
 initContainers: [{name: proxy, image: "proxy:1", restartPolicy: Always}]
 sidecars: [{name: logs, image: "logs:1"}]
-labels: {team: shop}
+commonLabels: {team: shop}
 podLabels: {sidecar.istio.io/inject: "true"}
 podAnnotations: {cluster-autoscaler.kubernetes.io/safe-to-evict: "true"}
 annotations: {owner: shop}
@@ -145,7 +171,8 @@ monitoring:
 
 
 def refusal(helm: Path, values: Path, *options: str, release: str = "hapax") -> str:
-    done = run_captured([helm, "template", release, CHART, "-f", values, *options])
+    command = [helm, "template", release, CHART, "-f", values, *options, *asked(helm)]
+    done = run_captured(command)
     assert done.returncode != 0, done.stdout
     assert "geheim" not in done.stderr
     return done.stderr
@@ -168,11 +195,18 @@ def merged(values: Any, more: Any) -> Any:
     return {name: each for name, each in found.items() if more.get(name, each) is not None}
 
 
+def closed() -> dict[str, Any]:
+    """Return the schema with what templates/_known.tpl adds to it."""
+    schema: dict[str, Any] = json.loads(
+        (CHART / "values.schema.json").read_text().replace(OPEN, CLOSED)
+    )
+    return schema
+
+
 @cache
 def chart() -> tuple[jsonschema.Draft7Validator, dict[str, Any]]:
     """Return what judges values, and the defaults."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    return jsonschema.Draft7Validator(schema), yaml.safe_load((CHART / "values.yaml").read_text())
+    return jsonschema.Draft7Validator(closed()), yaml.safe_load((CHART / "values.yaml").read_text())
 
 
 def refusals(values: dict[str, Any]) -> list[str]:
@@ -181,10 +215,33 @@ def refusals(values: dict[str, Any]) -> list[str]:
     return [f"{'.'.join(map(str, each.absolute_path))}: {each.message}" for each in errors]
 
 
+def unknown(values: dict[str, Any], how: str) -> set[str]:
+    """Return what is said of each name of ``values``."""
+    known = (".name", ".key", ".mountPath")
+    found = {path[1:]: each for path, each in leaves(values) if not path.endswith(known)}
+    return {f"{path}: {how.format(each)}" for path, each in found.items()}
+
+
+@BOTH
+@pytest.mark.deep
+def test_forty_names_that_do_not_exist_are_refused_each_with_the_nearest(tmp_path, helm):
+    file = tmp_path / "values.yaml"
+    for values, how in ((NAMES, "did you mean {}?"), (CALLED, "it is called {}")):
+        file.write_text(yaml.safe_dump(values))
+        wanted = unknown(values, how)
+        assert wanted <= set(refusal(helm(), file).splitlines()), how
+    assert len(unknown(NAMES, "")) >= 40
+    file.write_text("extraEnv: [{name: HAPAX_TRANFORM, value: 'a:b'}]")
+    assert "HAPAX_TRANFORM: did you mean HAPAX_TRANSFORM?" in refusal(helm(), file)
+
+
 def test_a_typo_is_refused_by_name():
     assert refusals({}) == []
     said = {typo: refusals(yaml.safe_load(typo)) for typo, _ in TYPOS}
     assert [typo for typo, word in TYPOS if word not in " ".join(said[typo])] == []
+    at_once = " ".join(refusals(NAMES))
+    names = {re.split(r"[.:]", each)[-2] for each in unknown(NAMES, "")}
+    assert [name for name in names if f"'{name}'" not in at_once] == []
 
 
 @BOTH
@@ -207,7 +264,7 @@ def keys(schema: Any, values: Any, path: str = "") -> Iterator[tuple[str, bool]]
 
 
 def test_each_value_of_the_schema_has_its_default_in_the_file():
-    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema = closed()
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     found = dict(keys(schema, values))
     assert len(found) > 80
@@ -228,7 +285,8 @@ def loose(schema: Any, path: str = "") -> Iterator[str]:
 
 
 def test_the_schema_is_closed_on_every_level():
-    assert list(loose(json.loads((CHART / "values.schema.json").read_text()))) == []
+    # Charts that have this one in theirs share the names below global.
+    assert list(loose(closed())) == ["/properties/global"]
 
 
 @pytest.fixture
@@ -456,9 +514,13 @@ def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outpu
             "memory: 1Gi is not above HAPAX_CALL__OUTPUT_BYTES_MAX",
         ),
         ("startupProbe: {failureThreshold: 20}", "shorter than the 180 s that a start may take"),
-        (f"{{{DEPLOYMENT}, update: {{partition: 1}}}}", "neither ordinals nor OnDelete"),
-        (f"{{{DEPLOYMENT}, update: {{type: OnDelete}}}}", "neither ordinals nor OnDelete"),
-        ("update: {type: OnDelete, partition: 1}", "only with update.type: RollingUpdate"),
+        (f"{{{DEPLOYMENT}, updateStrategy: {PARTITION}}}", "neither ordinals nor OnDelete"),
+        (f"{{{DEPLOYMENT}, updateStrategy: {{type: OnDelete}}}}", "neither ordinals nor OnDelete"),
+        (
+            "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}",
+            "only with updateStrategy.type: RollingUpdate",
+        ),
+        ("monitoring: {podMonitor: &on {enabled: true}, serviceMonitor: *on}", "process twice"),
     ],
 )
 @BOTH
