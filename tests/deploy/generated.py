@@ -25,12 +25,15 @@ from hapax.telemetry.metrics import Label, Row, rows
 from hapax.testing import pytest_plugin
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
+from tests.deploy import tools
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
 from tests.deploy.values_schema import CLOSED, OPEN, THRESHOLDS, names, schema
+from tests.kit.commands import output_of
 
 DOCS: Final = DEPLOY.parent / "docs"
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
 DASHBOARD: Final = DEPLOY / "monitoring" / "dashboard.json"
+README: Final = CHART / "README.md"
 CLUSTER: Final = KUSTOMIZE / "components/cluster"
 # What grace period, probes, the pace of autoscaling and the memory limit are computed from.
 FOLLOWED: Final = (
@@ -86,6 +89,14 @@ def files() -> dict[Path, str]:
         CLUSTER / "prometheusrule.yaml": _RULE + textwrap.indent(alerts, "  "),
         CLUSTER / "hapax.json": DASHBOARD.read_text(),
     }
+
+
+def chart_readme() -> str | None:
+    """Return what helm-docs makes of the comments in values.yaml; nothing where there is no Go."""
+    if program := tools.helm_docs():
+        words = ["--dry-run", "--log-level", "error", "--sort-values-order", "file"]
+        return output_of([program, *words, "--chart-search-root", CHART])
+    return None
 
 
 def _lines(names: dict[str, Any]) -> str:
@@ -263,3 +274,5 @@ def _label(label: Label) -> str:
 if __name__ == "__main__":
     for _path, _content in files().items():
         _path.write_text(_content)
+    if _readme := chart_readme():
+        README.write_text(_readme)

@@ -69,12 +69,15 @@ def charted(
     helm: Path | None = None,
     release: str = "hapax",
     options: tuple[str, ...] = (),
+    hooks: bool = False,
 ) -> list[Object]:
-    """Return the objects of the chart, with these files of values one upon another."""
+    """Return the objects of the chart, with these files of values one upon another.
+
+    hooks  those of ``helm test`` instead
+    """
     objects = copy.deepcopy(_charted(helm or tools.helm(), release, values, options))
-    return [
-        each for each in objects if "helm.sh/hook" not in each["metadata"].get("annotations", {})
-    ]
+    hooked = [each["metadata"].get("annotations", {}).get("helm.sh/hook") for each in objects]
+    return [each for each, hook in zip(objects, hooked, strict=True) if hooks == (hook is not None)]
 
 
 def _objects(text: str) -> list[Object]:

@@ -14,7 +14,7 @@ import yaml
 from hapax.settings import VARIABLES
 from hapax.settings.base import Variable
 from tests.deploy import tools
-from tests.deploy.manifests import CHART, CHARTED, Object, asked, charted, driver, leaves, only
+from tests.deploy.manifests import CHART, Object, asked, charted, driver, leaves, only
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.values_schema import CLOSED, OPEN, OWNED, form, settable
 from tests.kit.commands import run_captured
@@ -22,152 +22,10 @@ from tests.kit.commands import run_captured
 BOTH = pytest.mark.parametrize(
     "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)
 )
-# Names that do not exist; the value of each is the nearest that does.
-NAMES: dict[str, Any] = yaml.safe_load("""
-replica: replicaCount
-Replicas: replicaCount
-replicaCounts: replicaCount
-image: {tga: tag, repositry: repository, regestry: registry, pulPolicy: pullPolicy}
-imagePullSecret: imagePullSecrets
-imagePullSecrets: [{nmae: name}]
-fullNameOverride: fullnameOverride
-minReadySecond: minReadySeconds
-updateStrategy: {rollingUpdate: {partitions: partition}}
-settings:
-  HAPAX_SHUTDOWN_TIMEOUT: HAPAX_SHUTDOWN__TIMEOUT
-  HAPAX_OUTPUT__TOPICS: HAPAX_OUTPUT__TOPIC
-  HAPAX_KAFKA__BOOTSTRAP_SERVER: HAPAX_KAFKA__BOOTSTRAP_SERVERS
-  HAPAX_TRANFORM: HAPAX_TRANSFORM
-  hapax_app: HAPAX_APP
-secrets: {optionl: optional}
-extraEnv: [{name: TZ, valeu: value}]
-extraEnvFrom: [{secretReference: secretRef}]
-extraVolumes: [{name: a, persistentVolumeClaims: persistentVolumeClaim}]
-extraVolumeMounts: [{name: a, mountPath: /a, mountpath: mountPath, redOnly: readOnly}]
-sidecars: [{name: proxy, images: image}]
-commonLabel: commonLabels
-podAnotations: podAnnotations
-serviceAccount: {annotation: annotations}
-nodeSelectors: nodeSelector
-tolerations: [{key: a, efect: effect}]
-affinity: {podAntiAfinity: podAntiAffinity, podAffinities: podAffinity}
-topologySpreadConstraint: topologySpreadConstraints
-podSecurityContext: {runAsUserId: runAsUser}
-securityContext: {capabilities: {dropp: drop}}
-resources: {limit: limits}
-terminationGracePeriod: terminationGracePeriodSeconds
-livenessProbe: {failureTreshold: failureThreshold}
-podDisruptionBudget: {enable: enabled}
-monitoring:
-  podMonitor: {label: labels}
-  serviceMonitors: serviceMonitor
-  rules: {thresholds: {latencySecond: latencySeconds}}
-networkPolicy: {port: ports, dns: {port: ports}}
-autoscaling: {maxReplica: maxReplicas, lagTreshold: lagThreshold}
-""")
-# As other charts call them, and this one did before 0.1.0.
-CALLED: dict[str, Any] = yaml.safe_load("""
-replicas: replicaCount
-update: updateStrategy
-disruptionBudget: podDisruptionBudget
-labels: commonLabels
-volumes: extraVolumes
-autoscaling: {replicasMin: autoscaling.minReplicas, replicasMax: autoscaling.maxReplicas}
-serviceMonitor: monitoring.serviceMonitor
-""")
-# Each with a word that the refusal must say, or a field that it must name.
-TYPOS: list[tuple[str, str]] = [
-    ("replicaCount: three", "replicaCount"),
-    ("replicaCount: -1", "replicaCount"),
-    ("image: {pullPolicy: Allways}", "pullPolicy"),
-    ("image: {digest: 'sha256:12'}", "digest"),
-    ("image: hapax:1.0.0", "image"),
-    ("imagePullSecrets: [registry]", "imagePullSecrets"),
-    ("kind: Statefulset", "kind"),
-    ("updateStrategy: {type: Rolling}", "type"),
-    ("minReadySeconds: 10s", "minReadySeconds"),
-    ("settings: {HAPAX_SHUTDOWN__TIMEOUT: 20}", "HAPAX_SHUTDOWN__TIMEOUT"),
-    ("settings: {HAPAX_SHUTDOWN__TIMEOUT: 20sec}", "HAPAX_SHUTDOWN__TIMEOUT"),
-    ("settings: {HAPAX_TRANSACTION__BYTES_MAX: 16MeB}", "HAPAX_TRANSACTION__BYTES_MAX"),
-    ("settings: {HAPAX_TRANSACTION__RECORDS_MAX: 10.5}", "HAPAX_TRANSACTION__RECORDS_MAX"),
-    ("settings: {HAPAX_DEAD_LETTER__RATE_MAX: 10}", "HAPAX_DEAD_LETTER__RATE_MAX"),
-    ("settings: {HAPAX_GUARANTEE: exactly-once}", "HAPAX_GUARANTEE"),
-    ("settings: {HAPAX_TELEMETRY__TRACING: enabled}", "HAPAX_TELEMETRY__TRACING"),
-    ("settings: {HAPAX_INPUT__TOPICS: orders returns}", "HAPAX_INPUT__TOPICS"),
-    ("settings: {HAPAX_KAFKA__BOOTSTRAP_SERVERS: kafka}", "HAPAX_KAFKA__BOOTSTRAP_SERVERS"),
-    ("settings: {HAPAX_TRANSFORM: pipeline.transform}", "HAPAX_TRANSFORM"),
-    ("settings: {HAPAX_DEDUP__REDIS_URL_FILE: redis-url}", "HAPAX_DEDUP__REDIS_URL_FILE"),
-    ("settings: {HAPAX_DEDUP__REDIS_URL: 'redis://r:6379'}", "HAPAX_DEDUP__REDIS_URL"),
-    ("extraVolumes: [{name: scratch, emptyDir: {}}]", "extraVolumes"),
-    ("podLabels: {app.kubernetes.io/name: other}", "app.kubernetes.io/name"),
-    ("tolerations: [{key: a, operator: Exist}]", "operator"),
-    ("tolerations: [{key: a, effect: Noschedule}]", "effect"),
-    ("scratchSize: 64MB", "scratchSize"),
-    ("terminationGracePeriodSeconds: 75s", "terminationGracePeriodSeconds"),
-    ("monitoring: {enabled: true}", "enabled"),
-    ("monitoring: {podMonitor: {interval: 15}}", "interval"),
-    ("monitoring: {rules: {thresholds: {abortShare: 20}}}", "abortShare"),
-    ("networkPolicy: {dns: {namespace: openshift-dns}}", "namespace"),
-    ("autoscaling: {trigger: Kafka}", "trigger"),
-    ("autoscaling: {prometheus: {serverAddress: 'prometheus:9090'}}", "serverAddress"),
-    ("settings: {HAPAX_INSTANCE: one}", "HAPAX_INSTANCE"),
-    *(
-        IN_HELM := [
-            (
-                "settings: {HAPAX_KAFKA__SECURITY__PASSWORD: geheim}",
-                "HAPAX_KAFKA__SECURITY__PASSWORD",
-            ),
-            ("settings: {HAPAX_APP: null}", "HAPAX_APP"),
-            ("settings: {HAPAX_TRANSACTION__BYTES_MAX: 16MiBs}", "HAPAX_TRANSACTION__BYTES_MAX"),
-            ("kind: Deployment", "HAPAX_GROUP__MEMBERSHIP"),
-            ("kind: DaemonSet", "kind"),
-            ("image: {digest: 'sha256:123'}", "digest"),
-            ("extraEnv: [{name: HAPAX_KAFKA__SECURITY__PASSWORD, value: geheim}]", "extraEnv"),
-            ("podLabels: {app.kubernetes.io/instance: other}", "app.kubernetes.io/instance"),
-        ]
-    ),
-]
-"""The last ones are of all kinds that the schema has, and Helm itself is given those."""
+WRONG: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())
+GIVEN = WRONG["given"]
 PARTITION = "{rollingUpdate: {partition: 1}}"
 DEPLOYMENT = "kind: Deployment, settings: {HAPAX_GROUP__MEMBERSHIP: dynamic}"
-# Everything that Kubernetes has and the chart only hands on.
-GIVEN: dict[str, Any] = yaml.safe_load("""
-fullnameOverride: shop
-imagePullSecrets: [{name: registry}]
-minReadySeconds: 20
-updateStrategy: {rollingUpdate: {partition: 2}}
-extraEnv:
-  - {name: TZ, value: UTC}
-  - name: HAPAX_KAFKA__SECURITY__PASSWORD
-    valueFrom: {secretKeyRef: {name: vault, key: password}}
-extraEnvFrom: [{secretRef: {name: more}}]
-extraVolumes: [{name: models, persistentVolumeClaim: {claimName: models}}]
-extraVolumeMounts: [{name: models, mountPath: /models, readOnly: true}]
-initContainers: [{name: proxy, image: "proxy:1", restartPolicy: Always}]
-sidecars: [{name: logs, image: "logs:1"}]
-commonLabels: {team: shop}
-podLabels: {sidecar.istio.io/inject: "true"}
-podAnnotations: {cluster-autoscaler.kubernetes.io/safe-to-evict: "true"}
-annotations: {owner: shop}
-serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::1:role/shop"}}
-nodeSelector: {disk: ssd}
-tolerations: [{key: dedicated, operator: Equal, value: kafka, effect: NoSchedule}]
-affinity:
-  podAntiAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}}
-priorityClassName: high
-topologySpreadConstraints: []
-networkPolicy:
-  enabled: true
-  dns: {to: [{ipBlock: {cidr: 169.254.20.10/32}}], ports: [53, 5353]}
-  extraEgress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]
-  extraIngress: [{from: [{podSelector: {}}], ports: [{port: 9464}]}]
-monitoring:
-  podMonitor: {enabled: true, labels: {release: prometheus}, interval: 30s}
-  rules: {enabled: true, labels: {release: prometheus}, thresholds: {latencySeconds: 5}}
-  dashboard: {enabled: true, labels: {grafana_dashboard: "1", folder: kafka}}
-""")
 
 
 def refusal(helm: Path, values: Path, *options: str, release: str = "hapax") -> str:
@@ -226,21 +84,21 @@ def unknown(values: dict[str, Any], how: str) -> set[str]:
 @pytest.mark.deep
 def test_forty_names_that_do_not_exist_are_refused_each_with_the_nearest(tmp_path, helm):
     file = tmp_path / "values.yaml"
-    for values, how in ((NAMES, "did you mean {}?"), (CALLED, "it is called {}")):
+    for values, how in ((WRONG["names"], "did you mean {}?"), (WRONG["called"], "it is called {}")):
         file.write_text(yaml.safe_dump(values))
         wanted = unknown(values, how)
         assert wanted <= set(refusal(helm(), file).splitlines()), how
-    assert len(unknown(NAMES, "")) >= 40
+    assert len(unknown(WRONG["names"], "")) >= 40
     file.write_text("extraEnv: [{name: HAPAX_TRANFORM, value: 'a:b'}]")
     assert "HAPAX_TRANFORM: did you mean HAPAX_TRANSFORM?" in refusal(helm(), file)
 
 
 def test_a_typo_is_refused_by_name():
     assert refusals({}) == []
-    said = {typo: refusals(yaml.safe_load(typo)) for typo, _ in TYPOS}
-    assert [typo for typo, word in TYPOS if word not in " ".join(said[typo])] == []
-    at_once = " ".join(refusals(NAMES))
-    names = {re.split(r"[.:]", each)[-2] for each in unknown(NAMES, "")}
+    typos = WRONG["forms"] + WRONG["in_helm"]
+    assert [typo for word, typo in typos if word not in " ".join(refusals(typo))] == []
+    at_once = " ".join(refusals(WRONG["names"]))
+    names = {re.split(r"[.:]", each)[-2] for each in unknown(WRONG["names"], "")}
     assert [name for name in names if f"'{name}'" not in at_once] == []
 
 
@@ -248,8 +106,8 @@ def test_a_typo_is_refused_by_name():
 @pytest.mark.deep
 def test_helm_applies_the_schema(tmp_path, helm):
     file = tmp_path / "values.yaml"
-    for typo, word in IN_HELM:
-        file.write_text(typo)
+    for word, typo in WRONG["in_helm"]:
+        file.write_text(yaml.safe_dump(typo))
         assert word in refusal(helm(), file), typo
 
 
@@ -409,6 +267,32 @@ def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path, helm):
     assert {port["port"] for port in policy["egress"][0]["ports"]} == {53, 5353}
     assert policy["egress"][2:] == GIVEN["networkPolicy"]["extraEgress"]
     assert policy["ingress"][1:] == GIVEN["networkPolicy"]["extraIngress"]
+
+
+@BOTH
+@pytest.mark.deep
+def test_a_chart_with_this_one_in_it_gives_registry_and_name(tmp_path, helm):
+    given = {
+        "global": {"imageRegistry": "mirror.example:5000"},
+        "image": {"registry": "registry.example", "tag": "1"},
+        "nameOverride": "billing",
+        "commonLabels": {"app.kubernetes.io/part-of": "shop"},
+        "monitoring": {"serviceMonitor": {"enabled": True, "interval": "30s"}},
+    }
+    objects = rendered(tmp_path, given, helm=helm())
+    assert [one for each in objects for one in problems(each)] == []
+    assert driver(objects)["spec"]["containers"][0]["image"] == "mirror.example:5000/hapax:1"
+    assert {each["metadata"]["labels"]["app.kubernetes.io/part-of"] for each in objects} == {"shop"}
+    service, workload = only(objects, "Service"), only(objects, "StatefulSet")
+    assert service["metadata"]["name"] == workload["metadata"]["name"] == "hapax-billing"
+    selected = {"app.kubernetes.io/name": "billing", "app.kubernetes.io/instance": "hapax-billing"}
+    assert service["spec"]["selector"] == workload["spec"]["selector"]["matchLabels"] == selected
+    assert selected.items() <= driver(objects)["metadata"]["labels"].items()
+    monitor = only(objects, "ServiceMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [(each["port"], each["interval"]) for each in monitor["endpoints"]] == [
+        (service["spec"]["ports"][0]["name"], "30s")
+    ]
 
 
 @pytest.mark.deep

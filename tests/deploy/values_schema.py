@@ -2,8 +2,8 @@
 
 Helm applies the schema before any template and says of such a name only that it is not allowed, so
 the file leaves those to a template, which reads names.json and says which name is nearest; editors
-warn of them by OPEN. The settings have their names and forms from the code, and what Kubernetes defines (volumes,
-affinity, sidecars) its own schemas, without the descriptions.
+warn of them by OPEN. The settings have their names and forms from the code, and what Kubernetes
+defines (volumes, affinity, sidecars) its own schemas, without the descriptions.
 """
 
 import json
@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import kubernetes_validate  # type: ignore[import-untyped] # it has none
+import yaml
 
 from hapax.settings import VARIABLES
+from tests.deploy.manifests import leaves
 from tests.deploy.schemas import VERSIONS
 
 Schema = dict[str, Any]
@@ -30,30 +32,6 @@ _LABELS: Final = (
 )
 CLOSED: Final = '"additionalProperties": false'
 OPEN: Final = '"additionalProperties": {"deprecationMessage": "this name does not exist"}'
-# What other charts, and this one before 0.1.0, call otherwise.
-_CALLED: Final = {
-    "annotations": "podAnnotations metadata.annotations",
-    "autoscaling.maxReplicas": "autoscaling.replicasMax",
-    "autoscaling.minReplicas": "autoscaling.replicasMin",
-    "commonLabels": "labels",
-    "extraEnv": "env extraEnvVars",
-    "extraEnvFrom": "envFrom extraEnvVarsCM extraEnvVarsSecret",
-    "extraVolumeMounts": "volumeMounts",
-    "extraVolumes": "volumes",
-    "imagePullSecrets": "image.pullSecrets global.imagePullSecrets",
-    "monitoring": "metrics prometheus",
-    "monitoring.podMonitor": "podMonitor",
-    "monitoring.serviceMonitor": "serviceMonitor",
-    "podDisruptionBudget": "disruptionBudget pdb",
-    "replicaCount": "replicas",
-    "secrets.name": "existingSecret",
-    "securityContext": "containerSecurityContext",
-    "serviceAccount.create": "serviceAccount.enabled",
-    "settings": "config configuration",
-    "sidecars": "extraContainers",
-    "updateStrategy": "update strategy",
-    "updateStrategy.rollingUpdate.partition": "updateStrategy.partition",
-}
 _CORE, _NET = "io.k8s.api.core.v1", "io.k8s.api.networking.v1"
 _TEXT: Final[Schema] = {"type": "string"}
 _FLAG: Final[Schema] = {"type": "boolean"}
@@ -145,11 +123,8 @@ def names() -> dict[str, Any]:
     renamed  by path, what is said of a name that is known from elsewhere
     """
     whole = schema()
-    renamed = {
-        other: f"it is called {name}"
-        for name, others in _CALLED.items()
-        for other in others.split()
-    }
+    called = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())["called"]
+    renamed = {path[1:]: f"it is called {name}" for path, name in leaves(called)}
     secrets = {variable.name for variable in VARIABLES if variable.form.secret}
     for name in secrets:
         renamed[f"settings.{name}"] = (
