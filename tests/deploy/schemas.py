@@ -20,12 +20,7 @@ def problems(each: dict[str, Any], version: str = VERSIONS[-1]) -> list[str]:
     key = f"{each['apiVersion']} {each['kind']}"
     if key not in OPERATORS:
         return _by_kubernetes(each, version, key)
-    table = {
-        "apiVersion": "text",
-        "kind": "text",
-        "metadata": _METADATA,
-        "spec": OPERATORS[key],
-    }
+    table = {"apiVersion": "text", "kind": "text", "metadata": _METADATA, "spec": OPERATORS[key]}
     return list(_by_table(each, table, version, key))
 
 

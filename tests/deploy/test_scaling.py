@@ -128,19 +128,9 @@ def scaling(security: dict[str, str], **more: Any) -> dict[str, Any]:
             MUTUAL,
             ("none", "enable"),
             {},
-            {
-                "ca": "ca.pem",
-                "cert": "tls.crt",
-                "key": "tls.key",
-                "keyPassword": "key-password",
-            },
+            {"ca": "ca.pem", "cert": "tls.crt", "key": "tls.key", "keyPassword": "key-password"},
         ),
-        (
-            SCRAM,
-            ("scram_sha256", "enable"),
-            {"username": "USERNAME"},
-            {"password": "password"},
-        ),
+        (SCRAM, ("scram_sha256", "enable"), {"username": "USERNAME"}, {"password": "password"}),
         (
             SCRAM | {"PROTOCOL": "sasl_plaintext", "SASL_MECHANISM": "PLAIN"},
             ("plaintext", "disable"),

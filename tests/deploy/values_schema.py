@@ -216,10 +216,7 @@ def _extra_env() -> Schema:
     secret = sorted({variable.name for variable in VARIABLES if variable.form.secret})
     ours: list[Schema] = [
         {"properties": {"name": {"not": {"enum": [*secret, "POD_NAME"]}}}},
-        {
-            "properties": {"name": {"enum": secret}, "value": False},
-            "required": ["valueFrom"],
-        },
+        {"properties": {"name": {"enum": secret}, "value": False}, "required": ["valueFrom"]},
     ]
     return _list({"allOf": [_k8s("EnvVar"), {"anyOf": ours}]})
 
@@ -326,12 +323,7 @@ def _values() -> Schema:
 def _monitoring() -> Schema:
     shares = {name: _SHARE if name.endswith("Share") else _NUMBER for name in THRESHOLDS}
     monitor = closed(
-        {
-            "enabled": _FLAG,
-            "labels": _apart(*_LABELS),
-            "interval": _SPAN,
-            "scrapeTimeout": _SPAN,
-        }
+        {"enabled": _FLAG, "labels": _apart(*_LABELS), "interval": _SPAN, "scrapeTimeout": _SPAN}
     )
     return closed(
         {
