@@ -130,7 +130,8 @@ def test_whatever_selects_pods_selects_ours_and_knows_their_port(objects):
                 continue
         assert selected.items() <= template["metadata"]["labels"].items(), each["kind"]
     for spread in template["spec"].get("topologySpreadConstraints", ()):
-        assert spread["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
+        selected = spread["labelSelector"]["matchLabels"]
+        assert selected.items() <= template["metadata"]["labels"].items()
 
 
 def test_the_stateful_set_names_members_and_the_deployment_does_not(objects, tmp_path):
