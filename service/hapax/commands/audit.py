@@ -83,11 +83,7 @@ def audit(
             since_ms=since_ms,
             examples_max=examples,
         )
-
-        def report(what: str, done: int, total: int) -> None:
-            line.show(f"{what}: {done:,} of {total:,}" if total else what, what)
-
-        found = run(settings, options, report, engine)
+        found = run(settings, options, line.show, engine)
     if as_json:
         screen.print_json(figures(found))
     else:
