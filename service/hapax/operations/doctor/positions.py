@@ -260,7 +260,8 @@ def _claim_ttl(context: CheckContext) -> Iterator[CheckResult]:
             yield warn(
                 f"{name}: records are kept for {_kept(topic)}, {ours} ends before: a copy that "
                 "waits longer than that passes as new",
-                "raise HAPAX_DEDUP__TTL above the topic's retention, or lower that",
+                set_topic(name, f"retention.ms={ttl}")
+                + ("" if kept is None else f", or set HAPAX_DEDUP__TTL={duration_text(kept)}"),
             )
         else:
             yield ok(f"{name}: {ours} outlives its records")
