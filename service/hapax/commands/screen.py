@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import FrameType
 
-    from rich.console import RenderableType
     from rich.progress import Progress, Task
     from rich.text import Text
 
@@ -47,6 +46,9 @@ Assignments = Annotated[
         metavar="NAME=VALUE",
         help="A variable, in place of the environment's; repeatable.",
     ),
+]
+Since = Annotated[
+    str | None, typer.Option(help="Records from this time on: 24h (ago), or 2030-01-31T12:00:00Z.")
 ]
 YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 DryRun = Annotated[
@@ -335,9 +337,9 @@ def progress() -> Iterator[Tell]:
 class ProgressLine:
     """Shows how far long work is, on standard error: what, count, rate and the time left.
 
-    On a terminal there is one live line, with a bar where the total is known, which is gone at the
-    end. Elsewhere, and where TERM is dumb, there is a plain line now and then, and none of work
-    that is over before the first.
+    On a terminal there is one live line, gone at the end, with a bar, which only pulses where the
+    total is not known. Elsewhere, and where TERM is dumb, there is a plain line now and then, and
+    none of work that is over before the first.
     """
 
     INTERVAL_S = 10.0
@@ -367,7 +369,7 @@ class ProgressLine:
         task.total = total  # handed to update, another total would make it forget the rate
         progress.update(task.id, completed=done or 0)
         figures = _figures(task, done, note)
-        progress.update(task.id, figures=figures)
+        progress.update(task.id, figures=figures, refresh=True)
         if progress.disable and now_s - self._shown_s >= self.INTERVAL_S:
             self._shown_s = now_s
             say(": ".join(filter(None, (what, figures))), err=True)
@@ -381,18 +383,13 @@ class ProgressLine:
 
 def _opened_progress() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-    class Bar(BarColumn):
-        def __call__(self, task: Task) -> RenderableType:
-            return "" if task.total is None else super().__call__(task)
+    from rich.progress import BarColumn, Progress, TextColumn
 
     console = Console(stderr=True)
     live = sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal
     columns = (
-        SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        Bar(),
+        BarColumn(),
         TextColumn("{task.fields[figures]}", markup=False),
     )
     # Standard output is for results: only what others write to standard error goes above the line.

@@ -292,11 +292,8 @@ def _partitions(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in topics.items():
         least = max(1, in_sync_min(topic, 1) or 0)
         headless, stopped, behind = list[int](), list[int](), list[int]()
-        missing = {
-            broker
-            for each in topic.partitions.values()
-            for broker in {*each.replicas} - {*each.in_sync}
-        }
+        held = topic.partitions.values()
+        missing = {broker for each in held for broker in {*each.replicas} - {*each.in_sync}}
         for one, each in topic.partitions.items():
             if each.leader < 0:
                 headless.append(one)

@@ -167,6 +167,7 @@ class Check(NamedTuple):
     at        which cluster it judges, where outputs go to another one than that of the input
     now       whether a FAIL or WARN of it says that something is broken at this moment; others
               speak of what can happen one day, and are shown after these
+    sound     what a PASS says where it judged nothing else; empty: it always judges
     """
 
     name: str
@@ -174,14 +175,20 @@ class Check(NamedTuple):
     judge: Judge
     now: bool = False
     at: At = "none"
+    sound: str = ""
 
 
 def check(
-    name: str, *, needs: Needs = "brokers", now: bool = False, at: At | None = None
+    name: str,
+    *,
+    needs: Needs = "brokers",
+    now: bool = False,
+    at: At | None = None,
+    sound: str = "",
 ) -> Callable[[Judge], Check]:
     """Declare the function below as a check; what asks brokers asks those of each cluster."""
     at = at or ("each" if needs in {"addresses", "brokers"} else "none")
-    return lambda judge: Check(name, needs, judge, now, at)
+    return lambda judge: Check(name, needs, judge, now, at, sound)
 
 
 ok, unknown = partial(CheckResult, Verdict.PASS), partial(CheckResult, Verdict.UNTOLD)
