@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -447,7 +447,8 @@ def test_a_byte_order_mark_before_json_lines_is_the_files_and_of_no_record():
 
 
 def made(how: Lines, *lines: bytes) -> list[Message]:
-    return list(how.messages(lines, count(5).__next__))
+    make = how.maker()
+    return [make(row, 5 + place) for place, row in enumerate(SourceRows(how.form, lines))]
 
 
 def test_each_line_is_a_record_and_empty_ones_are_none():

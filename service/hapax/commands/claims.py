@@ -81,23 +81,17 @@ def forget(
 
 @app.command()
 def rebuild(
-    since: Annotated[
-        str | None,
-        typer.Option(
-            help="Records from this time on: 24h (ago), or a time. Default: HAPAX_DEDUP__TTL."
-        ),
-    ] = None,
+    since: screen.Since = None,
     output_topic: screen.OutputTopics = None,
     yes: screen.YesFlag = False,
     as_json: screen.JsonFlag = False,
 ) -> None:
     """Restore claims after Redis was lost, from outputs and dead letters.
 
-    Reads their headers hapax-id and hapax-source, younger than the time an id is
-    remembered, by the records' own timestamps. Existing claims stay. The command may be repeated,
-    and run while workers run; if no duplicate may pass meanwhile, stop them first. It cannot know
-    ids of records that were filtered:
-    those have no outputs.
+    Reads their headers hapax-id and hapax-source, younger than --since (default:
+    HAPAX_DEDUP__TTL), by the records' own timestamps. Existing claims stay. The command may be
+    repeated, and run while workers run; if no duplicate may pass meanwhile, stop them first. It
+    cannot know ids of records that were filtered: those have no outputs.
 
     Examples:
       hapax claims rebuild

@@ -30,9 +30,6 @@ _COLUMNS: screen.Columns[tuple[DeadLetter, bool]] = {
 Reason = Annotated[
     str, typer.Option("--reason", help="Text that the error contains; case is ignored.")
 ]
-Since = Annotated[
-    str | None, typer.Option(help="Records from this time on: 24h (ago), or 2030-01-31T12:00:00Z.")
-]
 Until = Annotated[
     str | None, typer.Option(help="Records before this time; same format as --since.")
 ]
@@ -49,7 +46,7 @@ app = typer.Typer(
 @app.command(name="list")
 def list_(
     reason: Reason = "",
-    since: Since = None,
+    since: screen.Since = None,
     until: Until = None,
     event_id: Id = "",
     source: Source = "",
@@ -139,7 +136,7 @@ def show(
 @app.command()
 def replay(
     reason: Reason = "",
-    since: Since = None,
+    since: screen.Since = None,
     until: Until = None,
     event_id: Id = "",
     source: Source = "",

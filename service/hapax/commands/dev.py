@@ -56,8 +56,10 @@ def dev(
     given = dict(os.environ)
     with screen.refusals(prefix="hapax: "):
         from hapax.dev.session import DevOptions, DevSession
+        from hapax.sandbox import machine
         from hapax.settings.env_file import merged
 
+        machine.progress = screen.progress
         options = DevOptions(
             lambda: merged(given, files, assignments),
             tuple(parse_header(text) for text in header or ()),

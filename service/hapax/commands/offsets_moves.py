@@ -219,6 +219,7 @@ def adopt(
             members, remarks = work.members(), adopting.remarks()
             ask = not (yes or dry_run or as_json) and sys.stdin.isatty()
             if ask:
+                line.close()
                 _show_moves(moves, 0, members, done=False, as_json=False)
                 yes = typer.confirm(f"Adopt these offsets of {group}?", err=True)
             if yes:

@@ -164,10 +164,11 @@ def publish(
                 )
             _show_spooled(spooled, as_json=as_json)
             return
-        from hapax.operations.publish import publish as run
+        from hapax.operations.publish import file_bytes, publish as run
 
         with _opened(file) as lines:
-            done = run(settings, how, lines, line.show, transactional=transactional)
+            size = None if file == "-" else file_bytes(lines.fileno())
+            done = run(settings, how, lines, line.show, transactional=transactional, size=size)
     _show(done, how.topic, as_json=as_json)
 
 

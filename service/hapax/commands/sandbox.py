@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import interruptible, refusals, require_tools
+from hapax.commands.screen import interruptible, progress, refusals, require_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,8 +119,9 @@ def up(
       hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders
       hapax sandbox up --json > sandbox.json &
     """
-    from hapax.sandbox import Guard, Sandbox, secure_environment
+    from hapax.sandbox import Guard, Sandbox, machine, secure_environment
 
+    machine.progress = progress
     topics = [parse_topic(one) for one in topic or []]
     if nodes not in {1, 3}:
         raise typer.BadParameter("A sandbox has 1 node or 3.", param_hint="--nodes")
@@ -189,6 +190,7 @@ def fetch(
     """
     from hapax.sandbox import archiving, jars, machine
 
+    machine.progress = progress
     with refusals():
         typer.echo(f"Java: {machine.java()}")
         typer.echo(f"Redis: {machine.redis_server()}")

@@ -295,6 +295,19 @@ class OwnerLookup(Protocol):
         """
 
 
+class Tell(Protocol):
+    """Hears how far long work is."""
+
+    def __call__(
+        self, what: str, done: int | None = None, total: int | None = None, note: str = "", /
+    ) -> None:
+        """Hear of ``what``, as often as it moves; ``done``, ``total``: None where not known."""
+
+
+def silent(*_said: object) -> None:
+    """Hear, and show nothing: a ``Tell``."""
+
+
 class Clock(Protocol):
     """Time as a parameter."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.headers import SOURCE, coordinates
+from hapax.core.ports import silent
 from hapax.demo.orders import ORDINARY_PRICED, PARTITIONS
 from hapax.demo.stage import OUTPUTS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Stage, committed
 from hapax.operations.reading import read_ranges, undecided
@@ -173,7 +174,7 @@ def _last_sources(stage: Stage) -> list[tuple[int, int]]:
     outputs = [(ORDINARY_PRICED, number) for number in range(PARTITIONS)]
     ends = stage.ordinary_offsets.last_stable(outputs)
     spans = {where: (end - 1, end) for where, end in ends.items() if end}
-    found = read_ranges(stage.ordinary_settings, spans, lambda _text: None, "")
+    found = read_ranges(stage.ordinary_settings, spans, silent, "")
     sources = [
         coordinates(dict(one.record.headers).get(SOURCE)) for chunk in found for one in chunk
     ]

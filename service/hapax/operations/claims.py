@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hapax.core.claim_store import ClaimStore, Owned
+    from hapax.core.ports import Tell
     from hapax.core.records import Progress
-    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 IDS_AT_ONCE = 2_000

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hapax.core.errors import ConfigurationError, HapaxError
 
 if TYPE_CHECKING:
-    from hapax.operations.reading import Tell
+    from hapax.core.ports import Tell
     from hapax.settings import Settings
 
 TIMEOUT_S, WITHIN_S, REST_S = 5.0, 30.0, 0.1

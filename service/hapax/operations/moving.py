@@ -39,8 +39,8 @@ from hapax.wiring.claims import claim_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hapax.core.ports import Tell
     from hapax.core.records import Message, TopicPartition
-    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 

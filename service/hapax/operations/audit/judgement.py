@@ -24,13 +24,11 @@ from hapax.operations.audit.result import NAMES, Compare, OutputFindings, audit_
 from hapax.operations.audit.rows import DEAD_SLOT, OFFSETS, POISON, WAITING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hapax.kafka.read.range_reader import OffsetRange
     from hapax.operations.audit.result import Audit, Scope
 
-    Report = Callable[[str, int, int], None]
-    """Takes what is under way, how much is done, and of how much; 0 of 0: not known."""
     Row = tuple[Any, ...]
 
 INPUTS = (

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from hapax.core.ports import Tell
     from hapax.core.records import Progress, TopicPartition
-    from hapax.operations.audit.judgement import Engine, Report, Row
+    from hapax.operations.audit.judgement import Engine, Row
     from hapax.operations.audit.result import Audit, EngineName
     from hapax.settings import Settings
 
@@ -67,7 +68,7 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit(
-    settings: Settings, options: AuditOptions, report: Report, engine: EngineName = "local"
+    settings: Settings, options: AuditOptions, report: Tell, engine: EngineName = "local"
 ) -> Audit:
     """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
@@ -94,7 +95,7 @@ class AuditTopics:
     """What an audit reads of one pipeline; call ``judged`` once."""
 
     def __init__(
-        self, settings: Settings, options: AuditOptions, client: BlockingOffsets, report: Report
+        self, settings: Settings, options: AuditOptions, client: BlockingOffsets, report: Tell
     ) -> None:
         self._settings = settings
         self._options = options
@@ -211,7 +212,7 @@ class AuditTopics:
             self._client,
             lanes,
             self._settings.transaction.timeout_ms,
-            lambda: self._report("waiting for open transactions in the output", 0, 0),
+            lambda: self._report("waiting for open transactions in the output"),
         )
         self._remarks += [
             f"{topic}/{number}: a transaction is open at {end}, and readers do not see the records"

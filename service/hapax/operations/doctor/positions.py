@@ -115,22 +115,19 @@ def _cluster_of_claims(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"the claims belong to the cluster that answers, {here}")
 
 
-@check("positions", now=True, at="input")
+@check("positions", now=True, at="input", sound="every committed offset is in its log")
 def _positions(context: CheckContext) -> Iterator[CheckResult]:
     if "committed offsets" in context.kafka.untold:
         yield unknown(f"committed offsets: {context.kafka.untold['committed offsets']}")
         return
-    sound = True
     for name in context.inputs:
         if why := context.unseen(name):
-            sound = False
             yield unknown(why)
         for place, log in context.logs(name):
             at, ends = log.committed, log.offsets
             if at is None or ends is None:
                 continue
             if at < ends.log_start:
-                sound = False
                 yield fail(
                     f"{place}: the group is at {at}, the log begins at "
                     f"{ends.log_start}: {ends.log_start - at} offsets are gone; the service "
@@ -138,17 +135,14 @@ def _positions(context: CheckContext) -> Iterator[CheckResult]:
                     "decide about the gap as docs/runbooks.md describes, and raise the retention",
                 )
             elif at > ends.high_watermark:
-                sound = False
                 yield fail(
                     f"{place}: the committed offset {at} is beyond the end of the log at "
                     f"{ends.high_watermark}: the topic was recreated or truncated",
                     "choose a new HAPAX_APP, or set the offset as docs/runbooks.md says",
                 )
-    if sound:
-        yield ok("every committed offset is in its log")
 
 
-@check("undecodable", at="input")
+@check("undecodable", at="input", sound="the next record of every partition can be decoded")
 def _undecodable(context: CheckContext) -> Iterator[CheckResult]:
     for (topic, partition), one in sorted(context.kafka.undecodable.items()):
         place = f"{topic}/{partition}/{one.offset}"
@@ -158,8 +152,6 @@ def _undecodable(context: CheckContext) -> Iterator[CheckResult]:
             f"elect a leader whose replica is intact, or skip the set: hapax offsets skip {place}"
             " --dead-letter",
         )
-    if not context.kafka.undecodable:
-        yield ok("the next record of every partition can be decoded")
 
 
 @check("open-transactions", now=True)
@@ -260,7 +252,8 @@ def _claim_ttl(context: CheckContext) -> Iterator[CheckResult]:
             yield warn(
                 f"{name}: records are kept for {_kept(topic)}, {ours} ends before: a copy that "
                 "waits longer than that passes as new",
-                "raise HAPAX_DEDUP__TTL above the topic's retention, or lower that",
+                set_topic(name, f"retention.ms={ttl}")
+                + ("" if kept is None else f", or set HAPAX_DEDUP__TTL={duration_text(kept)}"),
             )
         else:
             yield ok(f"{name}: {ours} outlives its records")

@@ -171,7 +171,8 @@ def _registry(context: CheckContext) -> Iterator[CheckResult]:
     if level == "NONE":
         yield warn(
             f"the subject {subject} takes any new version (compatibility NONE)",
-            "set BACKWARD or stricter, or readers of the output meet data that they cannot read",
+            f"set the compatibility of {subject} to BACKWARD or stricter, or readers of the output"
+            " meet data that they cannot read",
         )
     else:
         yield ok(f"the schema registry has {subject}, compatibility {level}")
