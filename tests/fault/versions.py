@@ -325,7 +325,8 @@ def _spark(line: str, wanted: argparse.Namespace) -> Cell | Row:
     place, other = folder / f"pyspark-{line}", folder / f"pyspark-{line}.txt"
     python, uv = place / "bin/python", Path(sys.executable).parent / "uv"
     other.write_text(f"pyspark=={line}.*\npy4j\n")
-    locked = ("-r", "requirements/test.txt", "--no-verify-hashes", "--override", other)
+    files = ("-r", "requirements/test.txt", "-r", "requirements/build.txt")
+    locked = (*files, "--no-verify-hashes", "--override", other)
     sink = ("tests/integration/test_spark_sink.py", "-k", "every_row or all_columns or options")
     commands: tuple[tuple[str | Path, ...], ...] = (
         (uv, "venv", "-q", "--clear", "--python", sys.executable, place),
