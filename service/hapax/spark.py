@@ -200,36 +200,20 @@ def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
         with _watched(settings) as around:
             names = sink_lane_names(settings.app, plan.lane)
             with closing(MarkedTransaction(settings, names, **around)) as marked:
-                publish_lane(
-                    marked,
-                    plan.lane,
-                    plan.manifest,
-                    plan.parcels(),
-                    published,
-                    attempts_max=settings.retry.attempts,
-                )
+                given = (plan.lane, plan.manifest, plan.parcels())
+                publish_lane(marked, *given, published, attempts_max=settings.retry.attempts)
     except StagedRowsError as error:
         problem, lost = error.what, True
     except PositionLostError as error:
         problem, lost = str(error), True
     except (StopError, BatchAbortedError, ProducerDeadError) as error:
         problem = str(error)
-    return LaneReport(
-        plan.lane,
-        published.done,
-        len(plan.shares),
-        published.records,
-        published.attempts,
-        problem,
-        lost,
-    )
+    done = (published.done, len(plan.shares), published.records, published.attempts)
+    return LaneReport(plan.lane, *done, problem, lost)
 
 
 def _marker_settings(options: dict[str, str]) -> Settings:
-    named = {
-        ("kafka.bootstrap.servers" if name == "servers" else name): options[name]
-        for name in options
-    }
+    named = {"kafka.bootstrap.servers" if n == "servers" else n: v for n, v in options.items()}
     return settings_of(SinkOptions.parse({"checkpointLocation": "unused", **named}))
 
 
@@ -284,12 +268,8 @@ def _watched(settings: Settings) -> Iterator[Around]:
     )
     watchdog.start()
     try:
-        yield {
-            "clock": time,
-            "forward": _forward,
-            "logger": _ClientLines(),
-            "watch": watchdog.watch,
-        }
+        lines = _ClientLines()
+        yield {"clock": time, "forward": _forward, "logger": lines, "watch": watchdog.watch}
     finally:
         watchdog.stop()
 

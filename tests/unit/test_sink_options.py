@@ -10,11 +10,6 @@ SERVERS = "kafka.bootstrap.servers"
 GIVEN = {"checkpointLocation": "/c", "app": "a", "topic": "t", SERVERS: "k:1"}
 
 
-def read(**kafka: str):
-    named = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
-    return settings_of(SinkOptions.parse(GIVEN | named))
-
-
 def problems(given: dict[str, str]) -> list[str]:
     with pytest.raises(ConfigurationError) as refused:
         settings_of(SinkOptions.parse(given))
@@ -24,14 +19,15 @@ def problems(given: dict[str, str]) -> list[str]:
 def test_what_spark_users_type_for_kafka_is_a_setting_or_a_property_of_the_client(monkeypatch):
     monkeypatch.setenv("HAPAX_KAFKA__PROPERTIES", '{"linger.ms": 1, "client.rack": "r"}')
     monkeypatch.setenv("HAPAX_KAFKA__SECURITY__PASSWORD", "p")
-    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "u"}
-    found = read(linger_ms="5", max_request_size="9000", transaction_timeout_ms="45000", **login)
-    assert found.transaction.timeout_ms == 45_000
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "linger.ms": "5"}
+    given |= {"sasl.username": "u", "max.request.size": "9000", "transaction.timeout.ms": "45000"}
+    options = GIVEN | {f"kafka.{name}": value for name, value in given.items()}
+    found = settings_of(SinkOptions.parse(options))
     security = found.kafka.security
     assert (security.protocol, security.sasl_mechanism) == ("sasl_plaintext", "PLAIN")
     assert (security.username, found.output.topic, found.app) == ("u", "t", "a")
     properties = {"linger.ms": "5", "message.max.bytes": "9000", "client.rack": "r"}
-    assert found.kafka.properties == properties
+    assert (found.kafka.properties, found.transaction.timeout_ms) == (properties, 45_000)
 
 
 @pytest.mark.parametrize(
@@ -62,17 +58,12 @@ def test_what_is_refused_names_what_to_use_and_no_secret(name, complaint):
     assert name == "maxInlineBytes" or "geheim" not in said
 
 
-def test_what_is_missing_is_named_as_an_option_and_as_a_variable():
+def test_what_is_missing_or_wrong_is_said_of_the_option_or_of_the_variable_that_has_it(monkeypatch):
     said = problems({"checkpointLocation": "/c"})
-    names = ["app", SERVERS, "topic"]
-    assert [one.partition(", and HAPAX_")[0] for one in said] == [
-        f"option {name} is missing" for name in names
-    ]
-    (said_,) = problems(GIVEN | {"checkpointLocation": ""})
-    assert said_.startswith("option checkpointLocation is missing")
-
-
-def test_a_wrong_value_is_said_of_the_option_that_has_it(monkeypatch):
+    missing = [f"option {name} is missing, and HAPAX" for name in ("app", SERVERS, "topic")]
+    assert [one.partition("_")[0] for one in said] == missing
+    (only,) = problems(GIVEN | {"checkpointLocation": ""})
+    assert only.startswith("option checkpointLocation is missing")
     monkeypatch.setenv("HAPAX_OUTPUT__PARTITIONER", "none")
     environment, option = sorted(problems(GIVEN | {"transactionTimeout": "9"}))
     assert environment.startswith('HAPAX_OUTPUT__PARTITIONER="none": choose one of')

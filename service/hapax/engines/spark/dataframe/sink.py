@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.micro_batches import MicroBatch
@@ -134,15 +131,15 @@ class SinkOptions(msgspec.Struct, frozen=True):
 
     def names(self, problem: str) -> str:
         """Return what is wrong with a setting, or missing, with the option that sets it."""
-        given = {_placed(name, "")[0]: name for name in self.named.keys() - _OF_SPARK}
-        options = given | {said: name for name, said in OPTIONS.items()}
+        places = {_placed(name, "")[0]: name for name in self.named.keys() - _OF_SPARK}
+        places |= {said: name for name, said in OPTIONS.items()}
         found = _ABOUT.match(problem)
-        if found is None or found[1] not in options:
+        if found is None or found[1] not in places:
             return problem.replace(_RELATED, "an option kafka.… or a setting")
-        option = f"option {options[found[1]]}"
         if found[2] != "=":
-            return f"{option} is missing, and {problem}"
-        return option + problem.removeprefix(found[1]) if found[1] in given else problem
+            return f"option {places[found[1]]} is missing, and {problem}"
+        given = found[1] in self.variables
+        return f"option {places[found[1]]}{problem.removeprefix(found[1])}" if given else problem
 
 
 def _placed(name: str, value: str) -> tuple[str, str]:
@@ -180,7 +177,7 @@ class TaskRows(WriterCommitMessage):
     needs: dict[str, RowNeeds]
 
 
-@DataSourceArrowWriter.register  # it gets batches; 4.0 has no DataSourceStreamArrowWriter
+@datasource.DataSourceArrowWriter.register  # 4.0 has no DataSourceStreamArrowWriter
 class SinkWriter(DataSourceStreamWriter):
     """One micro-batch: ``write`` runs in tasks, ``commit`` and ``abort`` at the driver.
 
@@ -224,26 +221,15 @@ class SinkWriter(DataSourceStreamWriter):
             logs, lookup = None, publishing.lookup
             if lookup is not None:
                 logs = checkpoint.followed(lookup, options.inputs, batchId - 1)
-            published = Publication(
-                publishing,
-                batch,
-                spool,
-                [task.parcel for task in tasks],
-                needs_of_all(task.needs for task in tasks),
-            ).publish()
+            parcels = [task.parcel for task in tasks]
+            needs = needs_of_all(task.needs for task in tasks)
+            published = Publication(publishing, batch, spool, parcels, needs).publish()
         if logs is not None:
             checkpoint.keep(logs)
         spool.clear(batchId)
         if options.report:
-            spool.report(
-                StagedReport(
-                    batchId,
-                    published.records,
-                    published.repeated,
-                    published.attempts,
-                    time.monotonic() - began_s,
-                )
-            )
+            numbers = (published.records, published.repeated, published.attempts)
+            spool.report(StagedReport(batchId, *numbers, time.monotonic() - began_s))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark calls it so
         """Forget the rows, unless all tasks have succeeded: then some may be fixed."""
