@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -61,27 +61,20 @@ if TYPE_CHECKING:
 
 __all__ = ["HapaxSink", "connector_jars", "refresh_marker", "register", "set_marker"]
 
-OPTIONS = {
-    "app": "HAPAX_APP",
-    "topic": "HAPAX_OUTPUT__TOPIC",
-    "partitioner": "HAPAX_OUTPUT__PARTITIONER",
-    "kafka.bootstrap.servers": "HAPAX_KAFKA__BOOTSTRAP_SERVERS",
-    "transactiontimeout": "HAPAX_TRANSACTION__TIMEOUT",
-    "publish": "HAPAX_SPARK__PUBLISH",
-}
-"""Options of a query, and the variable of the environment that says the same.
-
-Everything else, secrets above all, comes from the driver's environment: options show up in plans.
-"""
-_OURS = {"checkpointlocation", "spool", "inlinebytesmax", "report", "path", "queryname"}
 _NONE = "_"
 COMPLETE = (
     "outputMode complete replaces what was written before, which a topic cannot: use append, and a"
     " watermark where the pipeline aggregates"
 )
 NO_DESK = (
-    "publish=parallel needs a session that runs in the process of its driver, which registers the"
-    " sink by hapax.spark.register: Spark Connect has none; choose together"
+    "publish=parallel needs a session that runs in the process of its driver, and in it"
+    " hapax.spark.register(spark) in place of spark.dataSource.register(HapaxSink): Spark Connect"
+    " has no such process; choose together"
+)
+BATCH = (
+    "a batch write has no checkpoint, so a repetition would write its rows once more: use"
+    ' frame.writeStream.format("hapax").trigger(availableNow=True), on a frame of readStream; files'
+    " are published once by hapax publish"
 )
 
 
@@ -146,6 +139,10 @@ class HapaxSink(DataSource):
         check_columns(schema)
         return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 - Spark calls it so
+        """Refuse a batch write."""
+        raise ConfigurationError([BATCH])
+
     @classmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
         """Return what the options mean; raise ConfigurationError for what cannot work."""
@@ -203,49 +200,28 @@ def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
         with _watched(settings) as around:
             names = sink_lane_names(settings.app, plan.lane)
             with closing(MarkedTransaction(settings, names, **around)) as marked:
-                publish_lane(
-                    marked,
-                    plan.lane,
-                    plan.manifest,
-                    plan.parcels(),
-                    published,
-                    attempts_max=settings.retry.attempts,
-                )
+                given = (plan.lane, plan.manifest, plan.parcels())
+                publish_lane(marked, *given, published, attempts_max=settings.retry.attempts)
     except StagedRowsError as error:
         problem, lost = error.what, True
     except PositionLostError as error:
         problem, lost = str(error), True
     except (StopError, BatchAbortedError, ProducerDeadError) as error:
         problem = str(error)
-    return LaneReport(
-        plan.lane,
-        published.done,
-        len(plan.shares),
-        published.records,
-        published.attempts,
-        problem,
-        lost,
-    )
+    done = (published.done, len(plan.shares), published.records, published.attempts)
+    return LaneReport(plan.lane, *done, problem, lost)
 
 
 def _marker_settings(options: dict[str, str]) -> Settings:
-    named = {
-        ("kafka.bootstrap.servers" if name == "servers" else name): options[name]
-        for name in options
-    }
+    named = {"kafka.bootstrap.servers" if n == "servers" else n: v for n, v in options.items()}
     return settings_of(SinkOptions.parse({"checkpointLocation": "unused", **named}))
 
 
 def settings_of(options: SinkOptions) -> Settings:
     """Return settings from the options and from the environment; options win."""
+    from hapax.kafka.properties import check_client_properties
     from hapax.settings import load_settings
 
-    unknown = sorted(options.named.keys() - OPTIONS.keys() - _OURS)
-    if unknown:
-        raise ConfigurationError(
-            [f"option {name} is unknown: there are {', '.join(OPTIONS)}" for name in unknown]
-        )
-    named = {OPTIONS[name]: value for name, value in options.named.items() if name in OPTIONS}
     # The settings are those of a whole pipeline, of which a job of others has only the end.
     rest = {
         "HAPAX_ENGINE": "spark",
@@ -253,7 +229,16 @@ def settings_of(options: SinkOptions) -> Settings:
         "HAPAX_SPARK__DATAFRAME": f"{_NONE}:{_NONE}",
         "HAPAX_SPARK__CHECKPOINT": options.checkpoint,
     }
-    return load_settings(rest | dict(os.environ) | named)
+    try:
+        settings = load_settings(rest | dict(os.environ) | options.variables)
+        if options.properties:
+            more = {"properties": settings.kafka.properties | options.properties}
+            kafka = settings.kafka.model_copy(update=more)
+            settings = settings.model_copy(update={"kafka": kafka})
+            check_client_properties(settings)
+    except ConfigurationError as error:
+        raise ConfigurationError([*map(options.names, error.problems)]) from None
+    return settings
 
 
 @contextmanager
@@ -283,12 +268,8 @@ def _watched(settings: Settings) -> Iterator[Around]:
     )
     watchdog.start()
     try:
-        yield {
-            "clock": time,
-            "forward": _forward,
-            "logger": _ClientLines(),
-            "watch": watchdog.watch,
-        }
+        lines = _ClientLines()
+        yield {"clock": time, "forward": _forward, "logger": lines, "watch": watchdog.watch}
     finally:
         watchdog.stop()
 

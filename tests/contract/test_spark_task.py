@@ -74,9 +74,7 @@ def test_calls_of_each_form_overlap_within_a_batch_and_outputs_are_in_input_orde
     write(app, *TEN, b"boom", *TEN)
     plan = app.plan(app.member())
     report = app.run(
-        plan,
-        HAPAX_TRANSFORM=f"tests.kit.spark_business:{transform}",
-        HAPAX_CALL__CONCURRENCY="8",
+        plan, HAPAX_TRANSFORM=f"tests.kit.spark_business:{transform}", HAPAX_CALL__CONCURRENCY="8"
     )
     assert report.error is None
     assert (app.values(), app.letters()) == ([*UPPER, *UPPER], [b"boom"])

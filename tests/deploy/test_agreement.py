@@ -175,7 +175,10 @@ def test_versions_are_those_of_the_project():
     assert set(named) == {hapax.__version__, "dev"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = only(kustomized(OPERATOR), "SparkApplication")["spec"]["runtimeVersions"]
-    assert f"pyspark=={versions['sparkVersion']}" in project["optional-dependencies"]["spark"]
+    assert "pyspark>=4.0,<5" in project["optional-dependencies"]["spark"]
+    assert (
+        f"\npyspark=={versions['sparkVersion']} " in (ROOT / "requirements/spark.txt").read_text()
+    )
 
 
 def test_spark_has_the_cores_that_it_believes_to_have(tmp_path):

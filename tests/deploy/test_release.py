@@ -16,7 +16,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 import hapax
 from deploy.release import NAMES_PROJECT, NAMES_VERSION, disagreements, write
-from hapax.engines.spark.session import CONNECTOR
+from hapax.engines.spark.session import connector
 from hapax.jars import locked
 from tests.deploy.steps import ROOT, stages
 from tests.kit.commands import output_of, run_captured
@@ -175,7 +175,7 @@ def test_the_bill_is_the_lock(image, bills):
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     about = bill["metadata"]["component"]
     assert (about["name"], about["version"]) == ("hapax-kafka", hapax.__version__)
-    jars = {(jar.artifact, jar.version, jar.sha256) for jar in locked(CONNECTOR)}
+    jars = {(jar.artifact, jar.version, jar.sha256) for jar in locked(connector())}
     wanted = lock(image) | (jars if image == "spark" else set())
     assert len(wanted) > 100
     assert set().union(*map(told, bill["components"])) == wanted

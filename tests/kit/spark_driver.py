@@ -302,11 +302,7 @@ class Driver:
             fences=self.fences,
             reports=self.reports,
             pacing=Pacing(
-                duration_s=2.0,
-                task_max_s=TASK_MAX_S,
-                attempts_max=3,
-                sticky=sticky,
-                bounds=bounds,
+                duration_s=2.0, task_max_s=TASK_MAX_S, attempts_max=3, sticky=sticky, bounds=bounds
             ),
         )
 

@@ -90,11 +90,7 @@ class World:
 
 def publisher() -> KafkaPublisher:
     made = KafkaPublisher(
-        SETTINGS,
-        clock=time,
-        forward=lambda *_: None,
-        logger=None,
-        watch=lambda _: nullcontext(),
+        SETTINGS, clock=time, forward=lambda *_: None, logger=None, watch=lambda _: nullcontext()
     )
     unseen: Any = lambda _topics: None  # noqa: E731 - there is no topic to look at
     made._found = unseen  # type: ignore[method-assign]

@@ -71,10 +71,7 @@ def test_a_plan_is_made_of_what_the_last_report_came_to(driver):
     driver.jobs.end(
         0,
         RangeOutcome.ABORTED,
-        settled=[
-            settled({P0: (0, 3), P1: (0, 8)}, dead_letters=2),
-            settled({P0: (3, 6)}),
-        ],
+        settled=[settled({P0: (0, 3), P1: (0, 8)}, dead_letters=2), settled({P0: (3, 6)})],
         ended={P1: 9},
         pace=2000,
         reason="too large",

@@ -307,8 +307,4 @@ def test_a_member_that_is_fenced_twice_means_a_twin(driver):
     driver.reports.member_fenced(MemberFencedError("b", explained=False), NOW_S)
     with pytest.raises(DuplicateInstanceError):
         driver.reports.member_fenced(MemberFencedError("c", explained=False), NOW_S)
-    assert [facts["explained"] for facts in driver.told.of("member_fenced")] == [
-        True,
-        False,
-        False,
-    ]
+    assert [facts["explained"] for facts in driver.told.of("member_fenced")] == [True, False, False]

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,14 +38,9 @@ if TYPE_CHECKING:
     from hapax.telemetry.events import Events
 
 
-CONNECTOR = Lock(
-    title="Spark's Kafka connector 4.2.0",
-    stem="spark-kafka-4.2.0",
-    path=Path(__file__).with_name("connector.lock"),
-    size="10 MB",
-)
 _LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+MAJOR = 4
 DRIVER_MEMORY = "1g"
 """Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
 REDACTED = (
@@ -58,6 +54,26 @@ NO_JAVA = (
 )
 
 
+def connector(pyspark: str | None = None) -> Lock:
+    """Return the newest lock that is not above this PySpark, by default the installed one.
+
+    Where none is installed (an image is made): the newest. Raises PreflightError for other than 4.
+    """
+    if pyspark is None and find_spec("pyspark") is not None:
+        pyspark = str(import_module("pyspark").__version__)
+    version = _numbers(pyspark or "4.999.0")
+    if version[0] != MAJOR:
+        raise PreflightError([f"PySpark {pyspark} is installed: pip install 'pyspark>=4.0,<5'"])
+    locks = {_numbers(path.stem): path for path in Path(__file__).parent.glob("connector-*.lock")}
+    path = locks[max(number for number in locks if number <= version)]
+    number = path.stem.partition("-")[2]
+    return Lock(f"Spark's Kafka connector {number}", f"spark-kafka-{number}", path, "10 MB")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)[:3]))
+
+
 def connector_jars(folder: str | None = None) -> tuple[str, ...]:
     """Return the files of the connector, for Spark's class path.
 
@@ -66,7 +82,7 @@ def connector_jars(folder: str | None = None) -> tuple[str, ...]:
     about 10 ms). Raises PreflightError with what to do.
     """
     place = _fetched() if folder is None else Path(folder).resolve()
-    check(CONNECTOR, place)
+    check(connector(), place)
     return tuple(sorted(str(jar) for jar in place.glob("*.jar")))
 
 
@@ -78,7 +94,7 @@ def _fetched() -> Path:
             ["set HAPAX_SPARK__JARS to the folder of the connector's jars: images fetch nothing"]
         ) from error
     try:
-        return jars.fetched(CONNECTOR)
+        return jars.fetched(connector())
     except StopError as error:
         raise PreflightError([str(error)]) from error
 
@@ -211,11 +227,12 @@ def is_news(line: logging.LogRecord) -> bool:
 
 
 def require_pyspark() -> None:
-    """Import nothing; raise PreflightError, or ConfigurationError for files that hide modules."""
+    """Raise PreflightError where it lacks or is another, ConfigurationError for hiding files."""
     if find_spec("pyspark") is None:
         raise PreflightError(["PySpark is not installed. Run: pip install 'hapax-kafka[spark]'"])
     if problems := shadowed_files():
         raise ConfigurationError(problems)
+    connector()
 
 
 def _conf(options: SparkOptions) -> SparkConf:
