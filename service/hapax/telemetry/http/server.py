@@ -55,6 +55,7 @@ _FILES: Final = {
 """The page: it reads ``/status.json``, so nothing of a status is ever written into HTML."""
 _POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; "
     "require-trusted-types-for 'script'; trusted-types 'none'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
