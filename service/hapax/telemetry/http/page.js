@@ -1,148 +1,34 @@
 "use strict";
 // The status page: fetches status.json every two seconds and puts what has changed into place.
-// All that comes from outside becomes text of elements, never markup. Open folds, what is typed into
-// the filter, scroll positions and the focus stay. Where no answer comes, the page keeps what it
-// has, and says since when.
+// All that comes from outside becomes text of elements, never markup. Open folds, what is typed
+// into the filter, scroll positions and the focus stay. Where no answer comes, the page keeps what
+// it has, and says since when.
 (() => {
   const EVERY_MS = 2000, WAIT_MS = 5000;
-  const MARGIN_BAD_S = 3600, MARGIN_WARN_S = 6 * 3600, OPEN_WARN_S = 60;
-  const UNFOLDED_MAX = 20; // rows of a table
   const NAMED_MAX = 3; // partitions of a lane that are named in a cell; status.json has all
-  const UNKNOWN = "–", NBSP = "\u00a0";
   const HOUR_S = 3600, SHORT_S = 300; // the time axis of a process that is younger is shorter
   const LOOKS = { running: "good", starting: "warn", draining: "warn", "at risk": "warn" };
-  const ICON = { good: "#1a8f50", warn: "#d48806", bad: "#d0222f" };
-  const MARKS = [
-    ["rebalance", "R", "--mark-0"], ["abort", "A", "--mark-1"], ["rebuild", "B", "--mark-2"],
-  ];
+  const LIGHTS = { good: "1a8f50", warn: "d48806", bad: "d0222f" };
+  const MARKS = [["rebalance", "R"], ["abort", "A"], ["rebuild", "B"]];
   const PHASES = ["identify", "claim", "transform", "plan", "send", "send_offsets", "commit"];
   const INPUT_GROUPS = [["", 1], ["log", 3], ["group", 4], ["risk", 3]];
-  const INPUT_COLUMNS = [
-    "partition", "low", "last stable", "end", "committed", "position", "lag", "lag, time",
-    "deleted in", "open for", "seen",
-  ];
+  const INPUT_COLUMNS = ["partition", "low", "last stable", "end", "committed", "position", "lag",
+    "lag, time", "deleted in", "open for", "seen"];
   const INPUT_FIGURES = ["log_start", "last_stable", "high_watermark", "committed", "position"];
   const OUTPUT_GROUPS = [["", 1], ["log", 3], ["risk", 3]];
   const OUTPUT_COLUMNS = [
-    "partition", "low", "last stable", "end", "undecided", "open for", "seen",
-  ];
+    "partition", "low", "last stable", "end", "undecided", "open for", "seen"];
   const OUTPUT_FIGURES = ["log_start", "last_stable", "high_watermark", "last_stable_offset_lag"];
   const EXECUTOR_COLUMNS = [
-    "executor", "address", "cores", "tasks running", "done", "failed", "storage memory",
-  ];
-  const LANE_COLUMNS = [
-    "lane", "position", "range in flight", "offsets", "for", "last range", "records",
-    "transactions", "took", "ended",
-  ];
+    "executor", "address", "cores", "tasks running", "done", "failed", "storage memory"];
+  const LANE_COLUMNS = ["lane", "position", "range in flight", "offsets", "for", "last range",
+    "records", "transactions", "took", "ended"];
   const TOTALS = [
     ["committed", "transactions_committed"], ["aborted", "transactions_aborted"],
     ["records in", "records_in"], ["records out", "records_out"], ["duplicates", "duplicates"],
     ["filtered", "filtered"], ["dead letters", "dead_letters"],
     ["rebalances", "rebalances"], ["producers rebuilt", "producers_rebuilt"],
   ];
-  const byId = (id) => document.getElementById(id);
-
-  // -- elements ------------------------------------------------------------------------------
-
-  // Attributes are of this page alone; content is text, other elements, or lists of both.
-  function element(name, attributes, ...content) {
-    const made = ["svg", "g", "rect"].includes(name)
-      ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...content.flat(Infinity).filter((part) => part != null).map(
-      (part) => part instanceof Node ? part : String(part)));
-    return made;
-  }
-  const paragraph = (look, ...content) => element("p", { class: look }, content);
-  const none = (text = "none") => paragraph("none", text);
-  const mark = (look, shown) =>
-    element("strong", { class: look }, element("span", { "aria-hidden": "true" }, "⚠ "), shown);
-  // Whatever an address is called: only one of these leads to a page and runs nothing.
-  const link = (address, text) =>
-    /^https?:\/\//i.test(address) ? element("a", { href: address }, text) : null;
-  const pairs = (named) => element("dl", {}, named.map(([name, ...value]) =>
-    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
-
-  // A table scrolls by itself; the first cell of a row is its heading. groups: of columns, [name, count].
-  function table(label, columns, rows, groups = []) {
-    const head = columns.map((name) => element("th", { scope: "col" }, name));
-    const body = rows.map(([first, ...rest]) => element("tr", {},
-      element("th", { scope: "row" }, first),
-      rest.map((cell, at) => element("td", { "data-column": columns[at + 1] }, cell))));
-    const over = groups.map(([name, count]) => name
-      ? element("th", { scope: "colgroup", colspan: count }, name) : element("td", {}));
-    return element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label },
-      element("table", { class: groups.map(([name]) => name).join(" ") }, element("thead", {},
-        over.length ? element("tr", { class: "groups" }, over) : null, element("tr", {}, head)),
-      element("tbody", {}, body)));
-  }
-  function folded(id, label, columns, rows, { shown = UNFOLDED_MAX, rest = "more", groups } = {}) {
-    const first = rows.slice(0, Math.min(shown, UNFOLDED_MAX)), others = rows.slice(first.length);
-    return [
-      first.length ? table(label, columns, first, groups) : null,
-      others.length ? element("details", { id: `${id}-folded` },
-        element("summary", {}, `${number(others.length)} ${rest}`),
-        table(`${label}, the others`, columns, others, groups)) : null,
-    ];
-  }
-
-  // -- values --------------------------------------------------------------------------------
-
-  const number = (value) => value == null ? UNKNOWN : value.toLocaleString("en-US");
-  const figure = (value) => value === 0 ? element("span", { class: "zero" }, "0") : number(value);
-  function short(value) {
-    for (const [power, unit] of [[9, "G"], [6, "M"], [3, "k"]]) {
-      const scaled = value / 10 ** power;
-      if (scaled >= 1) return `${+scaled.toFixed(scaled < 10 ? 1 : 0)}${NBSP}${unit}`;
-    }
-    return `${value}`;
-  }
-  const decimal = (value) => value.toLocaleString(
-    "en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-  const perSecond = (rate, unit = "records/s") =>
-    rate == null ? UNKNOWN : `${decimal(rate)}${NBSP}${unit}`;
-  const milliseconds = (ms) => `${decimal(ms)}${NBSP}ms`;
-
-  function size(bytes) {
-    if (bytes == null) return UNKNOWN;
-    for (const [power, unit] of [[30, "GiB"], [20, "MiB"], [10, "KiB"]]) {
-      if (bytes >= 2 ** power) return `${decimal(bytes / 2 ** power)}${NBSP}${unit}`;
-    }
-    return `${number(bytes)}${NBSP}B`;
-  }
-  function span(seconds) {
-    if (seconds == null) return UNKNOWN;
-    for (const [unit_s, from_s, unit] of [[86400, 172800, "d"], [3600, 7200, "h"], [60, 120, "min"]]) {
-      if (seconds >= from_s) return `${(seconds / unit_s).toFixed(1)}${NBSP}${unit}`;
-    }
-    return seconds >= 0.1 ? `${seconds.toFixed(1)}${NBSP}s` : `0${NBSP}s`;
-  }
-  const ago = (seconds) => seconds == null ? UNKNOWN : `${span(seconds)} ago`;
-  // A moment of Unix time as the log has it: UTC.
-  const utc = (at_s) => new Date(at_s * 1000).toISOString().slice(11, 19);
-  function clock(at_s) {
-    if (at_s == null) return UNKNOWN;
-    const stamp = `${new Date(at_s * 1000).toISOString().slice(0, 19)}Z`;
-    return element("time", { datetime: stamp }, `${utc(at_s)}${NBSP}UTC`);
-  }
-  function margin(left_s) {
-    if (left_s == null) return UNKNOWN;
-    if (left_s <= 0) return mark("bad", "being deleted");
-    if (left_s < MARGIN_BAD_S) return mark("bad", span(left_s));
-    return left_s < MARGIN_WARN_S ? mark("warn", span(left_s)) : span(left_s);
-  }
-  const openFor = (open_s) =>
-    open_s == null || open_s < OPEN_WARN_S ? span(open_s) : mark("warn", span(open_s));
-  function ranges(numbers) {
-    const runs = [];
-    for (const one of numbers) {
-      const run = runs.at(-1);
-      if (run && one === run[1] + 1) run[1] = one;
-      else runs.push([one, one]);
-    }
-    return runs.map(([from, to]) => from === to ? `${from}` : `${from}-${to}`).join(", ");
-  }
-
   // -- boxes: each returns what is in it; null hides it ----------------------------------------
 
   function causes(status) {
@@ -253,15 +139,12 @@
     const cluster = outputs && ["outputs go to", `${outputs.servers} `,
       element("small", {}, outputs.id || "has not answered yet")];
     return [pairs([
-      ["instance", status.instance || "?"],
-      ["up for", span(status.uptime_s)],
+      ["instance", status.instance || "?"], ["up for", span(status.uptime_s)],
       ["started", clock(began_s)],
       ["claim store", store.away_s == null
         ? store.state || "?" : mark("bad", `away for ${span(store.away_s)}`)],
-      ...(cluster ? [cluster] : []),
-      ["version", build.version || "?"],
-      ["Python", build.python || "?"],
-      ["librdkafka", build.librdkafka || "?"],
+      ...(cluster ? [cluster] : []), ["version", build.version || "?"],
+      ["Python", build.python || "?"], ["librdkafka", build.librdkafka || "?"],
     ])];
   }
   function executors({ spark }) {
@@ -327,7 +210,7 @@
   }
   // Nothing to see: read to its end, in no danger, and no transaction open.
   const quiet = (row) => !row.stuck && (row.lag ?? row.last_stable_offset_lag) === 0
-    && !(row.retention_margin_seconds < MARGIN_WARN_S)
+    && !((row.retention_margin_seconds ?? Infinity) < MARGIN_WARN_S)
     && !(row.open_transaction_seconds >= OPEN_WARN_S);
   function partitions(id, label, columns, rows, { groups, cells, still }) {
     if (!rows || !rows.length) return [none()];
@@ -401,6 +284,14 @@
       ? "no complete query yet" : `last complete query ${ago(seen_s_ago)}`;
     return [rows.length > 1 ? `${number(rows.length)}, the worst first; ` : null, query];
   }
+  function happened({ history }) {
+    return MARKS.map(([what, letter], at) => {
+      const all = (history?.marks || []).filter((one) => one.what === what);
+      const count = all.reduce((sum, one) => sum + one.count, 0);
+      return count
+        ? element("span", { class: `mark-${at}` }, `${letter}: ${what} (${number(count)})`) : null;
+    });
+  }
   const NOTES = {
     last: ({ transactions: all = [] }) => all.length > 1 && [number(all.length)],
     executors: ({ spark }) => spark && [spark.executors_seen_s_ago == null ? "not known yet"
@@ -415,75 +306,73 @@
 
   // -- charts --------------------------------------------------------------------------------
 
+  // Both charts have the same time axis; the marks are those of the history.
   const plots = new Map();
-  let marks = [], from_s = 0, to_s = 0;
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+  let marks = [], axis_s = [0, 1];
+  const colour = (name) => () => getComputedStyle(document.documentElement).getPropertyValue(name);
   function marked({ ctx, bbox, valToPos }) {
     ctx.save();
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     ctx.textAlign = "center";
     for (const { at, what } of marks) {
-      const [, letter, name] = MARKS.find(([each]) => each === what) || [];
-      if (!letter || at < from_s) continue;
+      const which = MARKS.findIndex(([name]) => name === what);
+      if (which < 0 || at < axis_s[0]) continue;
       const left = Math.round(valToPos(at, "x", true));
-      ctx.fillStyle = colour(name);
+      ctx.fillStyle = colour(`--mark-${which}`)();
       ctx.fillRect(left, bbox.top, devicePixelRatio, bbox.height);
-      ctx.fillText(letter, left, bbox.top - 2 * devicePixelRatio);
+      ctx.fillText(MARKS[which][1], left, bbox.top - 2 * devicePixelRatio);
     }
     ctx.restore();
   }
-  function plotted(chart, data, unit) {
-    const axis = { stroke: () => colour("--soft"), grid: { stroke: () => colour("--line"), width: 1 } };
+  function plotted(chart, unit, data) {
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 } };
+    const times = (_plot, all) => all.map((at) => utc(at).slice(0, 5));
     return new uPlot({
       width: chart.clientWidth || 240, height: chart.clientHeight || 96,
       legend: { show: false }, cursor: { show: false }, padding: [14, 20, 0, 0],
       scales: {
-        x: { range: () => [from_s, to_s] },
+        x: { range: () => axis_s },
         y: { range: (_plot, _low, high) => [0, Math.max(1, 1.05 * high)] },
       },
       axes: [
-        { ...axis, size: 24, space: 60, values: (_plot, all) => all.map((at) => utc(at).slice(0, 5)) },
+        { ...axis, size: 24, space: 60, incrs: [60, 120, 300, 600, 900], values: times },
         { ...axis, size: 46, space: 28, label: unit, labelSize: 18,
           values: (_plot, all) => all.map(short) },
       ],
-      series: [{}, ...data.slice(1).map((_, at) => (
-        { stroke: () => colour(`--line-${at}`), width: 2, points: { show: false } }))],
+      // What is drawn later is thinner, so that one that is the same hides none.
+      series: [{}, ...data.slice(1).map((_, at) => ({
+        stroke: colour(`--line-${at}`), width: data.length === 2 ? 2 : at ? 1.5 : 4,
+        points: { show: false },
+      }))],
       hooks: { draw: [marked] },
     }, data, chart);
   }
-  // lines: name → key of the history
-  function draw(id, unit, history, lines) {
+  // lines: [name, values]
+  function draw(id, unit, times, lines) {
     const box = byId(id), chart = box.querySelector(".chart");
-    const known = Object.values(lines).some((key) => history[key].filter((one) => one != null)[1] != null);
-    box.hidden = !known; // a line has two ends
-    if (!known) return;
-    const named = Object.entries(lines).map(([name, key]) => [
-      name, number(Math.max(...history[key].filter((one) => one != null)))]);
-    box.querySelector("figcaption").replaceChildren(...named.map(([name, most], at) => element("span",
-      {}, element("i", { class: `swatch line-${at}` }), `${name}, at most ${most}${NBSP}${unit}`)));
-    chart.setAttribute("aria-label", named.map(([name, most], at) => {
-      const values = history[Object.values(lines)[at]].filter((one) => one != null);
-      return `${name}: from ${number(values[0])} to ${number(values.at(-1))}, at most ${most} ${unit}`;
-    }).join("; "));
-    const data = [history.at, ...Object.values(lines).map((key) => history[key])];
+    const known = lines.map(([, values]) => values.filter((one) => one != null));
+    box.hidden = !known.some((values) => values.length > 1); // a line has two ends
+    if (box.hidden) return;
+    const most = known.map((values) => `at most ${number(Math.max(...values))}${NBSP}${unit}`);
+    box.querySelector("figcaption").replaceChildren(...lines.map(([name], at) => element("span", {},
+      element("i", { class: `swatch line-${at}` }), `${name}, ${most[at]}`)));
+    chart.setAttribute("aria-label", lines.map(([name], at) => `${name}: from `
+      + `${number(known[at][0])} to ${number(known[at].at(-1))}, ${most[at]}`).join("; "));
+    const data = [times, ...lines.map(([, values]) => values)];
     if (plots.has(id)) plots.get(id).setData(data);
-    else plots.set(id, plotted(chart, data, unit));
+    else plots.set(id, plotted(chart, unit, data));
   }
   function course({ history, rates = [], at: now_s }) {
-    if (!history || now_s == null) return null;
-    const latest = rates.at(-1), whole = { ...history };
-    if (latest && !(latest.at <= history.at.at(-1))) {
-      for (const key of ["at", "in_per_s", "out_per_s", "lag"]) whole[key] = [...history[key], latest[key]];
-    }
-    to_s = now_s;
-    from_s = Math.max(now_s - HOUR_S, Math.min(whole.at[0] ?? now_s, now_s - SHORT_S));
+    byId("hour").hidden = !history || !history.at.length;
+    if (byId("hour").hidden) return;
+    const fresh = rates.filter((one) => one.at > history.at.at(-1)).slice(-1);
+    const column = (key) => [...history[key], ...fresh.map((one) => one[key])];
+    const times = column("at");
+    axis_s = [Math.max(now_s - HOUR_S, Math.min(times[0], now_s - SHORT_S)), now_s];
     marks = history.marks;
-    draw("chart-rates", "records/s", whole, { in: "in_per_s", out: "out_per_s" });
-    draw("chart-lag", "records", whole, { lag: "lag" });
-    return MARKS.map(([what, letter], at) => {
-      const count = marks.reduce((sum, one) => sum + (one.what === what ? one.count : 0), 0);
-      return count ? element("span", { class: `mark-${at}` }, `${letter} ${what} ${number(count)}×  `) : null;
-    });
+    draw("chart-rates", "records/s", times,
+      [["in", column("in_per_s")], ["out", column("out_per_s")]]);
+    draw("chart-lag", "records", times, [["lag", column("lag")]]);
   }
   const sized = () => plots.forEach((plot) => {
     const chart = plot.root.parentElement;
@@ -514,7 +403,8 @@
     const fresh = element("div", {}, content), source = fresh.innerHTML;
     if (shown.get(id) === source) return;
     shown.set(id, source);
-    const stops = "[tabindex], summary, a, button", wide = () => [...body.querySelectorAll(".wide")];
+    const stops = "[tabindex], summary, a, button";
+    const wide = () => [...body.querySelectorAll(".wide")];
     const open = [...body.querySelectorAll("details[open]")];
     const left = wide().map((each) => each.scrollLeft);
     const focus = [...body.querySelectorAll(stops)].indexOf(document.activeElement);
@@ -531,13 +421,12 @@
   function show(status) {
     const app = status.app || "Hapax", state = status.state || "unknown";
     const look = LOOKS[state] || (status.paused_by_operator ? "warn" : "bad");
-    const records = status.total_lag?.records, said = state === "at risk" ? "running, at risk" : state;
+    const records = status.total_lag?.records;
+    const said = state === "at risk" ? "running, at risk" : state;
     latest = status;
     document.title = (state === "running" ? app : `${app}: ${said}`)
       + (records ? ` ${trend(status)} ${short(records)}`.replace("  ", " ") : "");
-    byId("icon").href = "data:image/svg+xml," + encodeURIComponent("<svg xmlns='http://www.w3.org/2000/svg'"
-      + ` viewBox='0 0 16 16'><circle cx='8' cy='8' r='7' fill='${ICON[look]}'/>`
-      + "<path d='M5.5 4v8m5-8v8m-5-4h5' stroke='white' stroke-width='1.8'/></svg>");
+    byId("icon").href = byId("icon").href.replace(/%23[0-9a-f]{6}/, `%23${LIGHTS[look]}`);
     byId("app").textContent = app;
     byId("state").textContent = said;
     byId("state").className = `state ${look}`;
@@ -556,9 +445,8 @@
       if (note) note.replaceChildren(...element("i", {}, NOTES[id](status) || []).childNodes);
     }
     byId("state").hidden = byId("controls").hidden = byId("boxes").hidden = false;
-    const events = course(status);
-    byId("hour").hidden = events === null;
-    swap("hour", byId("hour").querySelector(":scope > div"), events || []);
+    course(status);
+    byId("happened").replaceChildren(...happened(status).filter(Boolean));
     seen = status.at == null ? "the start" : `${utc(status.at)} UTC`;
     match();
   }

@@ -49,6 +49,7 @@ _FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/elements.js": ("elements.js", "text/javascript"),
     "/uPlot.min.css": ("uPlot.min.css", "text/css"),
     "/uPlot.iife.min.js": ("uPlot.iife.min.js", "text/javascript"),
 }

@@ -63,7 +63,6 @@ class Sample(NamedTuple):
     at_s: float
     totals: Mapping[str, int]
     lag: int | None
-    lag_s: float | None
 
     def since(self, then: Sample, name: str) -> int:
         return max(0, self.totals[name] - then.totals[name])
@@ -113,8 +112,7 @@ class Status:
         for kept, every_s in ((self._samples, SAMPLE_S), (self._steps, STEP_S)):
             # One of the future is of a clock that was set back since.
             if not kept or not 0 <= now_s - kept[-1].at_s < every_s:
-                lag = total_lag(self.health)
-                kept.append(Sample(now_s, self._totals(), lag["records"], lag["seconds"]))
+                kept.append(Sample(now_s, self._totals(), total_lag(self.health)["records"]))
 
     def __call__(self) -> dict[str, Any]:
         health, settings, now_s = self.health, self.settings, self.wall_s()
@@ -191,7 +189,6 @@ class Status:
             "in_per_s": [now.rate(then, "records_in") for then, now in steps],
             "out_per_s": [now.rate(then, "records_out") for then, now in steps],
             "lag": [now.lag for _, now in steps],
-            "lag_seconds": [now.lag_s for _, now in steps],
             "marks": marks,
         }
 
