@@ -484,8 +484,8 @@ PICTURE = os.environ.get("STATUS_PICTURE")
 def test_a_live_run_is_shown_and_with_status_picture_it_is_that_of_the_pages(
     browser, flow, tmp_path
 ):
-    """STATUS_PICTURE=docs/status.png takes minutes, and the picture for the pages."""
-    port, steps = free_port(), 30 if PICTURE else 3
+    """STATUS_PICTURE=docs/status.png and --timeout 900: it takes minutes, and the picture."""
+    port, steps = free_port(), 24 if PICTURE else 3
     worker = flow.worker("orders-0", TELEMETRY__PORT=str(port))
 
     def kept(count: int) -> bool:

@@ -63,17 +63,21 @@ const perSecond = (rate, unit = "records/s") =>
 const milliseconds = (ms) => `${decimal(ms)}${NBSP}ms`;
 
 // The largest unit that fits; steps: [size, unit, from which value on].
-function scaled(value, steps, otherwise, digits = 1) {
+function scaled(value, steps, otherwise) {
   if (value == null) return UNKNOWN;
   const [each, unit] = steps.find(([size, , from = size]) => value >= from) || [];
-  return unit ? `${(value / each).toFixed(digits)}${NBSP}${unit}` : otherwise;
+  return unit ? `${(value / each).toFixed(1)}${NBSP}${unit}` : otherwise;
 }
 const size = (bytes) => scaled(
   bytes, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]], `${number(bytes)}${NBSP}B`);
 const span = (seconds) => scaled(
   seconds, [[86400, "d", 172800], [3600, "h", 7200], [60, "min", 120], [1, "s", 0.1]], `0${NBSP}s`);
-const short = (count) => scaled(
-  count, [[1e9, "G", 1e10], [1e6, "M", 1e7], [1e3, "k", 1e4]], number(count), 0);
+function short(count) {
+  const [each, unit] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(
+    ([size]) => count >= size) || [];
+  const some = count / each;
+  return unit ? `${+some.toFixed(some < 10 ? 1 : 0)}${NBSP}${unit}` : number(count);
+}
 const ago = (seconds) => seconds == null ? UNKNOWN : `${span(seconds)} ago`;
 // A moment of Unix time as the log has it: UTC.
 const utc = (at_s) => new Date(at_s * 1000).toISOString().slice(11, 19);

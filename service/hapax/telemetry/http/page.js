@@ -53,7 +53,8 @@
     const ended_s = [status.last_transaction?.s_ago, ...(status.spark?.lanes || []).map(
       (one) => one.last_range?.s_ago)].filter((s_ago) => s_ago != null);
     return [pairs([
-      ["lag", number(total.records), element("small", { class: "trend" }, trend(status)), partly],
+      ["lag", total.records < 1e6 ? number(total.records) : short(total.records),
+        element("small", { class: "trend" }, trend(status)), partly],
       ["oldest unread", span(total.seconds)], ["in", perSecond(now.in_per_s, "/s")],
       ["out", perSecond(now.out_per_s, "/s")],
       ["last commit", ended_s.length ? ago(Math.min(...ended_s)) : "none yet"],
