@@ -485,7 +485,7 @@ def test_a_live_run_is_shown_and_with_status_picture_it_is_that_of_the_pages(
     browser, flow, tmp_path
 ):
     """STATUS_PICTURE=docs/status.png and --timeout 900: it takes minutes, and the picture."""
-    port, steps = free_port(), 24 if PICTURE else 3
+    port, steps = free_port(), 18 if PICTURE else 3
     worker = flow.worker("orders-0", TELEMETRY__PORT=str(port))
 
     def kept(count: int) -> bool:
@@ -499,7 +499,7 @@ def test_a_live_run_is_shown_and_with_status_picture_it_is_that_of_the_pages(
         await_(partial(kept, steps * part // 3), 20 + 15 * steps, worker.text)
     page = browser.new_page(viewport=DESK)
     page.goto(f"http://127.0.0.1:{port}/")
-    expect(page.locator("#state")).to_have_text("running", timeout=AGAIN_MS)
+    expect(page.locator("#state")).to_have_text("running", timeout=90_000)
     expect(page.locator("#happened")).to_contain_text("R: rebalance")
     expect(page.locator("#chart-lag canvas")).to_be_visible()
     assert page.locator("#last svg g").count() > 20
