@@ -144,7 +144,7 @@ class SparkEvents(Narrator):
         metrics.state_rows.of().set(numbers.state_rows)
         metrics.state_bytes.of().set(numbers.state_bytes)
         metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
-        self._health.last_settled = (self._wall_s(), _settled(numbers))
+        self._health.settle(self._wall_s(), _settled(numbers))
         self._health.micro_batch = (self._wall_s(), numbers)
         self._logger.info("micro_batch_completed", **_line(numbers))
 

@@ -42,7 +42,7 @@ class TransactionEvents(Narrator):
         """Say what a batch came to, in the canonical line: at ``info`` at most once a second."""
         now_s = self._wall_s()
         self._health.succeed()
-        self._health.last_settled = (now_s, settled)
+        self._health.settle(now_s, settled)
         self._count(settled)
         self._measure(settled, now_s)
         self._claims_settled(settled)

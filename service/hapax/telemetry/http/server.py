@@ -49,12 +49,14 @@ _FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/elements.js": ("elements.js", "text/javascript"),
     "/uPlot.min.css": ("uPlot.min.css", "text/css"),
     "/uPlot.iife.min.js": ("uPlot.iife.min.js", "text/javascript"),
 }
 """The page: it reads ``/status.json``, so nothing of a status is ever written into HTML."""
 _POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; "
     "require-trusted-types-for 'script'; trusted-types 'none'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
