@@ -116,7 +116,6 @@ def test_the_page_warns_of_figures_from_a_busy_machine(load: list[float], warned
     runs = {"records": 1, "runs": {"plain loop": [run(10)]}}
     measured = results.Results(parts={"throughput": runs}, made={"throughput": made})
     assert ("busy with other programs (throughput at" in report.page(measured)) is warned
-    assert ("Measure again on a quiet one" in report.short(measured)) is warned
 
 
 def test_a_newer_benchmark_replaces_its_parts_and_keeps_the_others():
