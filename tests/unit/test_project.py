@@ -106,42 +106,36 @@ def test_compose_names_only_what_it_defines(project):
     assert "noeviction" in services["claims"]["command"]
 
 
-def mounted(project: Path, service: str) -> dict[str, Any]:
-    """Return path → content of what compose mounts into a service, read as YAML."""
+def test_what_compose_mounts_has_the_alerts_and_the_dashboard_with_its_source_of_data(project):
     compose = yaml.safe_load((project / "compose.yaml").read_text())
-    given = {
-        name: one.get("content") or (project / one["file"]).read_text()
-        for name, one in compose["configs"].items()
+    services, configs = compose["services"], compose["configs"]
+    files = {
+        (name, one["target"].removeprefix("/etc/")): yaml.safe_load(
+            configs[one["source"]].get("content")
+            or (project / configs[one["source"]]["file"]).read_text()
+        )
+        for name in ("prometheus", "grafana")
+        for one in services[name]["configs"]
     }
-    mounts = compose["services"][service]["configs"]
-    return {one["target"]: yaml.safe_load(given[one["source"]]) for one in mounts}
-
-
-def test_prometheus_of_compose_scrapes_the_pipeline_as_a_job_and_has_the_alerts(project):
-    files = mounted(project, "prometheus")
-    config = files["/etc/prometheus/prometheus.yml"]
+    config = files["prometheus", "prometheus/prometheus.yml"]
     [job] = config["scrape_configs"]
-    assert job["job_name"] == "new-orders"
+    assert job["job_name"] == "new-orders"  # a pipeline is a job
     assert job["static_configs"] == [{"targets": ["new-orders:9464"]}]
-    alerts = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())
-    assert [files[file] for file in config["rule_files"]] == [alerts]
-
-
-def test_grafana_of_compose_finds_the_dashboard_and_its_source_of_data(project):
-    files = mounted(project, "grafana")
-    [source] = files["/etc/grafana/provisioning/datasources/hapax.yaml"]["datasources"]
-    [provider] = files["/etc/grafana/provisioning/dashboards/hapax.yaml"]["providers"]
-    compose = yaml.safe_load((project / "compose.yaml").read_text())["services"]
-    host, port = source["url"].removeprefix("http://").split(":")
-    assert compose[host]["ports"] == [f"127.0.0.1:{port}:{port}"]
-    home = compose["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert home.startswith(provider["options"]["path"] + "/")
-    assert files[home] == json.loads((ROOT / "deploy/monitoring/dashboard.json").read_text())
-    # Each panel asks the source that the variable names, by default the first of its type.
-    [variable] = [one for one in files[home]["templating"]["list"] if one["name"] == "datasource"]
-    assert (variable["type"], variable["query"]) == ("datasource", source["type"])
-    assert source["isDefault"] is True
-    asked = re.findall(r'"uid": "([^"]+)"', json.dumps(files[home]["panels"]))
+    assert config["rule_files"] == ["/etc/prometheus/alerts.yaml"]
+    monitoring = ROOT / "deploy/monitoring"
+    alerts = yaml.safe_load((monitoring / "alerts.yaml").read_text())
+    assert files["prometheus", "prometheus/alerts.yaml"] == alerts
+    [source] = files["grafana", "grafana/provisioning/datasources/hapax.yaml"]["datasources"]
+    assert (source["url"], source["isDefault"]) == ("http://prometheus:9090", True)
+    [provider] = files["grafana", "grafana/provisioning/dashboards/hapax.yaml"]["providers"]
+    assert provider["options"]["path"] == "/etc/grafana/dashboards"
+    dashboard = files["grafana", "grafana/dashboards/hapax.json"]
+    assert dashboard == json.loads((monitoring / "dashboard.json").read_text())
+    # Each panel asks the source that the variable names: by default the first of its type.
+    variable = dashboard["templating"]["list"][0]
+    kind = (variable["name"], variable["type"], variable["query"])
+    assert kind == ("datasource", "datasource", source["type"])
+    asked = re.findall(r'"uid": "([^"]+)"', json.dumps(dashboard["panels"]))
     assert set(asked) == {"${datasource}"}
 
 

@@ -71,8 +71,15 @@ def keep(runs: Sequence[Run], cases: Sequence[Case]) -> None:
         draw(run, KEPT.parent / _picture(run))
     PAGE.write_text(page(runs, cases), encoding="utf-8")
     text = README.read_text(encoding="utf-8")
-    sentence = tables.sentence([run for run in runs if run.kind == "service"])
-    README.write_text(_SUMMARY.sub(rf"\g<1>{sentence}\g<2>", text), encoding="utf-8")
+    told = sentence(PAGE.read_text(encoding="utf-8"))
+    README.write_text(_SUMMARY.sub(rf"\g<1>{told}\g<2>", text), encoding="utf-8")
+
+
+def sentence(text: str) -> str:
+    """Return the sum that README gives of the page."""
+    of = dict(re.findall(r"(?m)^\| \**([a-z ]+?)\** \| \**([\d,]+)\** \|$", text))
+    struck = f"{of['faults']} faults and {of['processes killed']} killed processes"
+    return f"{of['input records']} records, {struck}, there were {of['violations']} violations"
 
 
 def _pictured(runs: Sequence[Run]) -> list[Run]:

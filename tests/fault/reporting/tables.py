@@ -66,16 +66,6 @@ def summary(runs: Sequence[Run], cases: Sequence[Case] = ()) -> str:
     return table(("in all runs", "#"), figures.items())
 
 
-def sentence(runs: Sequence[Run]) -> str:
-    counts = total(runs)
-    faults = sum(len(run.strikes) for run in runs)
-    found = sum(sum(run.judgement.violations.values()) for run in runs)
-    return (
-        f"{counts.records:,} records, {faults:,} faults and {counts.kills:,} killed processes,"
-        f" there were {found:,} violations"
-    )
-
-
 def runs_table(runs: Sequence[Run]) -> str:
     return table(
         (
