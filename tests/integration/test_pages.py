@@ -135,8 +135,7 @@ def typed(text: str, tmp_path: Path, *, cold: bool = False) -> subprocess.Comple
 
 
 def test_a_function_of_ones_own_is_a_few_commands_away():
-    wanted = steps(pages_part("docs/quickstart.md", "Six commands", "Stay with it"))
-    *first, edited, again = wanted
+    *first, edited, again = steps(pages_part("docs/quickstart.md", "Six commands", "Stay with it"))
     assert edited.startswith("cat > pipeline.py ")
     assert again == first[-1] == "hapax dev --once < events.jsonl"
     assert len(first) <= COMMANDS_MAX
@@ -164,11 +163,8 @@ def test_the_quickstart_works_as_it_is_typed_and_in_four_minutes(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     parts = done.stdout.split("\n$ ")
     first, own = (part for part in parts if part.startswith("hapax dev --once"))
-    shown = re.search(
-        r"(?ms)^```\n(orders-dead.*?)^```$", (ROOT / "docs/quickstart.md").read_text()
-    )
-    assert shown is not None
-    assert lines_of(first) == lines_of(shown[1])
+    [shown] = re.findall(r"(?ms)^```\n(orders-dead.*?)^```$", page)
+    assert lines_of(first) == lines_of(shown)
     assert [key for key, _value in lines_of(own)] == ["a-1", "a-2", "a-3", "a-4"]
     [consumed] = (part for part in parts if re.match(r"hapax \S+ \S+ consume", part))
     assert "hapax-source: orders/" in consumed
@@ -259,9 +255,7 @@ def with_long_ones(word: str, *marks: pytest.MarkDecorator) -> list[Any]:
 @pytest.mark.parametrize("example", with_long_ones("stateful", at_length))
 def test_the_tests_of_an_example_pass(example, example_environ):
     assert commands(example)[0] == "python -m pytest"
-    inherited = {
-        name: text for name, text in example_environ.items() if not name.startswith("HAPAX_")
-    }
+    inherited = {k: v for k, v in example_environ.items() if not k.startswith("HAPAX_")}
     done = run_captured(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=example, env=inherited
     )

@@ -111,8 +111,7 @@ def test_the_index_has_every_page():
 
 
 def test_every_exit_code_is_explained():
-    text = (ROOT / "docs/runbooks.md").read_text()
-    told = re.findall(r"(?m)^## Exit code (\d):", text)
+    told = re.findall(r"(?m)^## Exit code (\d):", (ROOT / "docs/runbooks.md").read_text())
     assert sorted({int(code) for code in told} | {0}) == sorted(ExitCode)
 
 

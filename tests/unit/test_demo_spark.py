@@ -229,16 +229,11 @@ def test_each_class_of_the_audit_is_counted():
     assert anomalies + verdict.wrong == len(NAMES)
 
 
-@pytest.mark.parametrize(
-    ("patch", "said"),
-    [
-        (
-            ("find_spec", lambda _name: None),
-            "hapax demo: PySpark is not installed. Run: pip install 'hapax-kafka[spark]'\n",
-        ),
-        (("PROC", Path("/nowhere")), "Run it on Linux"),
-    ],
-)
+NO_PYSPARK = "hapax demo: PySpark is not installed. Run: pip install 'hapax-kafka[spark]'\n"
+WITHOUT = {NO_PYSPARK: ("find_spec", lambda _: None), "Run it on Linux": ("PROC", Path("/no"))}
+
+
+@pytest.mark.parametrize(("said", "patch"), WITHOUT.items())
 def test_without_pyspark_or_proc_it_says_what_to_do_and_starts_nothing(monkeypatch, patch, said):
     monkeypatch.setattr(spark, *patch)
     result = CliRunner().invoke(APP, ["--engine", "spark"])

@@ -109,28 +109,27 @@ def test_compose_names_only_what_it_defines(project):
 def test_what_compose_mounts_has_the_alerts_and_the_dashboard_with_its_source_of_data(project):
     compose = yaml.safe_load((project / "compose.yaml").read_text())
     services, configs = compose["services"], compose["configs"]
+    given = {
+        name: yaml.safe_load(one.get("content") or (project / one["file"]).read_text())
+        for name, one in configs.items()
+    }
+    mounts = [(name, one) for name in services for one in services[name].get("configs", [])]
     files = {
-        (name, one["target"].removeprefix("/etc/")): yaml.safe_load(
-            configs[one["source"]].get("content")
-            or (project / configs[one["source"]]["file"]).read_text()
-        )
-        for name in ("prometheus", "grafana")
-        for one in services[name]["configs"]
+        (name, one["target"].removeprefix("/etc/")): given[one["source"]] for name, one in mounts
     }
     config = files["prometheus", "prometheus/prometheus.yml"]
     [job] = config["scrape_configs"]
     assert job["job_name"] == "new-orders"  # a pipeline is a job
     assert job["static_configs"] == [{"targets": ["new-orders:9464"]}]
     assert config["rule_files"] == ["/etc/prometheus/alerts.yaml"]
-    monitoring = ROOT / "deploy/monitoring"
-    alerts = yaml.safe_load((monitoring / "alerts.yaml").read_text())
+    alerts = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())
     assert files["prometheus", "prometheus/alerts.yaml"] == alerts
     [source] = files["grafana", "grafana/provisioning/datasources/hapax.yaml"]["datasources"]
     assert (source["url"], source["isDefault"]) == ("http://prometheus:9090", True)
     [provider] = files["grafana", "grafana/provisioning/dashboards/hapax.yaml"]["providers"]
     assert provider["options"]["path"] == "/etc/grafana/dashboards"
     dashboard = files["grafana", "grafana/dashboards/hapax.json"]
-    assert dashboard == json.loads((monitoring / "dashboard.json").read_text())
+    assert dashboard == json.loads((ROOT / "deploy/monitoring/dashboard.json").read_text())
     # Each panel asks the source that the variable names: by default the first of its type.
     variable = dashboard["templating"]["list"][0]
     kind = (variable["name"], variable["type"], variable["query"])
