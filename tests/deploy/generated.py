@@ -18,6 +18,7 @@ import hapax
 from hapax import context, publish, spark, testing
 from hapax.core.dead_letters import DeadLetter
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
+from hapax.dev.project import FILES
 from hapax.engines.membership import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
@@ -88,6 +89,8 @@ def files() -> dict[Path, str]:
         CHART / "settings.yaml": _defaults(),
         CLUSTER / "prometheusrule.yaml": _RULE + textwrap.indent(alerts, "  "),
         CLUSTER / "hapax.json": DASHBOARD.read_text(),
+        FILES / "monitoring/alerts.yaml.tmpl": alerts,
+        FILES / "monitoring/dashboard.json.tmpl": DASHBOARD.read_text(),
     }
 
 

@@ -25,11 +25,11 @@ def create_project(name: str, parent: Path) -> list[Path]:
         raise ConfigurationError(
             [f"{folder} exists and is not an empty folder: nothing was written"]
         )
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for template in sorted(FILES.glob(f"*{_SUFFIX}")):
+    for template in sorted(FILES.rglob(f"*{_SUFFIX}")):
         stem = template.name.removesuffix(_SUFFIX)
-        file = folder / (f".{stem}" if stem in _HIDDEN else stem)
+        file = (folder / template.relative_to(FILES)).with_name("." * (stem in _HIDDEN) + stem)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(template.read_text().replace("@NAME@", name))
         written.append(file)
     return written
