@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -130,12 +131,18 @@ def source(
         {"group.id": "app"},
         ["in"],
         start=start,
-        logger=None,
+        logger=SimpleNamespace(log=lambda *_line: None),  # it drops them
         clock=clock,
         watch=lambda _call: nullcontext(),
     )
     consumer: Any = made._consumer.client
     return made, consumer, clock
+
+
+def take(kafka: Any, *messages: Any) -> Any:
+    """Return the batch that a source of FakeConsumer takes of these messages and events."""
+    kafka._consumer.client.queue = list(messages)
+    return kafka.take(10, 0.1)
 
 
 def metadata(generation: int, member: str) -> bytes:
