@@ -59,7 +59,7 @@ def dev(
         from hapax.settings.env_file import merged
 
         options = DevOptions(
-            lambda: merged(given, files, assignments),
+            lambda: merged(given, files, assignments=assignments, flags={}, given_by={}),
             tuple(parse_header(text) for text in header or ()),
             dict(parse_topic(one) for one in topic or []),
             partitions,
