@@ -1,10 +1,14 @@
+import random
+
 import pytest
 from hypothesis import given, strategies as st
 
+from hapax.commands.tree import app
 from hapax.core.durations import duration_ms
 from hapax.core.errors import ConfigurationError
-from hapax.settings import load_settings
+from hapax.settings import VARIABLES, load_settings
 from hapax.settings.value_types import duration_text, size_bytes, size_text
+from tests.kit.commands import invoked
 from tests.unit.test_settings import REQUIRED
 
 SECURITY = "HAPAX_KAFKA__SECURITY__"
@@ -370,6 +374,36 @@ def test_a_variable_that_nothing_reads_is_told_without_its_value(name, advice):
     said = f"{name} is read by nothing: {advice}"
     assert problem == said or problem.startswith(f"{said} " if advice else said)
     assert "hunter2" not in problem
+
+
+def misspelt(name: str, chance: random.Random) -> str:
+    """Drop, swap or double a letter of a name, but its first and last."""
+    at = chance.randrange(1, len(name) - 1)
+    dropped, swapped = name[:at] + name[at + 1 :], name[: at - 1] + name[at] + name[at - 1]
+    wrong = chance.choice([dropped, swapped + name[at + 1 :], name[:at] + name[at] + name[at:]])
+    return wrong if wrong != name else misspelt(name, chance)
+
+
+def test_twenty_misspelt_settings_are_refused_with_the_name_that_is_meant():
+    chance = random.Random(33)
+    meant = chance.sample(
+        sorted(variable.name.removeprefix("HAPAX_") for variable in VARIABLES), 20
+    )
+    wrong = {misspelt(name, chance): name for name in meant}
+    assert sorted(problems(**dict.fromkeys((f"HAPAX_{name}" for name in wrong), "x"))) == sorted(
+        f"HAPAX_{name} is read by nothing: did you mean HAPAX_{right}?"
+        for name, right in wrong.items()
+    )
+    assert len(wrong) == 20
+
+
+def test_ten_misspelt_flags_are_refused_with_the_name_that_is_meant():
+    chance, flags = random.Random(33), "input output brokers dead-letter app engine env-file set"
+    for flag in (*flags.split(), "brokers", "engine"):
+        wrong = misspelt(flag, chance)
+        said = invoked(app, ["run", f"--{wrong}", "x"], code=2).stderr
+        assert said.startswith(f"hapax run: No such option: --{wrong} ")
+        assert f"--{flag}" in said, said
 
 
 def test_variables_of_other_programs_and_of_a_service_of_our_name_are_left_alone():

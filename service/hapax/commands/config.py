@@ -24,8 +24,6 @@ def show(given_by: dict[str, str], as_json: screen.JsonFlag = False) -> None:
     """Print every setting in force, and where its value is from. Secrets are hidden.
 
     TARGET and flags are those of hapax run.
-
-    Example: hapax config show pipeline:transform --input orders
     """
     with screen.refusals(as_json=as_json):
         from hapax.settings import load_with_origins

@@ -16,8 +16,7 @@ def run(environ: dict[str, str] | None = None, given_by: dict[str, str] | None =
     try:
         from hapax.settings import load_with_origins
 
-        given = dict(os.environ) if environ is None else environ
-        settings, _origins = load_with_origins(given, given_by)
+        settings, _by = load_with_origins(os.environ if environ is None else environ, given_by)
         from hapax.wiring import serve
 
         return int(serve(settings))

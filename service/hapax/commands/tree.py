@@ -57,8 +57,7 @@ class Commands(TyperGroup):
         except ModuleNotFoundError as error:
             if error.name not in {"fcntl", "resource"}:
                 raise
-            typer.echo("hapax: this command needs Linux or macOS", err=True)
-            code = 2
+            sys.exit("hapax: this command needs Linux or macOS")
         except Exception as error:
             # By their method: typer has had the classes from click, and has its own now.
             if not hasattr(error, "format_message"):
@@ -78,8 +77,8 @@ def _sentence(error: Any) -> str:
     if type(error).__name__ == "NoSuchOption" and option in _BEFORE and command != "run":
         return f"{path}: {option} belongs before the command: {root} {_BEFORE[option]} {command}"
     said = " ".join(error.format_message().split()).rstrip(".")
-    end = "" if said.endswith("?") else "."
-    return f"{path}: {said}{end} {path} --help says what it takes."
+    said += "" if said.endswith("?") else "."
+    return f"{path}: {said} {path} --help says what it takes."
 
 
 def _flow(command: Any) -> None:
@@ -151,9 +150,8 @@ def run(
         --dead-letter orders-dead --app orders --brokers kafka:9092
       hapax run --env-file settings.env --set HAPAX_INSTANCE=orders-1
 
-    Required: app, brokers, input and output. A flag counts more than the environment.
-    KAFKA_BOOTSTRAP_SERVERS names the brokers where nothing else does. All variables:
-    hapax config reference
+    Required: app, brokers (or KAFKA_BOOTSTRAP_SERVERS), input and output. A flag counts
+    more than the environment. All variables: hapax config reference
     """
     del env_file, assignments  # with_flags has read them
     raise typer.Exit(run_service(given_by=given_by))
@@ -161,9 +159,7 @@ def run(
 
 @app.command("help")
 def help_(
-    command: Annotated[
-        list[str] | None, typer.Argument(help="A command: run, or offsets set.")
-    ] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="Its name.")] = None,
 ) -> None:
     """Print what a command does and takes, as --help after its name does.
 

@@ -300,10 +300,8 @@ def _collected(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]
 def _has_fields(answer: object) -> bool:
     """Whether it is a dict, or of a class of msgspec, dataclasses, attrs, pydantic or Protobuf."""
     kind = type(answer)
-    if issubclass(kind, Output | Record):
-        return False
-    named = any(hasattr(kind, f"__{name}__") for name in _FIELDS)
-    return issubclass(kind, dict) or named or hasattr(kind, "DESCRIPTOR")
+    named = any(hasattr(kind, f"__{name}__") for name in _FIELDS) or hasattr(kind, "DESCRIPTOR")
+    return (named or issubclass(kind, dict)) and not issubclass(kind, Output | Record)
 
 
 def _output(answer: object) -> Output:

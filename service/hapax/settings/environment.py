@@ -32,8 +32,7 @@ Origin = str
 
 _INSTANCE: Final = f"{PREFIX}INSTANCE"
 _BROKERS: Final = f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS"
-_BROKERS_OF_ALL: Final = "KAFKA_BOOTSTRAP_SERVERS"
-"""As images and clients of many makers have it: counts where ours is absent."""
+_BROKERS_OF_ALL: Final = "KAFKA_BOOTSTRAP_SERVERS"  # of many makers' images and clients
 _QUOTED_CHARACTERS_MAX: Final = 80
 _FILES: Final = {
     variable.file_name: variable.name
@@ -117,13 +116,10 @@ def _find(
         return _instance(environ)
     if not text and name == _BROKERS and (brokers := environ.get(_BROKERS_OF_ALL, "").strip()):
         if name in environ:
-            raise ValueError(
-                f"{name} is empty, and {_BROKERS_OF_ALL} counts only where it is absent: remove it"
-                " or set it"
-            )
+            raise ValueError(f"{name} is empty: set it, or remove it for {_BROKERS_OF_ALL}")
         return GivenValue(brokers, _BROKERS_OF_ALL, _BROKERS_OF_ALL)
-    origin = given_by.get(name, "environment")
-    return GivenValue(text, origin, name if origin == "environment" else origin) if text else None
+    by = given_by.get(name, name)
+    return GivenValue(text, "environment" if by == name else by, by) if text else None
 
 
 def _instance(environ: Mapping[str, str]) -> GivenValue:
