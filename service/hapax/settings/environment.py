@@ -114,10 +114,9 @@ def _find(
         text = text.strip()
     if not text and name == _INSTANCE:
         return _instance(environ)
-    if not text and name == _BROKERS and (brokers := environ.get(_BROKERS_OF_ALL, "").strip()):
-        if name in environ:
-            raise ValueError(f"{name} is empty: set it, or remove it for {_BROKERS_OF_ALL}")
-        return GivenValue(brokers, _BROKERS_OF_ALL, _BROKERS_OF_ALL)
+    if name == _BROKERS and name not in environ:
+        by, text = _BROKERS_OF_ALL, environ.get(_BROKERS_OF_ALL, "").strip()
+        return GivenValue(text, by, by) if text else None
     by = given_by.get(name, name)
     return GivenValue(text, "environment" if by == name else by, by) if text else None
 
