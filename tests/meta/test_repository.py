@@ -82,6 +82,13 @@ def test_the_locks_hold_everything_that_the_project_asks_for():
     assert missing == []
 
 
+def test_every_lock_has_uvloop_where_it_has_wheels():
+    where = "platform_python_implementation == 'CPython' and sys_platform in 'linux darwin'"
+    for lock in ("worker", "spark", "test", "sandbox"):
+        text = (ROOT / f"requirements/{lock}.txt").read_text()
+        assert re.search(rf"(?m)^uvloop==\S+ ; {where} \\$", text), lock
+
+
 def test_the_demo_installs_neither_spark_nor_what_tests_and_lints():
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(r"(?m)^demo: \$\(SMALL\) ", makefile)

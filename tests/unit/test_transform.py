@@ -1,5 +1,6 @@
 """Step 4: what the answers of business code mean."""
 
+import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +8,10 @@ from contextlib import closing, nullcontext
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
+import pydantic
 import pytest
+from google.protobuf import timestamp_pb2
 
 from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError, Poison
@@ -46,13 +50,26 @@ def test_an_output_bytes_or_text_in_utf_8_is_what_leaves(answer):
     assert answering(answer) == answering([answer]) == (Output(b"\xc3\xa9"),)
 
 
-@pytest.mark.parametrize("answer", [{"a": 1}, [{"a": 1}], Output({"a": 1})])
-def test_a_dict_without_a_format_of_outputs_is_no_record_s_failure_but_a_missing_setting(answer):
-    function = Mock(return_value=answer)
+class Priced(msgspec.Struct):
+    total: int = 1
+
+
+Ordered = dataclasses.make_dataclass("Ordered", ["total"])
+Listed = pydantic.create_model("Listed", total=(int, 1))  # which can be iterated over
+DATA: list[Any] = [{"a": 1}, Priced(), Ordered(1), Listed(), timestamp_pb2.Timestamp()]
+
+
+@pytest.mark.parametrize("form", [lambda data: data, lambda data: [data], Output])
+@pytest.mark.parametrize("data", DATA, ids=lambda data: type(data).__name__)
+def test_data_without_a_format_of_outputs_is_no_record_s_failure_but_a_missing_setting(form, data):
+    function = Mock(return_value=form(data))
     result = apply(function, attempts_max=3)
     assert isinstance(result, Undecided)
     assert isinstance(error := error_of(result), ConfigurationError)
-    assert str(error).startswith("HAPAX_OUTPUT__FORMAT is not set, and the transform returned a")
+    said = (
+        f"HAPAX_OUTPUT__FORMAT is not set, and the transform returned a {type(data).__name__}: set"
+    )
+    assert str(error).startswith(said)
     function.assert_called_once_with(RECORD)
 
 

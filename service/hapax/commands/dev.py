@@ -61,7 +61,7 @@ def dev(
 
         machine.progress = screen.progress
         options = DevOptions(
-            lambda: merged(given, files, assignments),
+            lambda: merged(given, files, assignments=assignments, flags={}, given_by={}),
             tuple(parse_header(text) for text in header or ()),
             dict(parse_topic(one) for one in topic or []),
             partitions,

@@ -6,6 +6,7 @@ Bytes of others are made printable before a terminal sees them.
 from __future__ import annotations
 
 import base64
+import inspect
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import sys
 import time
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from importlib.util import find_spec
 from json import dumps
 from operator import attrgetter
@@ -24,6 +26,7 @@ from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopErro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
     from types import FrameType
 
     from rich.progress import Progress, Task
@@ -65,6 +68,17 @@ SparkMaster = Annotated[
 OutputTopics = Annotated[
     list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
 ]
+
+_FLAGS = {
+    "target": ("TARGET", "HAPAX_TRANSFORM", "package.module:function, called with each record."),
+    "input": ("--input", "HAPAX_INPUT__TOPICS", "Topics to read."),
+    "output": ("--output", "HAPAX_OUTPUT__TOPIC", "Topic of outputs that name none."),
+    "brokers": ("--brokers", "HAPAX_KAFKA__BOOTSTRAP_SERVERS", "HOST:PORT, as of Kafka."),
+    "dead_letter": ("--dead-letter", "HAPAX_DEAD_LETTER__TOPIC", "Topic of records that fail."),
+    "app": ("--app", "HAPAX_APP", "Name of the pipeline, and of its consumer group."),
+    "engine": ("--engine", "HAPAX_ENGINE", "worker or spark."),
+}
+"""By parameter: the flag, the variable that it sets, and what that is."""
 
 # A table that is piped into a file or a pager is not folded to 80 columns.
 COLUMNS_WITHOUT_TERMINAL = 240
@@ -162,6 +176,51 @@ def refusals(
                 typer.echo(f"{prefix}{problem}", err=True)
         code = error.exit_code if isinstance(error, StopError) else otherwise
         raise typer.Exit(int(code)) from error
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take TARGET and the flags of ``hapax run``, which become variables.
+
+    Its ``given_by`` is what put each variable into the environment.
+    """
+
+    @wraps(command)
+    def wrapped(context: typer.Context, **given: Any) -> None:
+        typed = {flag: (name, given.pop(key)) for key, (flag, name, _text) in _FLAGS.items()}
+        given_by = context.obj or {}
+        with refusals(as_json=given.get("as_json", False), prefix="hapax: "):
+            set_variables(given_by, given.get("env_file"), given.get("assignments"), typed)
+        command(given_by=given_by, **given)
+
+    taken: dict[str, tuple[Any, Any]] = {"context": (typer.Context, inspect.Parameter.empty)}
+    for key, (flag, name, text) in _FLAGS.items():
+        how: Any = {"metavar": key.upper(), "help": f"{text} [{name}]"}
+        kind = typer.Option(flag, **how) if flag.startswith("-") else typer.Argument(**how)
+        taken[key] = (Annotated[str | None, kind], None)
+    _given_by, *own = inspect.signature(command, eval_str=True).parameters.values()
+    taken |= {one.name: (one.annotation, one.default) for one in own}
+    vars(wrapped)["__signature__"] = inspect.Signature(
+        [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for key, (kind, default) in taken.items()
+        ]
+    )
+    return wrapped
+
+
+def set_variables(
+    given_by: dict[str, str],
+    files: list[Path] | None,
+    assignments: list[str] | None,
+    typed: Mapping[str, tuple[str, str | None]],
+) -> None:
+    """Put variables into the environment of this process and of those that it starts."""
+    flags = {flag: (name, text) for flag, (name, text) in typed.items() if text is not None}
+    if files or assignments or flags:
+        from hapax.settings.env_file import merged
+
+        given = merged(os.environ, files, assignments=assignments, flags=flags, given_by=given_by)
+        os.environ.update(given)
 
 
 def environment_settings(changes: Mapping[str, str] | None = None) -> Settings:

@@ -22,6 +22,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -60,17 +61,19 @@ OUTPUT_BYTES_MAX = 128 << 20
 """Of one record. The process holds them until their transaction has ended."""
 FINAL = (Poison, RetryLater, SchemasUnavailableError)
 """After these a record is not called again at once."""
+_FIELDS = ("struct_fields", "dataclass_fields", "attrs_attrs", "pydantic_fields")
+_SEVERAL = {list, tuple, GeneratorType}
 _LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class DataWithoutFormat(Poison):
-    """A dict was returned, and nothing says how it is written: so will be all of its kind."""
+    """Data with fields was returned, and nothing says how it is written, nor any of its kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: object) -> None:
         super().__init__(
-            "HAPAX_OUTPUT__FORMAT is not set, and the transform returned a dict: set it to json,"
-            " avro, protobuf or json-schema, or return bytes"
+            f"HAPAX_OUTPUT__FORMAT is not set, and the transform returned a {type(data).__name__}:"
+            " set it to json, avro, protobuf or json-schema, or return bytes"
         )
 
 
@@ -219,8 +222,8 @@ def sized_outputs(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], i
     for output in outputs:
         value = output.value
         if value is not None and type(value) is not bytes:
-            if isinstance(value, dict):
-                raise DataWithoutFormat
+            if _has_fields(value):
+                raise DataWithoutFormat(value)
             raise Poison(f"Output.value must be bytes or None, not {type(value).__name__}")
         if (
             output.headers != ()
@@ -238,7 +241,7 @@ def sized_outputs(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], i
 
 
 def _collected(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]:
-    if isinstance(answer, bytes | str | dict):
+    if type(answer) not in _SEVERAL and (isinstance(answer, bytes | str) or _has_fields(answer)):
         return (_output(answer),), 0
     if not isinstance(answer, Iterable):
         raise Poison(f"a transform returns Output, several, or None, not {type(answer).__name__}")
@@ -259,14 +262,21 @@ def _collected(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]
     return tuple(outputs), max(0, size - OUTPUT_BYTES)
 
 
+def _has_fields(answer: object) -> bool:
+    """Whether it is a dict, or of a class of msgspec, dataclasses, attrs, pydantic or Protobuf."""
+    kind = type(answer)
+    named = any(hasattr(kind, f"__{name}__") for name in _FIELDS) or hasattr(kind, "DESCRIPTOR")
+    return (named or issubclass(kind, dict)) and not issubclass(kind, Output | Record)
+
+
 def _output(answer: object) -> Output:
-    if isinstance(answer, dict):
-        raise DataWithoutFormat
     if isinstance(answer, str):
         if not is_text(answer):
             raise Poison(f"text that a transform returns must fit UTF-8: {answer!r:.300}")
         answer = answer.encode()
     if not isinstance(answer, bytes):
+        if _has_fields(answer):
+            raise DataWithoutFormat(answer)
         raise Poison(f"a transform yields Output, not {type(answer).__name__}")
     return Output(bytes(answer))
 

@@ -18,8 +18,6 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import uvloop
-
 from hapax.core.call_window import Call, CallLimits, CallQueue, CallTimeoutError, Room, Slot, key_of
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt, is_from_outside
@@ -196,6 +194,14 @@ class SlotCalls(ABC):
         return [slot for slot in attempts if slot.ticks > self._ticks_max]
 
 
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - not everywhere
+    except ImportError:  # it has no wheels for Windows and PyPy
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 async def _finished(answer: Any) -> Any:
     return await answer
 
@@ -219,7 +225,7 @@ class LoopCalls(SlotCalls):
         self._closing = False
         self._judged: Slot | None = None
         """Its function is called, or its answer looked at, on the loop itself."""
-        self._loop = uvloop.new_event_loop()
+        self._loop = _new_event_loop()
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
 
     def open(self) -> None:

@@ -66,7 +66,7 @@ class KafkaSettings(SettingsGroup):
     """The brokers."""
 
     bootstrap_servers: Annotated[str, SERVERS] = Field(examples=["kafka-0:9092,kafka-1:9092"])
-    """Brokers to contact first."""
+    """Brokers to contact first. Where it is absent, not empty: KAFKA_BOOTSTRAP_SERVERS."""
     properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
         default_factory=dict, repr=False
     )
