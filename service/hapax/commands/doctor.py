@@ -12,7 +12,7 @@ import typer
 
 from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.operations.doctor.check import Finding, Group, Verdict, counts, worst_first
+from hapax.operations.doctor.check import Finding, Section, Verdict, counts, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 _COLOURS = {
-    Group.BROKEN: "bold red",
-    Group.AT_RISK: "bold yellow",
-    Group.UNKNOWN: "bold blue",
-    Group.FINE: "bold green",
+    Section.BROKEN: "bold red",
+    Section.AT_RISK: "bold yellow",
+    Section.UNKNOWN: "bold blue",
+    Section.FINE: "bold green",
 }
-_FOLDED = {Group.UNKNOWN, Group.FINE}
+_FOLDED = {Section.UNKNOWN, Section.FINE}
 _RIGHTS: screen.Columns[Right] = {
     **{name: attrgetter(name) for name in ("resource", "pattern", "name", "operation")},
     "needed": lambda right: "optional" if right.optional else "yes",

@@ -36,7 +36,7 @@ class Verdict(StrEnum):
     UNTOLD = "UNTOLD"
 
 
-class Group(StrEnum):
+class Section(StrEnum):
     """Where a finding is shown: what is broken now, what can be one day, the rest."""
 
     BROKEN = "broken now"
@@ -63,11 +63,11 @@ class Finding(msgspec.Struct, frozen=True):
     cluster: str = ""
 
     @property
-    def group(self) -> Group:
+    def group(self) -> Section:
         if self.verdict is Verdict.FAIL and self.now:
-            return Group.BROKEN
-        others = {Verdict.PASS: Group.FINE, Verdict.UNTOLD: Group.UNKNOWN}
-        return others.get(self.verdict, Group.AT_RISK)
+            return Section.BROKEN
+        others = {Verdict.PASS: Section.FINE, Verdict.UNTOLD: Section.UNKNOWN}
+        return others.get(self.verdict, Section.AT_RISK)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
