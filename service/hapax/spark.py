@@ -139,7 +139,7 @@ class HapaxSink(DataSource):
         check_columns(schema)
         return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 - Spark calls it so
+    def writer(self, *_how: Any, **_named: Any) -> DataSourceWriter:
         """Refuse a batch write."""
         raise ConfigurationError([BATCH])
 
