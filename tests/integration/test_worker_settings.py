@@ -49,10 +49,12 @@ def values(records: list[Record]) -> list[bytes]:
     return sorted(record.value or b"" for record in records)
 
 
-def test_a_worker_runs_by_flags_and_the_variable_that_other_programs_take(route_of, monkeypatch):
+def test_a_worker_runs_by_flags_and_the_variable_that_other_programs_take(
+    sandbox, route_of, monkeypatch
+):
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", sandbox.bootstrap_servers)
     route = route_of(1)
     route.write(*TEN)
-    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", route.bootstrap)
     flags = {"app": route.app, "dead-letter": route.dead_letters}
     flags |= {"input": route.source, "output": route.target}
     words = [word for name, text in flags.items() for word in (f"--{name}", text)]

@@ -131,17 +131,10 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["--topic", "a b"],
-        ["--topic", ".."],
-        ["--topic", "a:0"],
-        ["--topic", "a:99999999999"],
-        ["--nodes", "2"],
-        ["--rules", "x"],
-    ],
+    ["topic=a b", "topic=..", "topic=a:0", "topic=a:99999999999", "nodes=2", "rules=x"],
 )
 def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(arguments):
-    done = invoked(app, ["sandbox", "up", *arguments], code=2)
+    done = invoked(app, ["sandbox", "up", f"--{arguments}"], code=2)
     (told,) = done.stderr.splitlines()
     assert told.startswith("hapax sandbox up: Invalid value for ")
 
