@@ -223,7 +223,7 @@ def test_the_command_tells_a_broken_pipeline_by_its_exit_code(pipeline, options)
     told_ = json.loads(done.stdout)
     assert told_["anomalies"] == {"missing": 1}
     assert told_["examples"]["missing"] == [f"{p.source}/0/0"]
-    assert "judging" in done.stderr
+    assert options or not done.stderr, "progress of short work"
 
 
 # -- What hapax audit makes of records that share an id, one situation in each input partition.

@@ -220,13 +220,8 @@ def test_an_archive_holds_no_secret_wherever_it_came_from(tmp_path, monkeypatch)
             member.name: (archive.extractfile(member) or key.open("rb")).read()
             for member in archive.getmembers()
         }
-    assert {name.rpartition("/")[2] for name in files} >= {
-        "doctor.json",
-        "settings.json",
-        "facts.json",
-        "offsets.json",
-        "versions.json",
-    }
+    names = {name.rpartition("/")[2].removesuffix(".json") for name in files}
+    assert names >= {"doctor", "settings", "facts", "offsets", "versions"}
     for name, content in files.items():
         assert b"hunter2" not in content, name
         json.loads(content)
@@ -252,12 +247,8 @@ def test_an_archive_does_not_follow_a_link_nor_keep_the_mode_of_an_old_file(tmp_
         assert tarfile.is_tarfile(target)
     assert foreign.read_text() == "precious"
     assert other_name.read_text() == "old"
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
-        "foreign",
-        "link.tar.gz",
-        "old.tar.gz",
-        "other-name",
-    ]
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {"foreign", "link.tar.gz", "old.tar.gz", "other-name"}
 
 
 def test_an_archive_never_takes_the_place_of_a_device_or_a_folder(tmp_path):
