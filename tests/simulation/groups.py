@@ -365,12 +365,7 @@ class ConsumerGroup(Group):
     partitions that it has held since (KIP-1251).
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[TopicPartition],
-        clock: Clock,
-        timing: Timing,
-    ) -> None:
+    def __init__(self, inputs: Sequence[TopicPartition], clock: Clock, timing: Timing) -> None:
         super().__init__(inputs, clock, timing)
         self._seats: dict[str, ConsumerSeat] = {}
         self._owners: dict[TopicPartition, str] = {}

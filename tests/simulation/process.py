@@ -48,10 +48,7 @@ class Process:
         self._alarm_s = 0.0
         self.interrupt = Interrupt()
         self.lifecycle = Lifecycle(
-            world.scheduler,
-            self.interrupt,
-            timeout_s=world.options.shutdown_s,
-            wait=self.pause,
+            world.scheduler, self.interrupt, timeout_s=world.options.shutdown_s, wait=self.pause
         )
         self._source, self._transaction, self._worker = assemble(world, self)
 

@@ -118,11 +118,7 @@ class AutoCommit(Process):
     """Nobody asks when the client commits."""
 
     def membership(self) -> Settings:
-        return {
-            **super().membership(),
-            "enable.auto.commit": True,
-            "auto.commit.interval.ms": 1000,
-        }
+        return {**super().membership(), "enable.auto.commit": True, "auto.commit.interval.ms": 1000}
 
     def turn(self) -> None:
         self.produce(self.take())

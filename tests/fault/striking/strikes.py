@@ -246,16 +246,10 @@ CLUSTER = at(
     fault("SP34", "an executor joins late and is killed", strikes_cluster.late_executor),
     fault("SP32", "executors cut off from the driver", strikes_cluster.cut_executors, seconds=4),
     fault(
-        "SP33",
-        "executor frozen past its transaction",
-        strikes_cluster.freeze_executor,
-        seconds=12,
+        "SP33", "executor frozen past its transaction", strikes_cluster.freeze_executor, seconds=12
     ),
     fault(
-        "SP33",
-        "executor frozen past its range's time",
-        strikes_cluster.freeze_executor,
-        seconds=24,
+        "SP33", "executor frozen past its range's time", strikes_cluster.freeze_executor, seconds=24
     ),
     fault("SP28", "all executors killed", strikes_cluster.kill_all_executors),
     fault("SP29", "worker daemon killed", strikes_cluster.kill_daemon, seconds=2),
