@@ -53,7 +53,7 @@ class SparkProcess(WorkerProcess):
 
     def part(self, part: Part) -> list[psutil.Process]:
         """Return its living processes; those of earlier starts too, if they still live."""
-        everything = self._everything()
+        everything = [each for each in psutil.process_iter() if _session(each) in self._sessions]
         if part == "all":
             return everything
         if part == "driver":
@@ -101,9 +101,6 @@ class SparkProcess(WorkerProcess):
 
     def await_gone(self, timeout_s: float = GONE_S) -> None:
         await_(lambda: not self.part("all"), timeout_s, lambda: f"still there: {self.part('all')}")
-
-    def _everything(self) -> list[psutil.Process]:
-        return [each for each in psutil.process_iter() if _session(each) in self._sessions]
 
 
 def ours(member: WorkerProcess) -> int:

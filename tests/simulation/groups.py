@@ -222,7 +222,6 @@ class ClassicGroup(Group):
         client.generation = -1
 
     def beat(self, name: str) -> None:
-        """Send a heartbeat, and whatever its answer asks for."""
         client = self._client(name)
         self.tick()
         if client.member_id is None or self._silent(name):
