@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_script import packed_digests
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
@@ -26,9 +26,6 @@ from tests.kit.claim_stores import (
     records,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.claims.redis import RedisClaims
 
 pytestmark = [
     pytest.mark.real,

@@ -1,11 +1,10 @@
 """The source of a task on a real broker: placed where the driver says, confirmed by the group."""
 
-from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
-from hapax.core.records import TopicPartition as Where
 from hapax.kafka.consume.spark_sources import KafkaRange
 from tests.kit.consumers import metadata
 from tests.kit.spark_ranges import Application, taken
@@ -25,15 +24,13 @@ def write(app: Application, count: int, partition: int = 0) -> None:
     produce(app.bootstrap, app.input, *values)
 
 
-def placed(app: Application, starts: Mapping[Where, int | None], start: str = "earliest") -> KafkaRange:
+def placed(app: Application, starts: Any, start: str = "earliest") -> KafkaRange:
     source = app.range(starts, LIVE, start)
     source.place()
     return source
 
 
-def confirmed(
-    app: Application, starts: Mapping[Where, int | None], start: str = "earliest"
-) -> KafkaRange:
+def confirmed(app: Application, starts: Any, start: str = "earliest") -> KafkaRange:
     source = placed(app, starts, start)
     source.confirm()
     return source
@@ -65,7 +62,7 @@ def test_a_range_reads_from_where_it_was_placed_and_confirmed(app):
 
 def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(app):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     app.commit({first: 1})
     source = placed(app, {first: 1})
     assert taken(source, 4)[0].offset == 1
@@ -77,7 +74,7 @@ def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(app
 
 def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     source = placed(app, {first: None})
     app.commit({first: 4})
     assert source.confirm() == {first: 4}
@@ -88,7 +85,7 @@ def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app):
 @pytest.mark.parametrize("now", [None, 2])
 def test_offsets_that_were_set_back_or_deleted_are_refused(app, now):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     if now is not None:
         app.commit({first: now})
     source = placed(app, {first: 3})
@@ -102,7 +99,7 @@ def test_a_partition_without_an_offset_is_read_from_its_first_record_for_the_dri
     app, start
 ):
     write(app, 3)
-    first, _second = app.partitions
+    first = app.partitions[0]
     source = placed(app, {first: None}, start)
     assert source.confirm() == {}
     write(app, 2)
@@ -118,7 +115,7 @@ def test_a_group_without_offsets_is_refused_where_that_was_asked_for(app):
 
 def test_a_range_over_deleted_records_begins_where_the_log_begins_now(app, sandbox):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     sandbox.delete_records(app.input, 0, 4)
     source = confirmed(app, {first: None})
     assert [record.offset for record in taken(source, 1)] == [4]
@@ -127,7 +124,7 @@ def test_a_range_over_deleted_records_begins_where_the_log_begins_now(app, sandb
 @pytest.mark.row("SP13")
 def test_a_committed_offset_that_fell_off_the_log_stops_the_service(app, sandbox):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     app.commit({first: 1})
     sandbox.delete_records(app.input, 0, 4)
     source = confirmed(app, {first: 1})

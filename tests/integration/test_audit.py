@@ -1,15 +1,14 @@
 """``hapax audit``: the worker's output is clean, what others leave is not."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
 
 from hapax.operations.audit.result import (
     ACCOUNTS,
@@ -44,10 +43,6 @@ from tests.kit.histories import PLANTED, planted
 from tests.kit.orders import told
 from tests.kit.proof import at_length
 from tests.kit.topics import Given, ends, produce, produce_aborted, produce_committed, produce_open
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 # -- On a real broker ----------------------------------------------------------------------
 
